@@ -1,0 +1,1 @@
+"""Pub/Sub semantics on Apache Kafka."""
