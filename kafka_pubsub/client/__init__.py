@@ -1,0 +1,1 @@
+"""Publisher and subscriber over the ports of a log; knows no Kafka."""

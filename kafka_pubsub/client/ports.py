@@ -1,0 +1,176 @@
+"""What the client needs of a log: the doors through which `kafka` and `memory` come in.
+
+Rules
+1. A port speaks our words and raises our errors (`kafka_pubsub.errors`) only.
+2. A `LogReader` belongs to the thread that calls `read`; its listener's methods run inside `read` (or `close`).
+   `commit`, `committed` and `log_range` may be called from another thread at the same time.
+3. A `LogWriter` may be used from any thread; delivery reports run inside `poll` or `flush`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from kafka_pubsub.config import Batching, SubscriptionRecord, TopicRecord
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+
+__all__ = [
+    "Admin",
+    "Backend",
+    "Catalog",
+    "Committed",
+    "DeliveryReport",
+    "LogReader",
+    "LogWriter",
+    "RebalanceListener",
+    "TopicInfo",
+]
+
+
+class Committed(NamedTuple):
+    """A group's stored position in a partition; `offset` is None when the log has none."""
+
+    offset: int | None
+    metadata: str
+
+
+class TopicInfo(NamedTuple):
+    """A log's topic as it is now. `topic_id` changes when a topic is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    max_message_bytes: int
+    config: Mapping[str, str]
+
+
+class RebalanceListener(Protocol):
+    """Told, inside `read`, what comes and goes. When a method returns, the reader answers the group."""
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """New partitions; returns where to read each from. One left out is assigned paused and never read."""
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """They go; commits are still accepted until this returns."""
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are gone already (session expired): nothing may be committed."""
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        """The log reported an error, of one partition or of the connection."""
+
+
+class LogReader(Protocol):
+    """A member of a consumer group, reading committed records."""
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
+
+    def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
+        """Up to `max_records`, waiting up to `timeout` seconds for the first; errors go to the listener."""
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]: ...
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Committed]
+    ) -> Mapping[TopicPartition, PubSubError | None]:
+        """Commits and waits for the answer, one for each partition. Also allowed inside `revoked`."""
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset still stored, and the next one to be written."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+    def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
+    def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
+    def close(self) -> None:
+        """Leaves the group (calls `revoked` for what it holds)."""
+
+
+#: Called once for each appended record: error (the adapter's own, see `LogWriter.explain`) or None, and the
+#: stored record's coordinates.
+DeliveryReport = Callable[[object, StoredRecord], None]
+
+
+class LogWriter(Protocol):
+    """An idempotent writer that waits for all in-sync replicas."""
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header] | None,
+        on_delivery: DeliveryReport,
+    ) -> None:
+        """Queues a record. `BufferError` when the queue is full: `poll` and try again."""
+
+    def poll(self, timeout: float) -> int: ...
+    def flush(self, timeout: float) -> int:
+        """Waits until everything was reported; returns how many were not."""
+
+    def explain(self, error: object) -> PubSubError:
+        """The adapter's delivery error in our words."""
+
+    def close(self) -> None: ...
+
+
+class Admin(Protocol):
+    """Topics and groups of the cluster."""
+
+    def create_topic(
+        self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
+    ) -> TopicInfo:
+        """`AlreadyExists` if there is one."""
+
+    def delete_topic(self, name: str) -> None: ...
+    def topic(self, name: str) -> TopicInfo:
+        """`NotFound` if there is none."""
+
+    def update_topic(self, name: str, config: Mapping[str, str | None]) -> None: ...
+    def topic_names(self) -> Sequence[str]: ...
+    def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
+        """Where a committed reader would stand at the end of each partition now."""
+
+    def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commits for a group without members; `FailedPrecondition` if it has any."""
+
+    def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...
+    def group_members(self, group: str) -> int:
+        """How many members the group has now; 0 if it doesn't exist."""
+
+    def delete_group(self, group: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Catalog(Protocol):
+    """What topics and subscriptions there are. Every change is checked against the latest state.
+
+    `previous` is the record that the caller saw (None: there was none). If another writer changed it since,
+    the change is refused with `FailedPrecondition` and nothing is stored.
+    """
+
+    def topics(self) -> Mapping[str, TopicRecord]: ...
+    def subscriptions(self) -> Mapping[str, SubscriptionRecord]: ...
+    def put_topic(self, record: TopicRecord, previous: TopicRecord | None) -> None: ...
+    def remove_topic(self, previous: TopicRecord) -> None: ...
+    def put_subscription(
+        self, record: SubscriptionRecord, previous: SubscriptionRecord | None
+    ) -> None: ...
+    def remove_subscription(self, previous: SubscriptionRecord) -> None: ...
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """One cluster: makes the adapters. `app.PubSub` owns one and closes it."""
+
+    @property
+    def admin(self) -> Admin: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    def writer(self, batching: Batching, max_batch_bytes: int) -> LogWriter: ...
+    def reader(self, group: str, member: str) -> LogReader:
+        """A new, unsubscribed member; `member` names it in the cluster's own tools."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,175 @@
+"""Settings, policies and resources, checked where they enter.
+
+Rules
+1. Every value object is frozen; a wrong value is `InvalidArgument` that names the field and what is allowed.
+2. Durations are seconds (int or float) unless the name says otherwise; `timedelta` is accepted too.
+3. What the catalog stores (`TopicRecord`, `SubscriptionRecord`) keeps unknown fields out but carries a version:
+   a newer version than ours is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kafka_pubsub.errors import InvalidArgument
+
+__all__ = [
+    "Batching",
+    "DeadLetterPolicy",
+    "FlowControl",
+    "PublishFlow",
+    "RetryPolicy",
+    "Settings",
+    "SubscriptionOptions",
+    "SubscriptionRecord",
+    "TopicOptions",
+    "TopicRecord",
+    "Value",
+]
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must be a finite number of seconds")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+
+
+def explain(error: ValidationError, what: str) -> InvalidArgument:
+    """One line for a person: each wrong field, what is wrong with it, what was given."""
+    problems = []
+    for item in error.errors(include_url=False):
+        field = ".".join(str(part) for part in item["loc"]) or what
+        problems.append(f"{field}: {item['msg']} (got {item['input']!r:.80})")
+    return InvalidArgument(f"{what}: " + "; ".join(problems))
+
+
+class Value(BaseModel):
+    """A frozen value whose wrong fields raise `InvalidArgument`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    def __init__(self, **fields: object) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise explain(error, type(self).__name__) from None
+
+
+class FlowControl(Value):
+    """How much one stream takes on at once.
+
+    `max_messages` bounds messages that were started and not finished; `max_bytes` what this process buffers.
+    """
+
+    max_messages: int = Field(default=1000, ge=1, le=1_000_000)
+    max_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
+
+
+class Batching(Value):
+    """When a batch of published messages is sent: the first limit reached sends it.
+
+    `max_latency` is in seconds. The default of 5 ms is librdkafka's own: short beside a broker's answer.
+    """
+
+    max_messages: int = Field(default=10_000, ge=1, le=1_000_000)
+    max_bytes: int = Field(default=1_000_000, ge=1, le=100_000_000)
+    max_latency: Seconds = Field(default=0.005, ge=0, le=60)
+
+
+class PublishFlow(Value):
+    """How much may wait to be published, and what `publish` does beyond that."""
+
+    max_messages: int = Field(default=100_000, ge=1)
+    max_bytes: int = Field(default=256 * 1024 * 1024, ge=1)
+    on_limit: Literal["block", "error", "ignore"] = "block"
+
+
+class RetryPolicy(Value):
+    """Backoff between redeliveries: exponential with full jitter from `min_backoff` to `max_backoff` seconds."""
+
+    min_backoff: Seconds = Field(default=0.1, ge=0, le=600)
+    max_backoff: Seconds = Field(default=600, ge=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_backoff > self.max_backoff:
+            raise ValueError(f"min_backoff {self.min_backoff} is above max_backoff {self.max_backoff}")
+        return self
+
+
+class DeadLetterPolicy(Value):
+    """Where a message goes whose attempts are used up."""
+
+    topic: str
+    max_attempts: int = Field(default=5, ge=5, le=100)
+    on_exhausted: Literal["dead_letter", "park"] = "dead_letter"
+
+
+class TopicOptions(Value):
+    """A topic's stored configuration. `message_ordering=None`: never said either way, keys are accepted."""
+
+    partitions: int = Field(default=8, ge=1, le=10_000)
+    replication: int | None = Field(default=None, ge=1, le=100)
+    message_ordering: bool | None = None
+    retention: Seconds | None = Field(default=None, gt=0)
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class SubscriptionOptions(Value):
+    """A subscription's stored configuration."""
+
+    ack_deadline: Seconds = Field(default=10, ge=1, le=600)
+    max_extension: Seconds = Field(default=3600, ge=0, le=7 * 86_400)
+    message_ordering: bool = False
+    retry: RetryPolicy | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class TopicRecord(Value):
+    """A topic as the catalog stores it. `topic_id` is Kafka's, so that a topic made anew isn't taken for it."""
+
+    version: Literal[1] = 1
+    name: str
+    topic_id: str
+    options: TopicOptions
+    adopted: bool = False
+    created: float = 0.0
+
+
+class SubscriptionRecord(Value):
+    """A subscription as the catalog stores it.
+
+    `positions` is the copy of the committed offsets (partition -> offset) that stands in when the broker has
+    forgotten an idle group's: written at creation and at each close.
+    """
+
+    version: Literal[1] = 1
+    name: str
+    topic: str
+    topic_id: str
+    partitions: int = Field(ge=1)
+    options: SubscriptionOptions
+    positions: dict[int, int] = Field(default_factory=dict)
+    detached: bool = False
+    created: float = 0.0
+
+
+class Settings(BaseSettings):
+    """Settings from the environment: `KAFKA_PUBSUB_BOOTSTRAP`, `KAFKA_PUBSUB_CREATE`, ..."""
+
+    model_config = SettingsConfigDict(env_prefix="KAFKA_PUBSUB_", extra="ignore")
+
+    bootstrap: str | None = None
+    create: bool = True
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    config: dict[str, str | int | float | bool] = Field(default_factory=dict)

@@ -1,0 +1,137 @@
+"""Every error that reaches a user, under one root.
+
+Each error carries a `code` (the canonical RPC code, as a number) and a message that says what happened and what
+to do about it. No exception of librdkafka ever reaches a user: `kafka_pubsub.kafka.errors` translates them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AckError",
+    "AlreadyExists",
+    "BrokerUnavailable",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "InvalidArgument",
+    "InvariantViolated",
+    "NotFound",
+    "OrderingKeyPaused",
+    "PermissionDenied",
+    "PubSubError",
+    "PublishError",
+    "ResourceExhausted",
+    "SchemaError",
+    "StaleAck",
+    "UnknownAck",
+]
+
+
+class PubSubError(Exception):
+    """The root of all errors of this package.
+
+    `code` is the canonical RPC code (3 invalid argument, 5 not found, ...); `message` is for a person.
+    """
+
+    default_code: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = self.default_code if code is None else code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.code))
+
+
+def _rebuild(kind: type[PubSubError], message: str, code: int) -> PubSubError:
+    return kind(message, code=code)
+
+
+class InvalidArgument(PubSubError):
+    """An argument can't be right, whatever the state of the system (code 3)."""
+
+    default_code = 3
+
+
+class DeadlineExceeded(PubSubError):
+    """The cluster answered, but not in time (code 4)."""
+
+    default_code = 4
+
+
+class NotFound(PubSubError):
+    """A topic, subscription or other resource doesn't exist (code 5)."""
+
+    default_code = 5
+
+
+class AlreadyExists(PubSubError):
+    """A resource of that name exists, perhaps with other settings (code 6)."""
+
+    default_code = 6
+
+
+class PermissionDenied(PubSubError):
+    """The cluster's access rules forbid it (code 7)."""
+
+    default_code = 7
+
+
+class ResourceExhausted(PubSubError):
+    """A limit was reached: flow control, memory, disk (code 8)."""
+
+    default_code = 8
+
+
+class FailedPrecondition(PubSubError):
+    """The system isn't in the state that the call needs (code 9)."""
+
+    default_code = 9
+
+
+class PublishError(PubSubError):
+    """A message couldn't be published; it isn't in the topic unless the text says that this is unknown."""
+
+    default_code = 13
+
+
+class OrderingKeyPaused(PublishError):
+    """An earlier message of this key failed; `topic.resume(key)` allows publishing again (code 9)."""
+
+    default_code = 9
+
+
+class AckError(PubSubError):
+    """An ack, nack or extension had no effect."""
+
+    default_code = 9
+
+
+class StaleAck(AckError):
+    """The lease that the ack belongs to is over: expired, nacked, acked before, or moved to another owner."""
+
+
+class UnknownAck(AckError):
+    """The ack id isn't one that this process handed out (code 3)."""
+
+    default_code = 3
+
+
+class SchemaError(PubSubError):
+    """A message doesn't fit its topic's schema (code 3)."""
+
+    default_code = 3
+
+
+class BrokerUnavailable(PubSubError):
+    """No broker could be reached, or it stopped answering (code 14)."""
+
+    default_code = 14
+
+
+class InvariantViolated(PubSubError):
+    """A promise of ours was broken inside the process: a defect to report (code 13)."""
+
+    default_code = 13

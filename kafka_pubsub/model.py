@@ -1,0 +1,254 @@
+"""Values that every room knows: records, positions, ack ids and the message that a callback receives.
+
+Rules
+1. Nothing here does I/O, and importing it loads neither librdkafka nor pydantic.
+2. A record keeps the shape that librdkafka's Python client gives it (methods, not attributes), so that the hot
+   path hands records through untouched; every other log (memory) takes the same shape.
+3. A message reads its record lazily: a header is decoded when somebody asks for it.
+4. Nothing of a record is lost on the way: text that isn't UTF-8 is decoded with `surrogateescape` and encodes
+   back to the same bytes; `Message.key` and `Message.headers` give the raw bytes, repeats included.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from kafka_pubsub.errors import FailedPrecondition, UnknownAck
+
+__all__ = [
+    "RESERVED_HEADER_PREFIX",
+    "AckId",
+    "Header",
+    "Message",
+    "MessageSink",
+    "Position",
+    "StoredRecord",
+    "TopicPartition",
+    "decode_ordering_key",
+]
+
+#: Header names that begin so are ours; a user's attribute may not.
+RESERVED_HEADER_PREFIX = "ps-"
+
+Header = tuple[str, bytes | None]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a Kafka topic."""
+
+    topic: str
+    partition: int
+
+
+class Position(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@runtime_checkable
+class StoredRecord(Protocol):
+    """A record of a log, in the shape of `confluent_kafka.Message`. `len()` is the length of its value."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[Header] | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+
+
+def decode_ordering_key(key: bytes | None) -> str | None:
+    """The ordering key of a record's key; bytes that aren't UTF-8 survive as surrogates."""
+    return None if key is None else key.decode("utf-8", "surrogateescape")
+
+
+_ACK_ID = struct.Struct(">BQIqIIB")
+_ACK_ID_VERSION = 1
+
+
+class AckId(NamedTuple):
+    """Names one delivery: which record, under which assignment (epoch), which attempt.
+
+    `process` is a random number of the process that handed it out; another process's id is `UnknownAck`.
+    """
+
+    process: int
+    partition: int
+    offset: int
+    epoch: int
+    attempt: int
+
+    def __str__(self) -> str:
+        body = _ACK_ID.pack(
+            _ACK_ID_VERSION, self.process, self.partition, self.offset, self.epoch, self.attempt, 0
+        )[:-1]
+        return base64.urlsafe_b64encode(body + struct.pack(">I", zlib.crc32(body))).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> AckId:
+        """The ack id that `str()` wrote; anything else is `UnknownAck`."""
+        try:
+            raw = base64.urlsafe_b64decode(text.encode("ascii"))
+            body, (checksum,) = raw[:-4], struct.unpack(">I", raw[-4:])
+            version, *fields, _ = _ACK_ID.unpack(body + b"\0")
+        except (ValueError, AttributeError, struct.error):
+            raise UnknownAck(f"not an ack id of kafka_pubsub: {text!r}; pass message.ack_id as it is") from None
+        if checksum != zlib.crc32(body) or version != _ACK_ID_VERSION:
+            raise UnknownAck("the ack id is damaged or of another version; pass message.ack_id as it is")
+        return cls(*fields)
+
+
+class MessageSink(Protocol):
+    """What stands behind a message's verbs: the lease that it was handed out under."""
+
+    def ack(self, message: Message) -> None: ...
+    def nack(self, message: Message, delay: float | None) -> None: ...
+    def extend(self, message: Message, seconds: float) -> None: ...
+    def ack_with_response(self, message: Message) -> Future[None]: ...
+    def ack_id(self, message: Message) -> str: ...
+
+
+class Message:
+    """A message as a callback receives it.
+
+    Example:
+        def handle(message):
+            print(message.ordering_key, message.data)
+            message.ack()
+    """
+
+    __slots__ = ("_attempt", "_record", "_sink", "_state")
+
+    def __init__(self, record: StoredRecord, sink: MessageSink, attempt: int = 1) -> None:
+        self._record = record
+        self._sink = sink
+        self._attempt = attempt
+        # 0 while it is with its holder; the sink's own codes afterwards (client/holders.py)
+        self._state = 0
+
+    @property
+    def data(self) -> bytes:
+        """The body, untouched; empty for a record without a value (`tombstone` tells them apart)."""
+        return self._record.value() or b""
+
+    @property
+    def tombstone(self) -> bool:
+        """True for a record that has no value at all, as in compacted topics."""
+        return self._record.value() is None
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's key as bytes."""
+        return self._record.key()
+
+    @property
+    def ordering_key(self) -> str | None:
+        """The key as text; None when there is none. Bytes that aren't UTF-8 become lone surrogates."""
+        return decode_ordering_key(self._record.key())
+
+    @property
+    def headers(self) -> list[Header]:
+        """All headers in their order, repeats and binary values included, ours too."""
+        return list(self._record.headers() or ())
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """The headers as text, without ours; of a repeated name the last value. `headers` has all bytes."""
+        return {
+            name: "" if value is None else value.decode("utf-8", "surrogateescape")
+            for name, value in self._record.headers() or ()
+            if not name.startswith(RESERVED_HEADER_PREFIX)
+        }
+
+    @property
+    def message_id(self) -> str:
+        """The id that `publish` returned: the `ps-id` header if the message was relayed, else its position."""
+        for name, value in self._record.headers() or ():
+            if name == "ps-id" and value is not None:
+                return value.decode("utf-8", "replace")
+        return f"{self._record.topic()}:{self._record.partition()}:{self._record.offset()}"
+
+    @property
+    def publish_time(self) -> datetime:
+        """When it was published, by the record's timestamp (the epoch's start if it has none)."""
+        return datetime.fromtimestamp(max(self._record.timestamp()[1], 0) / 1000, UTC)
+
+    @property
+    def delivery_attempt(self) -> int:
+        """1 at the first delivery, one more at each redelivery."""
+        return self._attempt
+
+    @property
+    def priority(self) -> int:
+        """The priority lane, 0 to 9 (4 where the topic has no lanes)."""
+        return 4
+
+    @property
+    def durable(self) -> bool:
+        """Whether the message came through the durable lane."""
+        return True
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was read from."""
+        return self._record.topic() or ""
+
+    @property
+    def partition(self) -> int:
+        """The partition that it was read from."""
+        partition = self._record.partition()
+        return -1 if partition is None else partition
+
+    @property
+    def offset(self) -> int:
+        """Its offset in the partition."""
+        offset = self._record.offset()
+        return -1 if offset is None else offset
+
+    @property
+    def ack_id(self) -> str:
+        """Names this delivery, for `subscription.acknowledge`."""
+        return self._sink.ack_id(self)
+
+    def ack(self) -> None:
+        """Done: never deliver it again. A second or a late ack changes nothing and is counted in `stats`."""
+        self._sink.ack(self)
+
+    def nack(self, delay: float | None = None) -> None:
+        """Not done: deliver it again, after the subscription's backoff or after `delay` seconds."""
+        self._sink.nack(self, delay)
+
+    def extend(self, seconds: float) -> None:
+        """Moves the deadline to `seconds` from now; 0 is a nack."""
+        self._sink.extend(self, seconds)
+
+    def ack_with_response(self) -> Future[None]:
+        """Acks; the future resolves when the ack is durable, or fails with `StaleAck`."""
+        return self._sink.ack_with_response(self)
+
+    def json(self) -> object:
+        """The body decoded as JSON."""
+        try:
+            return json.loads(self.data)
+        except ValueError as error:
+            raise FailedPrecondition(f"message {self.message_id} isn't JSON: {error}") from error
+
+    def record(self) -> object:
+        """The body decoded by the topic's schema."""
+        raise FailedPrecondition("schemas are not supported yet: use message.data or message.json()")
+
+    def __repr__(self) -> str:
+        key = "" if self.ordering_key is None else f" key={self.ordering_key!r}"
+        return f"<Message {self.message_id}{key} attempt={self.delivery_attempt} {len(self._record)} bytes>"
