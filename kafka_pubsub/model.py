@@ -74,7 +74,7 @@ def decode_ordering_key(key: bytes | None) -> str | None:
     return None if key is None else key.decode("utf-8", "surrogateescape")
 
 
-_ACK_ID = struct.Struct(">BQIqIIB")
+_ACK_ID = struct.Struct(">BQIqII")
 _ACK_ID_VERSION = 1
 
 
@@ -91,9 +91,7 @@ class AckId(NamedTuple):
     attempt: int
 
     def __str__(self) -> str:
-        body = _ACK_ID.pack(
-            _ACK_ID_VERSION, self.process, self.partition, self.offset, self.epoch, self.attempt, 0
-        )[:-1]
+        body = _ACK_ID.pack(_ACK_ID_VERSION, *self)
         return base64.urlsafe_b64encode(body + struct.pack(">I", zlib.crc32(body))).decode()
 
     @classmethod
@@ -102,7 +100,7 @@ class AckId(NamedTuple):
         try:
             raw = base64.urlsafe_b64decode(text.encode("ascii"))
             body, (checksum,) = raw[:-4], struct.unpack(">I", raw[-4:])
-            version, *fields, _ = _ACK_ID.unpack(body + b"\0")
+            version, *fields = _ACK_ID.unpack(body)
         except (ValueError, AttributeError, struct.error):
             raise UnknownAck(f"not an ack id of kafka_pubsub: {text!r}; pass message.ack_id as it is") from None
         if checksum != zlib.crc32(body) or version != _ACK_ID_VERSION:
