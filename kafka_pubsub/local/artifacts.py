@@ -1,0 +1,195 @@
+"""Kafka's jars: which ones (the lock), where they are, and proof that they are the right ones.
+
+Theory: `kafka.lock.json` names every jar by coordinate and SHA-256. jgo fetches each by its coordinate into a
+scratch directory; a jar enters the cache only after its hash fits, by an atomic rename. So the cache never holds
+half a download, and what is found there with a wrong hash was changed after us: that is an error, never repaired
+in silence.
+Rules: the network is used only for jars that aren't in the cache. Every start verifies every jar; a jar whose size
+and time of change are those of the last good verification isn't hashed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from kafka_pubsub.local.errors import RESOURCE_EXHAUSTED, UNAVAILABLE, LocalKafkaError, PartsMissing
+from kafka_pubsub.local.locking import exclusive
+from kafka_pubsub.local.repositories import remote_repositories
+
+__all__ = ["Lock", "LockedJar", "ensure_jars", "load_lock", "verify"]
+
+INSTALL_HINT = "pip install 'kafka-pubsub-orderly[local]'"
+# 30 s: a jar of 10 MB through a slow proxy may wait that long for its first byte.
+HTTP_TIMEOUT_S = 30
+PARALLEL_DOWNLOADS = 8
+# All jars are 46 MB; the scratch copy is renamed, not copied.
+DOWNLOAD_BYTES = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJar:
+    """One artifact: its Maven coordinate and the SHA-256 that its file must have."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        """The file's name in the cache."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The Kafka version and all jars it runs on."""
+
+    kafka: str
+    jars: tuple[LockedJar, ...]
+
+
+def load_lock() -> Lock:
+    """Read the lock that ships inside this package."""
+    return parse_lock(resources.files("kafka_pubsub.local").joinpath("kafka.lock.json").read_text("utf-8"))
+
+
+def parse_lock(text: str) -> Lock:
+    """Build a lock from its JSON text."""
+    data = json.loads(text)
+    jars = (LockedJar(*row["coordinate"].split(":"), sha256=row["sha256"]) for row in data["jars"])
+    return Lock(data["kafka"], tuple(jars))
+
+
+def ensure_jars(cache: Path, on_progress: Callable[[str], None], lock: Lock | None = None) -> list[Path]:
+    """Return the verified jars, fetching those that are missing (the only use of the network)."""
+    lock = lock or load_lock()
+    folder = cache / f"kafka-{lock.kafka}"
+    missing = [jar for jar in lock.jars if not (folder / jar.filename).exists()]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Two processes that start at once on a fresh machine: the second waits and finds everything there.
+        with exclusive(cache / "fetch.lock"):
+            missing = [jar for jar in missing if not (folder / jar.filename).exists()]
+            if missing:
+                _fetch(missing, folder, on_progress)
+    verify(lock, folder)
+    return [folder / jar.filename for jar in lock.jars]
+
+
+def verify(lock: Lock, folder: Path) -> None:
+    """Check each jar against the lock; raise on the first that differs."""
+    known = _load_verified(folder)
+    seen: dict[str, list[object]] = {}
+    for jar in lock.jars:
+        path = folder / jar.filename
+        stat = path.stat()
+        mark: list[object] = [stat.st_size, stat.st_mtime_ns, jar.sha256]
+        if known.get(jar.filename) != mark and sha256_of(path) != jar.sha256:
+            raise LocalKafkaError(
+                f"{path} isn't the file that was locked for Kafka {lock.kafka} (SHA-256 differs): it was damaged or "
+                f"changed after the download. Delete it and start again; it will be fetched anew."
+            )
+        seen[jar.filename] = mark
+    if seen != known:
+        _write_json(folder / "verified.json", seen)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _load_verified(folder: Path) -> dict[str, list[object]]:
+    try:
+        data = json.loads((folder / "verified.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _write_json(path: Path, data: object) -> None:
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.write_text(json.dumps(data), "utf-8")
+        scratch.replace(path)
+    except OSError:
+        # A cache that is read-only (an image) costs a hash per start, nothing else.
+        scratch.unlink(missing_ok=True)
+
+
+def _fetch(jars: list[LockedJar], folder: Path, on_progress: Callable[[str], None]) -> None:
+    if shutil.disk_usage(folder).free < DOWNLOAD_BYTES:
+        raise LocalKafkaError(
+            f"Kafka's jars need {DOWNLOAD_BYTES >> 20} MB in {folder}, and less is free there. Free some space or "
+            "set KAFKA_PUBSUB_CACHE to a directory on another disk.",
+            code=RESOURCE_EXHAUSTED,
+        )
+    on_progress(f"Fetching Kafka ({len(jars)} jars, once)")
+    with tempfile.TemporaryDirectory(dir=folder, prefix="fetch-") as scratch, _trusting_the_machines_ca():
+        download = _downloader(Path(scratch))
+        with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
+            for done, (jar, path) in enumerate(zip(jars, pool.map(download, jars), strict=True), 1):
+                _admit(jar, path, folder)
+                if done % 10 == 0 or done == len(jars):
+                    on_progress(f"Fetched {done} of {len(jars)} jars")
+
+
+def _admit(jar: LockedJar, path: Path, folder: Path) -> None:
+    if sha256_of(path) != jar.sha256:
+        raise LocalKafkaError(
+            f"The repository delivered another {jar.group}:{jar.artifact}:{jar.version} than the locked one "
+            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this machine uses."
+        )
+    path.replace(folder / jar.filename)
+
+
+def _downloader(scratch: Path) -> Callable[[LockedJar], Path]:
+    try:
+        from jgo.maven import MavenContext
+    except ImportError:
+        raise PartsMissing(f"jgo, which fetches Kafka, isn't installed: {INSTALL_HINT}") from None
+    context = MavenContext(repo_cache=scratch, remote_repos=remote_repositories(), timeout=HTTP_TIMEOUT_S)
+
+    def download(jar: LockedJar) -> Path:
+        try:
+            path: Path = context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+        except (OSError, RuntimeError) as error:
+            raise PartsMissing(_network_hint(jar, error), code=UNAVAILABLE) from error
+        return path
+
+    return download
+
+
+def _network_hint(jar: LockedJar, error: Exception) -> str:
+    return (
+        f"Couldn't fetch {jar.group}:{jar.artifact}:{jar.version}, which the embedded Kafka needs once "
+        f"({type(error).__name__}: {error}). Check the network; behind a proxy set HTTPS_PROXY, behind a mirror "
+        "put it into ~/.m2/settings.xml or set KAFKA_PUBSUB_MAVEN_REPOSITORY to its address, for an own CA set "
+        "SSL_CERT_FILE; or set KAFKA_HOME to an unpacked Kafka 4.x, or use an existing cluster."
+    )
+
+
+@contextmanager
+def _trusting_the_machines_ca() -> Iterator[None]:
+    # requests, below jgo, knows only its own names for what the rest of the world calls SSL_CERT_FILE.
+    bundle = os.environ.get("SSL_CERT_FILE")
+    if not bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE"):
+        yield
+        return
+    os.environ["REQUESTS_CA_BUNDLE"] = bundle
+    try:
+        yield
+    finally:
+        del os.environ["REQUESTS_CA_BUNDLE"]

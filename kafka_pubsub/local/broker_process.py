@@ -1,0 +1,124 @@
+"""Starting and ending the Java process of one broker.
+
+Theory: a broker is prepared (files written, data directory formatted once), launched in a session of its own, so
+that Ctrl-C reaches only us, and then waited for: until it answers on its port or is dead. What it died of is read
+from its logs (`diagnosis`).
+Rules: a directory is formatted beside its place and renamed into it, so that a kill in between leaves nothing half
+made. Nothing here knows whether the broker is to outlive this process; `guard` ties it to us when it must not.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka_pubsub.local.diagnosis import explain_death, require_disk
+from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
+from kafka_pubsub.local.installation import Installation
+from kafka_pubsub.local.node import NodeFiles, NodeSettings, log_settings, server_properties
+from kafka_pubsub.local.ports import broker_answers
+
+__all__ = ["launch", "prepare", "wait_until_ready"]
+
+# A broker is there after 2 s; ten times as long on a busy 2-core machine that also recovers its logs is still honest.
+READY_TIMEOUT_S = 90.0
+POLL_S = 0.02
+FORMAT_TIMEOUT_S = 90.0
+# Short-lived helpers of Kafka don't earn back the optimizing compiler or parallel collection.
+QUICK_JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+def prepare(installation: Installation, files: NodeFiles, settings: NodeSettings) -> None:
+    """Write the node's files, and format its data directory when it is new."""
+    try:
+        files.root.mkdir(parents=True, exist_ok=True)
+        require_disk(files.root)
+        if not files.formatted:
+            _format(installation, files, settings)
+        files.properties.write_text(server_properties(settings, files.log_dir), "ascii")
+        files.log_settings.write_text(log_settings(files.broker_log), "ascii")
+    except OSError as error:
+        raise LocalKafkaError(
+            f"Can't write to the data directory {files.root} ({error.strerror or error}). "
+            "Make it writable, or choose another with --data-dir (data_dir=)."
+        ) from error
+
+
+def launch(installation: Installation, files: NodeFiles, heap_mb: int) -> subprocess.Popen[bytes]:
+    """Start the broker, detached from our terminal and our signals."""
+    jvm = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
+    jvm += ["-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={files.log_settings.as_uri()}"]
+    command = installation.command("kafka.Kafka", jvm, [str(files.properties)])
+    # What the last run logged must not explain how this one died.
+    files.broker_log.unlink(missing_ok=True)
+    with files.output.open("wb") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/"
+        )
+
+
+def wait_until_ready(
+    files: NodeFiles,
+    settings: NodeSettings,
+    is_dead: Callable[[], bool],
+    timeout_s: float = READY_TIMEOUT_S,
+) -> None:
+    """Return when the broker answers; raise what it died of, or that it took too long."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        # In this order: a stranger may answer on the port that our broker, dead by now, couldn't get.
+        answered = broker_answers(settings.port)
+        if is_dead():
+            raise explain_death(files, settings)
+        if answered:
+            return
+        if time.monotonic() > deadline:
+            raise LocalKafkaError(
+                f"The broker didn't answer on {settings.bootstrap} within {timeout_s:.0f} s. Its log is "
+                f"{files.broker_log}; on a slow machine wait longer (ready_timeout=).",
+                code=UNAVAILABLE,
+            )
+        time.sleep(POLL_S)
+
+
+def _format(installation: Installation, files: NodeFiles, settings: NodeSettings) -> None:
+    scratch = files.root / "formatting"
+    shutil.rmtree(scratch, ignore_errors=True)
+    if files.log_dir.exists() and any(files.log_dir.iterdir()):
+        raise LocalKafkaError(
+            f"{files.log_dir} isn't empty and isn't a data directory of the embedded Kafka (no meta.properties). "
+            "Choose another directory, or move what is in it."
+        )
+    shutil.rmtree(files.log_dir, ignore_errors=True)
+    properties = files.root / "formatting.properties"
+    properties.write_text(server_properties(settings, scratch), "ascii")
+    command = installation.command(
+        "kafka.tools.StorageTool", QUICK_JVM, ["format", "-t", new_cluster_id(), "-c", str(properties)]
+    )
+    _run_format(command, scratch)
+    scratch.rename(files.log_dir)
+    properties.unlink()
+
+
+def _run_format(command: list[str], scratch: Path) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, cwd="/")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LocalKafkaError(f"Couldn't run Kafka's format command with {command[0]}: {error}") from error
+    if done.returncode != 0:
+        tail = (done.stderr or done.stdout).strip()[-500:]
+        raise LocalKafkaError(f"Kafka couldn't format its data directory {scratch.parent}:\n{tail}")
+
+
+def new_cluster_id() -> str:
+    """A random cluster id in Kafka's form: 16 bytes in URL-safe base 64, not starting with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The format command would take a leading dash for an option.
+        if not text.startswith("-"):
+            return text
