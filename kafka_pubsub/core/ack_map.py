@@ -1,0 +1,118 @@
+"""The text that travels in a commit's metadata: who wrote it, and which records above the position are finished.
+
+Theory. The broker stores at most 4095 characters beside an offset. A character carries 15 bits here: the code
+points from U+3400 on, none of them special to anybody. A map is a list of numbers, alternately the length of a
+gap (unfinished) and of a run (finished) above the committed offset.
+
+Layout: version, writer (4 units), flags, count of numbers, numbers, checksum (3 units).
+
+Rules
+1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
+2. The map always fits, and is never cut: `fits` tells whoever hands out records when to stop.
+3. What can't be decoded - another version, a wrong checksum, a stranger's text - is `None`: those records are
+   replayed, never skipped.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.core.offsets import Run
+
+__all__ = ["CAPACITY", "AckMap", "decode", "encode", "fits"]
+
+#: Characters of metadata that a broker with default settings stores (4096 is refused).
+CAPACITY = 4095
+
+_FIRST = 0x3400
+_UNIT = 15
+_PAYLOAD = 14
+_MORE = 1 << _PAYLOAD
+_MASK = _MORE - 1
+_VERSION = 1
+_WRITER_UNITS = 4
+_CHECKSUM_UNITS = 3
+#: Version, writer, flags, checksum, and the widest count.
+_OVERHEAD = 1 + _WRITER_UNITS + 1 + _CHECKSUM_UNITS + 2
+#: Units of the widest number, 63 bits.
+_WIDEST = 5
+
+
+class AckMap(NamedTuple):
+    """What a commit's metadata says. `writer` is a random number of the process that wrote it."""
+
+    writer: int
+    runs: tuple[Run, ...]
+    clean: bool = False
+
+
+def fits(runs: int, span: int) -> bool:
+    """Whether any map of at most `runs` runs over `span` offsets fits the metadata.
+
+    A number wider than one unit spans at least 2**14 offsets for each further unit, so wide ones are rare.
+    """
+    numbers = 2 * runs
+    return _OVERHEAD + numbers + min(span >> _PAYLOAD, numbers * (_WIDEST - 1)) <= CAPACITY
+
+
+def encode(ack_map: AckMap, position: int) -> str:
+    """The metadata to commit beside `position`; `runs` are ascending, disjoint and not below it."""
+    numbers: list[int] = []
+    at = position
+    for start, end in ack_map.runs:
+        numbers += (start - at, end - start)
+        at = end
+    units = [_VERSION, *_fixed(ack_map.writer, _WRITER_UNITS), int(ack_map.clean)]
+    for number in (len(numbers), *numbers):
+        while number > _MASK:
+            units.append(number & _MASK | _MORE)
+            number >>= _PAYLOAD
+        units.append(number)
+    units += _fixed(_checksum(units, position), _CHECKSUM_UNITS)
+    return "".join([chr(_FIRST + unit) for unit in units])
+
+
+def decode(text: str, position: int) -> AckMap | None:
+    """The map that was committed beside `position`, or None if this isn't one."""
+    units = [ord(character) - _FIRST for character in text]
+    body, checksum = units[:-_CHECKSUM_UNITS], units[-_CHECKSUM_UNITS:]
+    if len(body) < 2 + _WRITER_UNITS or not all(0 <= unit < 1 << _UNIT for unit in units):
+        return None
+    if body[0] != _VERSION or _joined(checksum) != _checksum(body, position):
+        return None
+    numbers = _numbers(body[2 + _WRITER_UNITS :])
+    if not numbers or numbers[0] != len(numbers) - 1 or numbers[0] % 2:
+        return None
+    runs: list[Run] = []
+    at = position
+    for gap, length in zip(numbers[1::2], numbers[2::2], strict=True):
+        runs.append((at + gap, at + gap + length))
+        at += gap + length
+    return AckMap(_joined(body[1 : 1 + _WRITER_UNITS]), tuple(runs), bool(body[1 + _WRITER_UNITS] & 1))
+
+
+def _numbers(units: Sequence[int]) -> list[int]:
+    numbers: list[int] = []
+    number = shift = 0
+    for unit in units:
+        number |= (unit & _MASK) << shift
+        shift += _PAYLOAD
+        if not unit & _MORE:
+            numbers.append(number)
+            number = shift = 0
+    return numbers if shift == 0 else []
+
+
+def _fixed(number: int, count: int) -> list[int]:
+    return [number >> (_UNIT * at) & ((1 << _UNIT) - 1) for at in range(count)]
+
+
+def _joined(units: Iterable[int]) -> int:
+    return sum(unit << (_UNIT * at) for at, unit in enumerate(units))
+
+
+def _checksum(units: Sequence[int], position: int) -> int:
+    """Covers the position too: a map beside another offset is as wrong as a damaged one."""
+    return zlib.crc32(b"".join([unit.to_bytes(2, "big") for unit in units]) + position.to_bytes(8, "big"))

@@ -1,0 +1,138 @@
+"""What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message.
+
+A record is the tuple `(offset, key, body)`: the body is whatever the log gave, seen here only through `len()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from kafka_pubsub.core.leases import Lease
+    from kafka_pubsub.model import StoredRecord
+
+__all__ = [
+    "CommitAnswered",
+    "Demand",
+    "Event",
+    "Extended",
+    "Fetched",
+    "Lost",
+    "Progressed",
+    "Record",
+    "Release",
+    "Released",
+    "Returned",
+    "Revoked",
+    "Settled",
+    "Settlement",
+    "Tick",
+    "Verdict",
+]
+
+Record: TypeAlias = "tuple[int, bytes | None, StoredRecord]"
+
+
+class Verdict(IntEnum):
+    """How a holder left the record at which it stopped."""
+
+    FINISHED = 0  #: it took every record of the lease, and all are acked
+    NACKED = 1  #: nacked, or its handler raised
+    KEPT = 2  #: the handler returned without a word: leased until its deadline
+    UNTOUCHED = 3  #: the holder was told to stop before it began the record
+
+
+class Fetched(NamedTuple):
+    """Records read from the log, in order of offset."""
+
+    records: Sequence[Record]
+
+
+class Release(NamedTuple):
+    """A holder lets go of a lease: its first `done` records are acked, `verdict` is about the next one."""
+
+    lease: Lease
+    done: int
+    verdict: Verdict
+    delay: float | None = None
+
+
+class Released(NamedTuple):
+    """Holders let go of leases."""
+
+    releases: Sequence[Release]
+
+
+class Progressed(NamedTuple):
+    """A holder is on its way: `done` records are acked, the next has been with its handler since `started`."""
+
+    lease: Lease
+    done: int
+    started: float
+
+
+class Settlement(NamedTuple):
+    """The fate of a kept record: acked, or nacked (`delay` None: by the backoff)."""
+
+    lease: Lease
+    acked: bool
+    delay: float | None = None
+
+
+class Settled(NamedTuple):
+    """Kept records were acked or nacked."""
+
+    settlements: Sequence[Settlement]
+
+
+class Extended(NamedTuple):
+    """A record's deadline was moved to `seconds` from now."""
+
+    lease: Lease
+    seconds: float
+
+
+class Demand(NamedTuple):
+    """The shell can take up to `limit` leases of up to `run` records each."""
+
+    limit: int
+    run: int
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
+
+
+class CommitAnswered(NamedTuple):
+    """The log answered the commit in flight."""
+
+    accepted: bool
+
+
+class Revoked(NamedTuple):
+    """The partition goes to somebody, perhaps back to us."""
+
+
+class Returned(NamedTuple):
+    """It came back, and the log holds exactly what we wrote last."""
+
+
+class Lost(NamedTuple):
+    """It isn't ours any more, or somebody else wrote to it since."""
+
+
+Event = (
+    Fetched
+    | Released
+    | Progressed
+    | Settled
+    | Extended
+    | Demand
+    | Tick
+    | CommitAnswered
+    | Revoked
+    | Returned
+    | Lost
+)

@@ -1,0 +1,38 @@
+"""Small things that several test rooms share."""
+
+from __future__ import annotations
+
+from kafka_pubsub.model import Header
+
+__all__ = ["FakeBody"]
+
+
+class FakeBody:
+    """A record's body for core tests, where only its length counts."""
+
+    def __init__(self, size: int = 1, offset: int = 0, key: bytes | None = None) -> None:
+        self._size, self._offset, self._key = size, offset, key
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes:
+        return b"x" * self._size
+
+    def headers(self) -> list[Header] | None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def __len__(self) -> int:
+        return self._size
