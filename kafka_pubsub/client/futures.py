@@ -1,0 +1,188 @@
+"""The future of a published message: a real `concurrent.futures.Future` that costs little until somebody waits.
+
+Theory: the standard future builds a condition (a lock and a deque) at birth, which costs more than all else that
+`publish` does. Nearly all publish futures are resolved before anybody looks, so this one builds the condition
+when it is first asked for, and its text (the message id) when that is read.
+
+Rules
+1. The step from pending to finished and the birth of the condition exclude each other (`_birth`): whoever got the
+   condition first is notified under it, as in the standard library; whoever comes later finds it finished.
+2. Callbacks never run on the thread that serves delivery reports: they go to `CallbackThread`, so a slow one
+   delays other callbacks only, and one that publishes or waits can't block the reports that it waits for.
+3. A queued message can't be taken back: `cancel()` is False, always.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError
+from queue import SimpleQueue
+from typing import Final, NoReturn
+
+__all__ = ["CallbackThread", "PublishFuture"]
+
+# The standard library's words: `wait` and `as_completed` compare with them.
+_RUNNING: Final = "RUNNING"
+_FINISHED: Final = "FINISHED"
+
+_log = logging.getLogger("kafka_pubsub.publish")
+
+# One lock for all futures: it is held for a few instructions, and a lock each is what we want to save.
+_birth = threading.Lock()
+
+
+def _renew_birth_lock() -> None:
+    # Another thread may have held it while the process forked; that thread doesn't exist in the child.
+    global _birth
+    _birth = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_birth_lock)
+
+
+class PublishFuture(Future[str]):
+    """Resolves to the message id, once the message is on the in-sync replicas.
+
+    It can't be cancelled: a message that is on its way may be stored at any moment.
+    """
+
+    # Names without a prefix of ours are those that the base class and `wait` read and write.
+    __slots__ = (
+        "_done_callbacks",
+        "_exception",
+        "_lazy_condition",
+        "_offset",
+        "_partition",
+        "_runner",
+        "_state",
+        "_topic",
+        "_waiters",
+    )
+
+    def __init__(self, topic: str, runner: CallbackThread) -> None:
+        # Without the base class's: it would build the condition.
+        self._topic = topic
+        self._runner = runner
+        self._state = _RUNNING
+        self._exception = None
+        self._lazy_condition: threading.Condition | None = None
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        condition = self._lazy_condition
+        if condition is None:
+            with _birth:
+                condition = self._lazy_condition
+                if condition is None:
+                    self._waiters = []
+                    self._done_callbacks: list[Callable[[Future[str]], object]] = []
+                    condition = self._lazy_condition = threading.Condition()
+        return condition
+
+    @property
+    def _result(self) -> str | None:  # type: ignore[override]
+        if self._state != _FINISHED or self._exception is not None:
+            return None
+        return f"{self._topic}:{self._partition}:{self._offset}"
+
+    def succeed(self, partition: int | None, offset: int | None) -> None:
+        """The message is stored there."""
+        self._partition, self._offset = partition, offset
+        self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """The message will not be stored, or nobody can say."""
+        self._exception = error
+        self._finish()
+
+    def _finish(self) -> None:
+        with _birth:
+            condition = self._lazy_condition
+            if condition is None:
+                self._state = _FINISHED
+                return
+        with condition:
+            self._state = _FINISHED
+            for waiter in self._waiters:
+                if self._exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            condition.notify_all()
+            called_back = bool(self._done_callbacks)
+        if called_back:
+            self._runner.run(self._call_back)
+
+    def _call_back(self) -> None:
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a done-callback of a publish future raised")
+
+    def result(self, timeout: float | None = None) -> str:
+        """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
+        if self._state == _FINISHED and self._exception is None:
+            return f"{self._topic}:{self._partition}:{self._offset}"
+        return super().result(timeout)
+
+    def done(self) -> bool:
+        """True once `result()` doesn't wait."""
+        return self._state == _FINISHED
+
+    def cancel(self) -> bool:
+        """False: a message that was handed over can't be taken back."""
+        return False
+
+    def set_result(self, result: str) -> NoReturn:
+        """Refused: only the broker's answer resolves it."""
+        raise InvalidStateError("a publish future is resolved by the broker's answer only")
+
+    def set_exception(self, exception: BaseException | None) -> NoReturn:
+        """Refused: only the broker's answer resolves it."""
+        raise InvalidStateError("a publish future is resolved by the broker's answer only")
+
+
+class CallbackThread:
+    """One thread that runs the done-callbacks of a pool's futures, in the order in which these finished.
+
+    It starts with the first callback and is a daemon: the interpreter's exit doesn't wait for users' code.
+    """
+
+    def __init__(self, name: str = "kafka-pubsub-publish-callbacks") -> None:
+        self._name = name
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Queues a task; it must not raise."""
+        self._tasks.put(task)
+        if self._thread is None:
+            self._start()
+
+    def close(self, timeout: float) -> bool:
+        """Lets what is queued run for up to `timeout` seconds; whether it ended."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        self._tasks.put(None)
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _work(self) -> None:
+        for task in self._all_tasks():
+            task()
+
+    def _all_tasks(self) -> Iterable[Callable[[], None]]:
+        return iter(self._tasks.get, None)  # type: ignore[arg-type]
