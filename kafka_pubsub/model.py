@@ -25,11 +25,13 @@ from kafka_pubsub.errors import FailedPrecondition, UnknownAck
 __all__ = [
     "RESERVED_HEADER_PREFIX",
     "AckId",
+    "Committed",
     "Header",
     "Message",
     "MessageSink",
     "Position",
     "StoredRecord",
+    "TopicInfo",
     "TopicPartition",
     "decode_ordering_key",
 ]
@@ -53,6 +55,24 @@ class Position(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class Committed(NamedTuple):
+    """A group's stored position in a partition; `offset` is None when the log has none."""
+
+    offset: int | None
+    metadata: str
+
+
+class TopicInfo(NamedTuple):
+    """A log's topic as it is now. `topic_id` changes when a topic is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    max_message_bytes: int
+    config: Mapping[str, str]
 
 
 @runtime_checkable
@@ -102,7 +122,9 @@ class AckId(NamedTuple):
             body, (checksum,) = raw[:-4], struct.unpack(">I", raw[-4:])
             version, *fields = _ACK_ID.unpack(body)
         except (ValueError, AttributeError, struct.error):
-            raise UnknownAck(f"not an ack id of kafka_pubsub: {text!r}; pass message.ack_id as it is") from None
+            raise UnknownAck(
+                f"not an ack id of kafka_pubsub: {text!r}; pass message.ack_id as it is"
+            ) from None
         if checksum != zlib.crc32(body) or version != _ACK_ID_VERSION:
             raise UnknownAck("the ack id is damaged or of another version; pass message.ack_id as it is")
         return cls(*fields)

@@ -5,16 +5,18 @@ Rules
 2. A `LogReader` belongs to the thread that calls `read`; its listener's methods run inside `read` (or `close`).
    `commit`, `committed` and `log_range` may be called from another thread at the same time.
 3. A `LogWriter` may be used from any thread; delivery reports run inside `poll` or `flush`.
+4. Adapters don't import this module (they are siblings): they fit its Protocols by shape, and the values that
+   pass through it are in `model`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kafka_pubsub.config import Batching, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Header, StoredRecord, TopicInfo, TopicPartition
 
 __all__ = [
     "Admin",
@@ -27,24 +29,6 @@ __all__ = [
     "RebalanceListener",
     "TopicInfo",
 ]
-
-
-class Committed(NamedTuple):
-    """A group's stored position in a partition; `offset` is None when the log has none."""
-
-    offset: int | None
-    metadata: str
-
-
-class TopicInfo(NamedTuple):
-    """A log's topic as it is now. `topic_id` changes when a topic is deleted and made again."""
-
-    name: str
-    topic_id: str
-    partitions: int
-    replication: int
-    max_message_bytes: int
-    config: Mapping[str, str]
 
 
 class RebalanceListener(Protocol):
