@@ -8,7 +8,7 @@ Layout: version, writer (4 units), flags, count of numbers, numbers, checksum (3
 
 Rules
 1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
-2. The map always fits, and is never cut: `fits` tells whoever hands out records when to stop.
+2. The map always fits, and is never cut: `most_runs` tells whoever hands out records when to stop.
 3. What can't be decoded - another version, a wrong checksum, a stranger's text - is `None`: those records are
    replayed, never skipped.
 """
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.offsets import Run
 
-__all__ = ["CAPACITY", "AckMap", "decode", "encode", "fits"]
+__all__ = ["CAPACITY", "AckMap", "decode", "encode", "most_runs"]
 
 #: Characters of metadata that a broker with default settings stores (4096 is refused).
 CAPACITY = 4095
@@ -48,13 +48,13 @@ class AckMap(NamedTuple):
     clean: bool = False
 
 
-def fits(runs: int, span: int) -> bool:
-    """Whether any map of at most `runs` runs over `span` offsets fits the metadata.
+def most_runs(span: int) -> int:
+    """How many runs over `span` offsets surely fit the metadata.
 
     A number wider than one unit spans at least 2**14 offsets for each further unit, so wide ones are rare.
     """
-    numbers = 2 * runs
-    return _OVERHEAD + numbers + min(span >> _PAYLOAD, numbers * (_WIDEST - 1)) <= CAPACITY
+    room = CAPACITY - _OVERHEAD
+    return max(room - (span >> _PAYLOAD), room // _WIDEST) // 2
 
 
 def encode(ack_map: AckMap, position: int) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CommitAnswered",
     "Demand",
+    "Ended",
     "Event",
     "Extended",
     "Fetched",
@@ -88,9 +89,10 @@ class Settled(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """A record's deadline was moved to `seconds` from now."""
+    """The deadline of the lease's record number `done` was moved to `seconds` from now."""
 
     lease: Lease
+    done: int
     seconds: float
 
 
@@ -99,6 +101,12 @@ class Demand(NamedTuple):
 
     limit: int
     run: int
+
+
+class Ended(NamedTuple):
+    """Handlers of an earlier ownership, which held these keys back, have ended."""
+
+    keys: Sequence[bytes]
 
 
 class Tick(NamedTuple):
@@ -130,6 +138,7 @@ Event = (
     | Settled
     | Extended
     | Demand
+    | Ended
     | Tick
     | CommitAnswered
     | Revoked

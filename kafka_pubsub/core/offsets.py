@@ -56,6 +56,12 @@ class Offsets:
         """The lowest offset that isn't finished."""
         return next(iter(self.unfinished), self.position)
 
+    @property
+    def span(self) -> int:
+        """How many offsets the map may have to describe."""
+        end = self.known[-1][1] if self.known else self.position
+        return end - self.committable
+
     def receive(self, records: Sequence[Record]) -> Sequence[Record]:
         """Books records as received; returns those that are news (neither received nor finished before)."""
         if not records:

@@ -1,0 +1,146 @@
+"""Who holds which records, until when, and which verdicts still count.
+
+Theory. A lease is one key's run of records, handed to one holder that takes them in order. Only its current
+record - the first unfinished one - has a deadline: its clock starts when its handler does, not when the record
+was buffered. When a holder lets go of a lease whose current record it neither acked nor nacked, the lease is
+*kept*: that one record, with the user, until its deadline.
+
+States: WALKING (a holder is on its way), KEPT (with the user, no handler runs), EXPIRED (its deadline has passed
+while its handler still runs: nobody else gets the key until the handler has ended).
+Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
+
+Rules
+1. A verdict counts only while its lease is in `active` (I4): identity is the fence, so epoch and attempt of an
+   older delivery can't be mistaken for those of a newer one.
+2. Deadlines sit in a heap that may hold outdated entries; an entry counts only if the lease still has it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from enum import IntEnum
+
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["Lease", "LeaseState", "Leases"]
+
+
+class LeaseState(IntEnum):
+    """Where a lease stands; see the head of this file."""
+
+    WALKING = 0
+    KEPT = 1
+    EXPIRED = 2
+    OVER = 3
+
+
+class Lease:
+    """One key's run of records with one holder. The shell reads it; only the core writes it."""
+
+    __slots__ = ("attempt", "deadline", "done", "epoch", "extended", "key", "partition", "records", "state")
+
+    def __init__(
+        self, partition: int, epoch: int, key: bytes | None, records: Sequence[Record], attempt: int
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        #: None: no order, nothing is blocked.
+        self.key = key
+        self.records = records
+        #: Which delivery of the first record this is; its followers have never been delivered.
+        self.attempt = attempt
+        #: How many records from the front are finished.
+        self.done = 0
+        self.state = LeaseState.WALKING
+        #: When the current record's lease ends; None while its handler hasn't been seen running.
+        self.deadline: float | None = None
+        #: The deadline that the user asked for, if any: it holds for the current record only.
+        self.extended: float | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Lease {self.partition}:{self.records[0][0]} key={self.key!r} {self.state.name} "
+            f"{self.done}/{len(self.records)} attempt={self.attempt}>"
+        )
+
+
+class Leases:
+    """All leases of one partition."""
+
+    def __init__(self) -> None:
+        #: Leases that aren't over. Empty: nobody holds anything.
+        self.active: set[Lease] = set()
+        #: Records handed over and not finished: what the ack map must have room for.
+        self.handed = 0
+        self._deadlines: list[tuple[float, int, Lease]] = []
+        self._entries = 0
+
+    def open(self, lease: Lease) -> None:
+        """Records have been handed over."""
+        self.active.add(lease)
+        self.handed += len(lease.records)
+
+    def advance(self, lease: Lease, done: int) -> Sequence[Record]:
+        """`done` records are finished now; returns those that weren't before."""
+        news = lease.records[lease.done : done]
+        if news:
+            lease.done = done
+            lease.deadline = lease.extended = None
+            self.handed -= len(news)
+        return news
+
+    def set_deadline(self, lease: Lease, deadline: float) -> None:
+        """The current record's lease ends then."""
+        if lease.deadline == deadline:
+            return
+        lease.deadline = deadline
+        self._entries += 1
+        heapq.heappush(self._deadlines, (deadline, self._entries, lease))
+
+    def keep(self, lease: Lease, deadline: float) -> Sequence[Record]:
+        """The handler has ended without a word; returns the records behind the current one."""
+        rest = lease.records[lease.done + 1 :]
+        lease.records = lease.records[: lease.done + 1]
+        self.handed -= len(rest)
+        lease.state = LeaseState.KEPT
+        self.set_deadline(lease, deadline)
+        return rest
+
+    def close(self, lease: Lease) -> Sequence[Record]:
+        """The lease is over; returns its unfinished records."""
+        rest = lease.records[lease.done :]
+        self.active.discard(lease)
+        self.handed -= len(rest)
+        lease.state = LeaseState.OVER
+        lease.deadline = None
+        return rest
+
+    def next_deadline(self) -> float | None:
+        """When a lease may expire; perhaps too early (rule 2), never too late."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def due(self, now: float) -> list[Lease]:
+        """Leases whose deadline has come; they lose it and are the caller's to deal with."""
+        due: list[Lease] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, _, lease = heapq.heappop(self._deadlines)
+            if lease.deadline == deadline and lease.state in (LeaseState.WALKING, LeaseState.KEPT):
+                lease.deadline = None
+                due.append(lease)
+        return due
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a rule is broken."""
+        keys = [lease.key for lease in self.active if lease.key is not None]
+        if len(keys) != len(set(keys)):
+            raise InvariantViolated("two leases hold the same key")
+        if any(lease.state is LeaseState.OVER for lease in self.active):
+            raise InvariantViolated("a lease that is over is still active")
+        handed = sum(len(lease.records) - lease.done for lease in self.active)
+        if handed != self.handed:
+            raise InvariantViolated(f"{self.handed} records booked as handed over, {handed} counted")
+        for lease in self.active:
+            if lease.state is LeaseState.KEPT and (lease.deadline is None or len(lease.records) != lease.done + 1):
+                raise InvariantViolated(f"{lease!r} is kept without a deadline or with followers")

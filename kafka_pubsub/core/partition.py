@@ -1,0 +1,375 @@
+"""One partition of a subscription: the state machine that decides, and the only entry to the core.
+
+    handle(event, now) -> effects      one call for each batch
+    wakeup_at() -> time or None        when to call again with a Tick; changes nothing
+    check()                            raises InvariantViolated if a promise is broken
+
+Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that
+nobody holds are leased: one holder for each, which takes the key's records one by one (`leases`). Finished
+records are booked (`offsets`) and committed as a position plus a map of what is finished above it (`ack_map`).
+What isn't acked waits in its place and comes again (`redelivery`).
+
+Rules
+1. I1: a key is with one holder at a time, and comes back only when that holder's handler has ended.
+2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
+3. I3: a received record is in one of: waiting, leased, backing off, finished.
+4. I4: a verdict counts only while its lease is active.
+5. I5: a record is handed over only if the map would still fit whatever finishes next. The record at the
+   committable position is always allowed: finishing it only shortens the map.
+6. One commit in flight. A partition that was revoked begins nothing, but keeps its books: it may come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.effects import Commit, Deliver, Effect, Stale, Stop, Withdraw
+from kafka_pubsub.core.events import (
+    CommitAnswered,
+    Demand,
+    Ended,
+    Event,
+    Extended,
+    Fetched,
+    Lost,
+    Progressed,
+    Record,
+    Release,
+    Released,
+    Returned,
+    Revoked,
+    Settled,
+    Tick,
+    Verdict,
+)
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Lease, Leases, LeaseState
+from kafka_pubsub.core.offsets import Offsets, Run
+from kafka_pubsub.core.redelivery import SOON, Backoff, Waiting
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["COMMIT_INTERVAL", "RECORD_OVERHEAD", "Partition", "Rules", "Start"]
+
+#: Seconds between commits. Acks younger than this are redelivered after a crash; half of the 200 ms promised.
+COMMIT_INTERVAL = 0.1
+
+#: Bytes that a buffered record costs beside its body: the objects that hold it.
+RECORD_OVERHEAD = 500
+
+
+class Rules(NamedTuple):
+    """What the subscription asks for. Durations are seconds."""
+
+    ordered: bool
+    ack_deadline: float = 10.0
+    max_extension: float = 3600.0
+    backoff: Backoff = Backoff()
+
+
+class Start(NamedTuple):
+    """Where an ownership begins: what the log holds, and which keys old handlers of this process still have."""
+
+    number: int
+    epoch: int
+    writer: int
+    position: int
+    known: Sequence[Run] = ()
+    held_back: Sequence[bytes] = ()
+
+
+class Partition:
+    """One partition under one ownership (epoch)."""
+
+    def __init__(self, start: Start, rules: Rules, jitter: Callable[[], float]) -> None:
+        self.number = start.number
+        self.epoch = start.epoch
+        self._writer = start.writer
+        self._rules = rules
+        self._jitter = jitter
+        self.offsets = Offsets(start.position, start.known)
+        self.queues = KeyQueues(ordered=rules.ordered)
+        self.leases = Leases()
+        self.waiting = Waiting()
+        #: Bytes of received records that aren't finished.
+        self.buffered = 0
+        for key in start.held_back:
+            self.queues.block(key)
+        #: False from revoke on: nothing is begun any more.
+        self.open = True
+        #: True when there is something to commit.
+        self._dirty = False
+        self._in_flight: Commit | None = None
+        self._commit_after = 0.0
+        #: What the log holds as far as we know: the last accepted commit.
+        self.committed: Commit | None = None
+        self._handlers: dict[type, Callable[..., Sequence[Effect]]] = {
+            Fetched: self._fetched,
+            Released: self._released,
+            Progressed: self._progressed,
+            Settled: self._settled,
+            Extended: self._extended,
+            Demand: self._demand,
+            Ended: self._ended,
+            Tick: self._tick,
+            CommitAnswered: self._commit_answered,
+            Revoked: self._revoked,
+            Returned: self._returned,
+            Lost: self._lost,
+        }
+
+    def handle(self, event: Event, now: float) -> Sequence[Effect]:
+        """Decides what to do about one batch of what happened."""
+        return self._handlers[type(event)](event, now)
+
+    def wakeup_at(self) -> float | None:
+        """When something becomes due by itself."""
+        times = [self.leases.next_deadline(), self.waiting.next_due()]
+        if self._dirty and self._in_flight is None and self.open:
+            times.append(self._commit_after)
+        known = [time for time in times if time is not None]
+        return min(known) if known else None
+
+    @property
+    def deliverable(self) -> bool:
+        """Whether a `Demand` might be answered with leases."""
+        return self.open and bool(self.queues.ready or self.queues.loose)
+
+    # What comes in
+
+    def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
+        before = self.offsets.committable
+        news = self.offsets.receive(event.records)
+        self.buffered += _weight(news)
+        self.queues.add(news)
+        self._dirty = self._dirty or self.offsets.committable != before
+        return ()
+
+    # What goes out
+
+    def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
+        leases: list[Lease] = []
+        if not self.open:
+            return ()
+        queues, room = self.queues, self._room()
+        while len(leases) < event.limit and room > 0:
+            records = queues.take(min(event.run, room))
+            if records:
+                leases.append(self._lease(records[0][1], records))
+            elif queues.loose:
+                records = [queues.loose.popleft()]
+                leases.append(self._lease(None, records))
+            else:
+                break
+            room -= len(records)
+        if room <= 0 and len(leases) < event.limit:
+            leases += self._lease_lowest()
+        return (Deliver(leases),) if leases else ()
+
+    def _room(self) -> int:
+        """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
+        return ack_map.most_runs(self.offsets.span) - self.offsets.worst_runs(self.leases.handed)
+
+    def _lease_lowest(self) -> list[Lease]:
+        """The record at the committable position, if nobody has it: what frees the map."""
+        lowest = self.offsets.committable
+        for key in self.queues.ready:
+            if self.queues.queues[key][0][0] == lowest:
+                return [self._lease(key, self.queues.take_key(key, 1))]
+        for record in self.queues.loose:
+            if record[0] == lowest:
+                self.queues.loose.remove(record)
+                return [self._lease(None, [record])]
+        return []
+
+    def _lease(self, key: bytes | None, records: Sequence[Record]) -> Lease:
+        attempts = self.waiting.attempts
+        attempt = attempts.get(records[0][0], 1) if attempts else 1
+        lease = Lease(self.number, self.epoch, key if self._rules.ordered else None, records, attempt)
+        self.leases.open(lease)
+        return lease
+
+    # What holders say
+
+    def _released(self, event: Released, now: float) -> Sequence[Effect]:
+        stale = 0
+        for release in event.releases:
+            if release.lease.state is LeaseState.OVER or release.lease.epoch != self.epoch:
+                stale += 1
+            else:
+                self._release(release, now)
+        return (Stale(stale),) if stale else ()
+
+    def _release(self, release: Release, now: float) -> None:
+        lease, verdict = release.lease, release.verdict
+        self._finish(lease, release.done)
+        if lease.done == len(lease.records):
+            self.leases.close(lease)
+            self._unblock(lease.key)
+        elif lease.state is LeaseState.EXPIRED:
+            self._again(lease, None, now)
+        elif verdict is Verdict.NACKED:
+            self._again(lease, release.delay, now)
+        elif verdict is Verdict.KEPT:
+            rest = self.leases.keep(lease, self._kept_until(lease, now))
+            self.queues.put_back(lease.key, rest)
+        else:
+            self.queues.put_back(lease.key, self.leases.close(lease))
+            self._unblock(lease.key)
+
+    def _kept_until(self, lease: Lease, now: float) -> float:
+        return now + self._rules.ack_deadline if lease.extended is None else lease.extended
+
+    def _progressed(self, event: Progressed, now: float) -> Sequence[Effect]:
+        lease = event.lease
+        if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
+            return ()
+        self._finish(lease, event.done)
+        if lease.extended is None and lease.done == event.done < len(lease.records):
+            allowed = max(self._rules.ack_deadline, self._rules.max_extension)
+            self.leases.set_deadline(lease, event.started + allowed)
+        return ()
+
+    def _settled(self, event: Settled, now: float) -> Sequence[Effect]:
+        stale = 0
+        over: list[Lease] = []
+        for lease, acked, delay in event.settlements:
+            if lease.state is not LeaseState.KEPT or lease.epoch != self.epoch:
+                stale += 1
+            elif acked:
+                self._finish(lease, lease.done + 1)
+                self.leases.close(lease)
+                self._unblock(lease.key)
+            else:
+                over.append(lease)
+                self._again(lease, delay, now)
+        effects: list[Effect] = [Withdraw(over)] if over else []
+        return [*effects, Stale(stale)] if stale else effects
+
+    def _extended(self, event: Extended, now: float) -> Sequence[Effect]:
+        lease = event.lease
+        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self.epoch:
+            return (Stale(1),)
+        if event.done < lease.done:
+            return (Stale(1),)
+        self._finish(lease, event.done)
+        lease.extended = now + event.seconds
+        self.leases.set_deadline(lease, lease.extended)
+        return ()
+
+    def _ended(self, event: Ended, now: float) -> Sequence[Effect]:
+        for key in event.keys:
+            self._unblock(key)
+        return ()
+
+    def _finish(self, lease: Lease, done: int) -> None:
+        news = self.leases.advance(lease, done)
+        if not news:
+            return
+        self.offsets.finish([record[0] for record in news])
+        self.buffered -= _weight(news)
+        self._dirty = True
+        if self.waiting.attempts:
+            for record in news:
+                self.waiting.attempts.pop(record[0], None)
+
+    def _again(self, lease: Lease, delay: float | None, now: float) -> None:
+        """The current record comes again, in its place; the ones behind it go back to the queue."""
+        record, *rest = self.leases.close(lease)
+        # followers of a first delivery have never been delivered: the attempt is the current record's own
+        attempt = (lease.attempt if lease.done == 0 else 1) + 1
+        wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
+        self.queues.put_back(lease.key, rest)
+        self.waiting.add(record, lease.key, attempt, now + wait)
+
+    def _unblock(self, key: bytes | None) -> None:
+        if key is not None:
+            self.queues.unblock(key)
+
+    # Time, commits and ownership
+
+    def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
+        effects: list[Effect] = []
+        expired = self.leases.due(now)
+        for lease in expired:
+            if lease.state is LeaseState.KEPT:
+                self._again(lease, None, now)
+            else:
+                lease.state = LeaseState.EXPIRED
+        if expired:
+            effects.append(Withdraw(expired))
+        for record, key in self.waiting.due(now):
+            self.queues.put_back(key, [record])
+            self._unblock(key)
+        if self.open and self._dirty and self._in_flight is None and now >= self._commit_after:
+            self._commit_after = now + COMMIT_INTERVAL
+            effects.append(self._commit(clean=False))
+        return effects
+
+    def _commit(self, *, clean: bool) -> Commit:
+        position = self.offsets.committable
+        runs = tuple(self.offsets.runs())
+        metadata = ack_map.encode(AckMap(self._writer, runs, clean), position)
+        self._in_flight = Commit(position, metadata)
+        self._dirty = False
+        return self._in_flight
+
+    def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
+        if event.accepted:
+            self.committed = self._in_flight
+        else:
+            self._dirty = True
+        self._in_flight = None
+        return ()
+
+    def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
+        """The shell has seen every commit answered before it says so; this one is the last word."""
+        self.open = False
+        effects: list[Effect] = [Stop([lease for lease in self.leases.active if lease.state is LeaseState.WALKING])]
+        if self._dirty or self._in_flight is not None:
+            effects.append(self._commit(clean=True))
+        return effects
+
+    def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
+        self.open = True
+        self._dirty = True
+        return ()
+
+    def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
+        self.open = False
+        active = list(self.leases.active)
+        for lease in active:
+            self.leases.close(lease)
+        self.buffered = 0
+        return (Withdraw(active),) if active else ()
+
+    # Promises
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a promise is broken."""
+        self.offsets.check()
+        self.queues.check()
+        self.leases.check()
+        if self.open:
+            self._check_places(
+                [record[0] for record in self.queues.waiting()],
+                [record[0] for lease in self.leases.active for record in lease.records[lease.done :]],
+                [record[0] for record, _ in self.waiting.records()],
+            )
+        for lease in self.leases.active:
+            if lease.key is not None and lease.key not in self.queues.blocked:
+                raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
+        runs = self.offsets.runs()
+        if len(ack_map.encode(AckMap(self._writer, tuple(runs)), self.offsets.committable)) > ack_map.CAPACITY:
+            raise InvariantViolated(f"I5: {len(runs)} runs don't fit the metadata")
+
+    def _check_places(self, *places: Iterable[int]) -> None:
+        held = sorted(offset for place in places for offset in place)
+        if held != list(self.offsets.unfinished):
+            raise InvariantViolated("I3: an unfinished record is in no place, or in two")
+
+
+def _weight(records: Sequence[Record]) -> int:
+    return sum([len(record[2]) for record in records]) + RECORD_OVERHEAD * len(records)
