@@ -30,6 +30,7 @@ def judge(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
         "test_it.py",
     ]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     return subprocess.run(
         [sys.executable, str(SKIPS), str(report)], capture_output=True, text=True, check=False
