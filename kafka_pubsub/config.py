@@ -23,6 +23,7 @@ __all__ = [
     "DeadLetterPolicy",
     "FlowControl",
     "PublishFlow",
+    "ResourceState",
     "RetryPolicy",
     "Settings",
     "SubscriptionOptions",
@@ -135,8 +136,17 @@ class SubscriptionOptions(Value):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
+#: A resource is several things in the cluster, made and unmade one after the other. The catalog says `creating`
+#: before the first is made and `deleting` before the first is removed, so a crash in between leaves a record
+#: that tells the next caller what to finish. Only a `ready` one can be used.
+ResourceState = Literal["creating", "ready", "deleting"]
+
+
 class TopicRecord(Value):
-    """A topic as the catalog stores it. `topic_id` is Kafka's, so that a topic made anew isn't taken for it."""
+    """A topic as the catalog stores it. `topic_id` is Kafka's, so that a topic made anew isn't taken for it.
+
+    `topic_id` is empty while the topic is `creating`.
+    """
 
     version: Literal[1] = 1
     name: str
@@ -144,6 +154,7 @@ class TopicRecord(Value):
     options: TopicOptions
     adopted: bool = False
     created: float = 0.0
+    state: ResourceState = "ready"
 
 
 class SubscriptionRecord(Value):
@@ -162,6 +173,7 @@ class SubscriptionRecord(Value):
     positions: dict[int, int] = Field(default_factory=dict)
     detached: bool = False
     created: float = 0.0
+    state: ResourceState = "ready"
 
 
 class Settings(BaseSettings):

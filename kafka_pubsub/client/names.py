@@ -1,0 +1,114 @@
+"""Which names a topic and a subscription may have, and the names that we derive from them.
+
+Rules
+1. A name must be one that Kafka holds: `[a-zA-Z0-9._-]`, not `.` or `..`, at most 249 characters.
+2. What begins with `_` is the cluster's or ours, what begins with `ps-` is ours.
+3. Derived names must fit and must not collide. They are `T.sub.S.retry` (the retry topic), `T.lane.p7` (a lane)
+   and `T.inbox`; a topic may not look like one. A subscription's name may not contain `.sub.` or begin with
+   `sub.`: so the last `.sub.` of a derived name always splits it into the one pair that it came from.
+4. Kafka's metrics take `.` and `_` for the same character, so it refuses `a.b` beside `a_b`; so do we, before
+   anything is made. That holds for subscriptions as well, since their names are parts of topics' names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kafka_pubsub.errors import InvalidArgument
+
+__all__ = [
+    "MAX_KAFKA_NAME",
+    "MAX_TOPIC_NAME",
+    "check_new_topic_name",
+    "check_subscription_name",
+    "check_topic_name",
+    "look_alike",
+    "retry_topic",
+]
+
+#: Characters in a Kafka topic's name: a file name's 255, less what Kafka appends to the partition's directory.
+MAX_KAFKA_NAME = 249
+
+#: Characters in the name of a topic that we make: the longest name derived from it alone, a lane, must fit.
+MAX_TOPIC_NAME = MAX_KAFKA_NAME - len(".lane.p7")
+
+_ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
+_DERIVED = re.compile(r".+\.sub\..+\.retry|.+\.lane\.[pt][0-9]|.+\.inbox")
+_RESERVED_PREFIXES = ("_", "ps-")
+
+
+def retry_topic(topic: str, subscription: str) -> str:
+    """Where a subscription's nacked messages will wait; `InvalidArgument` if the name doesn't fit."""
+    name = f"{topic}.sub.{subscription}.retry"
+    if len(name) > MAX_KAFKA_NAME:
+        room = MAX_KAFKA_NAME - len(".sub..retry")
+        raise InvalidArgument(
+            f"subscription name: topic and subscription together have {len(topic) + len(subscription)} "
+            f"characters, at most {room} are possible, because the retry topic "
+            f"`TOPIC.sub.SUBSCRIPTION.retry` must fit Kafka's {MAX_KAFKA_NAME}: choose a shorter name"
+        )
+    return name
+
+
+def check_topic_name(name: object) -> str:
+    """The name if a topic (of ours or an adopted one) may have it, else `InvalidArgument`."""
+    text = _check_kafka_name(name, "topic", MAX_KAFKA_NAME, "")
+    if _DERIVED.fullmatch(text):
+        raise InvalidArgument(
+            f"topic name {text!r} is reserved: names like `T.sub.S.retry`, `T.lane.p7` and `T.inbox` belong to "
+            "the topics that are derived from T; choose another name"
+        )
+    return text
+
+
+def check_new_topic_name(name: object) -> str:
+    """The same for a topic that we make: there is room for the names of its lanes as well."""
+    text = check_topic_name(name)
+    if len(text) > MAX_TOPIC_NAME:
+        raise InvalidArgument(
+            f"topic name has {len(text)} characters, at most {MAX_TOPIC_NAME} are allowed, because names derived "
+            f"from it (`NAME.lane.p7`) must fit Kafka's {MAX_KAFKA_NAME}: choose a shorter name"
+        )
+    return text
+
+
+def check_subscription_name(name: object) -> str:
+    """The name if a subscription may have it, else `InvalidArgument`."""
+    longest = MAX_KAFKA_NAME - len("t.sub..retry")
+    text = _check_kafka_name(name, "subscription", longest, " (its retry topic's name must fit Kafka's 249)")
+    if ".sub." in text or text.startswith("sub."):
+        raise InvalidArgument(
+            f"subscription name {text!r} contains `.sub.` or begins with `sub.`, which separates topic and "
+            "subscription in derived names; choose another name"
+        )
+    return text
+
+
+def look_alike(name: str, others: Iterable[str]) -> str | None:
+    """One of `others` that Kafka can't tell from `name` (`.` against `_`), unless it is the same name."""
+    plain = name.replace(".", "_")
+    return next((other for other in others if other != name and other.replace(".", "_") == plain), None)
+
+
+def _check_kafka_name(name: object, what: str, longest: int, why: str) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{what} name must be a string, not {type(name).__name__}")
+    if not name:
+        raise InvalidArgument(f"{what} name is empty; give it 1 to {longest} of the characters a-z A-Z 0-9 . _ -")
+    if name in {".", ".."}:
+        raise InvalidArgument(f"{what} name {name!r} is one that Kafka can't hold; choose another name")
+    if not _ALLOWED.fullmatch(name):
+        wrong = next(character for character in name if not _ALLOWED.fullmatch(character))
+        raise InvalidArgument(
+            f"{what} name {name[:60]!r} contains {wrong!r}; Kafka allows only a-z A-Z 0-9 . _ and -"
+        )
+    if len(name) > longest:
+        raise InvalidArgument(f"{what} name has {len(name)} characters, at most {longest} are allowed{why}")
+    prefix = next((prefix for prefix in _RESERVED_PREFIXES if name.startswith(prefix)), None)
+    if prefix is not None:
+        raise InvalidArgument(
+            f"{what} name {name[:60]!r} begins with {prefix!r}, which is reserved for internal names; "
+            "choose another name"
+        )
+    return name
