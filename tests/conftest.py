@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from kafka_pubsub.local import LocalKafka, PartsMissing
-
-
-@dataclass(frozen=True)
-class RunningKafka:
-    """A broker that runs already."""
-
-    bootstrap: str
+from kafka_pubsub.local.pytest_plugin import RunningKafka, running_kafka
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka | RunningKafka]:
-    """A real Kafka: the one at KAFKA_PUBSUB_TEST_BOOTSTRAP, else an ephemeral one of our own."""
-    if address := os.environ.get("KAFKA_PUBSUB_TEST_BOOTSTRAP"):
-        yield RunningKafka(address)
-        return
-    broker = LocalKafka()
-    try:
-        broker.start()
-    except PartsMissing as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-    try:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
+    """A real Kafka: the one at KAFKA_PUBSUB_TEST_BOOTSTRAP, else an ephemeral one for this session."""
+    with running_kafka(tmp_path_factory) as broker:
         yield broker
-    finally:
-        broker.close()

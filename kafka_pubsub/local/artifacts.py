@@ -1,11 +1,11 @@
 """Kafka's jars: which ones (the lock), where they are, and proof that they are the right ones.
 
 Theory: `kafka.lock.json` names every jar by coordinate and SHA-256. jgo fetches each by its coordinate into a
-scratch directory; a jar enters the cache only after its hash fits, by an atomic rename. So the cache never holds
-half a download, and what is found there with a wrong hash was changed after us: that is an error, never repaired
-in silence.
-Rules: the network is used only for jars that aren't in the cache. Every start verifies every jar; a jar whose size
-and time of change are those of the last good verification isn't hashed again.
+scratch directory; a jar enters the cache only after its hash fits, by an atomic rename. So the cache never
+holds half a download, and what is found there with a wrong hash was changed after us: that is an error, never
+repaired in silence.
+Rules: the network is used only for jars that aren't in the cache. Every start verifies every jar; a jar whose
+size and time of change are those of the last good verification isn't hashed again.
 """
 
 from __future__ import annotations
@@ -67,8 +67,12 @@ def load_lock() -> Lock:
 def parse_lock(text: str) -> Lock:
     """Build a lock from its JSON text."""
     data = json.loads(text)
-    jars = (LockedJar(*row["coordinate"].split(":"), sha256=row["sha256"]) for row in data["jars"])
-    return Lock(data["kafka"], tuple(jars))
+    return Lock(data["kafka"], tuple(_locked(**row) for row in data["jars"]))
+
+
+def _locked(coordinate: str, sha256: str) -> LockedJar:
+    group, artifact, version = coordinate.split(":")
+    return LockedJar(group, artifact, version, sha256)
 
 
 def ensure_jars(cache: Path, on_progress: Callable[[str], None], lock: Lock | None = None) -> list[Path]:
@@ -97,7 +101,8 @@ def verify(lock: Lock, folder: Path) -> None:
         mark: list[object] = [stat.st_size, stat.st_mtime_ns, jar.sha256]
         if known.get(jar.filename) != mark and sha256_of(path) != jar.sha256:
             raise LocalKafkaError(
-                f"{path} isn't the file that was locked for Kafka {lock.kafka} (SHA-256 differs): it was damaged or "
+                f"{path} isn't the file that was locked for Kafka {lock.kafka} (SHA-256 differs): "
+                "it was damaged or "
                 f"changed after the download. Delete it and start again; it will be fetched anew."
             )
         seen[jar.filename] = mark
@@ -132,7 +137,8 @@ def _write_json(path: Path, data: object) -> None:
 def _fetch(jars: list[LockedJar], folder: Path, on_progress: Callable[[str], None]) -> None:
     if shutil.disk_usage(folder).free < DOWNLOAD_BYTES:
         raise LocalKafkaError(
-            f"Kafka's jars need {DOWNLOAD_BYTES >> 20} MB in {folder}, and less is free there. Free some space or "
+            f"Kafka's jars need {DOWNLOAD_BYTES >> 20} MB in {folder}, and less is free there. Free "
+            "some space or "
             "set KAFKA_PUBSUB_CACHE to a directory on another disk.",
             code=RESOURCE_EXHAUSTED,
         )
@@ -150,7 +156,8 @@ def _admit(jar: LockedJar, path: Path, folder: Path) -> None:
     if sha256_of(path) != jar.sha256:
         raise LocalKafkaError(
             f"The repository delivered another {jar.group}:{jar.artifact}:{jar.version} than the locked one "
-            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this machine uses."
+            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this "
+            "machine uses."
         )
     path.replace(folder / jar.filename)
 
@@ -175,8 +182,10 @@ def _downloader(scratch: Path) -> Callable[[LockedJar], Path]:
 def _network_hint(jar: LockedJar, error: Exception) -> str:
     return (
         f"Couldn't fetch {jar.group}:{jar.artifact}:{jar.version}, which the embedded Kafka needs once "
-        f"({type(error).__name__}: {error}). Check the network; behind a proxy set HTTPS_PROXY, behind a mirror "
-        "put it into ~/.m2/settings.xml or set KAFKA_PUBSUB_MAVEN_REPOSITORY to its address, for an own CA set "
+        f"({type(error).__name__}: {error}). Check the network; behind a proxy set HTTPS_PROXY, "
+        "behind a mirror "
+        "put it into ~/.m2/settings.xml or set KAFKA_PUBSUB_MAVEN_REPOSITORY to its address, for an "
+        "own CA set "
         "SSL_CERT_FILE; or set KAFKA_HOME to an unpacked Kafka 4.x, or use an existing cluster."
     )
 

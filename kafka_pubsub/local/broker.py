@@ -1,9 +1,10 @@
 """`LocalKafka`: a real Kafka for the length of a `with` block.
 
-Theory: it owns one Java process and, unless told otherwise, one temporary directory. The port is chosen once and kept,
-so that clients find the broker again after `stop()` or `kill()` and `start()`: that is what tests of failures need.
-Rules: the process dies with us, whatever we die of. A temporary directory lives until `close()`, so its data survives
-a restart in between.
+Theory: it owns one Java process and, unless told otherwise, one temporary directory. The port is chosen once
+and kept, so that clients find the broker again after `stop()` or `kill()` and `start()`: that is what tests
+of failures need.
+Rules: the process dies with us, whatever we die of. A temporary directory lives until `close()`, so its data
+survives a restart in between.
 """
 
 from __future__ import annotations
@@ -20,21 +21,17 @@ from types import TracebackType
 from typing import Self
 
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S, launch, prepare, wait_until_ready
-from kafka_pubsub.local.diagnosis import port_in_use
-from kafka_pubsub.local.errors import LocalKafkaError
+from kafka_pubsub.local.errors import LocalKafkaError, PortInUse
 from kafka_pubsub.local.guard import Guard
-from kafka_pubsub.local.installation import locate
+from kafka_pubsub.local.installation import Installation, locate
 from kafka_pubsub.local.node import NodeFiles, NodeSettings
 from kafka_pubsub.local.ports import free_port, is_free
+from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]
 
-# 512 MB carried every benchmark of ours.
-DEFAULT_HEAP_MB = 512
-# An orderly stop takes about a second; a broker that needs longer is stuck, and Kafka survives a kill.
-STOP_TIMEOUT_S = 20.0
 # Between choosing a free port and binding it another process may take it.
-PORT_ATTEMPTS = 3
+SPARE_PORTS = 2
 
 
 class LocalKafka:
@@ -43,8 +40,8 @@ class LocalKafka:
     >>> with LocalKafka() as kafka:
     ...     pubsub = PubSub(kafka.bootstrap)
 
-    Without `data_dir` its data is temporary. Without `port` it takes a free one. `java` and `kafka_home` name an
-    installed Java 17+ and an unpacked Kafka 4.x to use instead of those of the extra `[local]`.
+    Without `data_dir` its data is temporary. Without `port` it takes a free one. `java` and `kafka_home` name
+    an installed Java 17+ and an unpacked Kafka 4.x to use instead of those of the extra `[local]`.
     """
 
     def __init__(
@@ -60,9 +57,9 @@ class LocalKafka:
     ) -> None:
         self._temporary = data_dir is None
         self._root = None if data_dir is None else Path(data_dir).expanduser().absolute()
-        self._wanted_port = port
+        self._wanted_port = None if port is None else checked_port(port)
         self._settings: NodeSettings | None = None
-        self._heap_mb = heap_mb
+        self._heap_mb = checked_heap(heap_mb)
         self._ready_timeout = ready_timeout
         self._java = java
         self._kafka_home = kafka_home
@@ -102,25 +99,10 @@ class LocalKafka:
         installation = locate(java=self._java, kafka_home=self._kafka_home, on_progress=self._on_progress)
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="kafka-pubsub-"))
-        files = NodeFiles(self._root)
         # Only a port that nobody asked for and no client knows yet may be exchanged for another.
-        attempts = 1 if self._wanted_port or self._settings else PORT_ATTEMPTS
-        for attempt in range(1, attempts + 1):
-            settings = self._choose_ports()
-            prepare(installation, files, settings)
-            self._on_progress(f"Starting Kafka on {settings.bootstrap}")
-            self._process = launch(installation, files, self._heap_mb)
-            self._guard = Guard(self._process.pid, self._root if self._temporary else None)
-            try:
-                self._settings = settings
-                self.wait_ready()
-                return
-            except BaseException as error:
-                died_of_port = isinstance(error, LocalKafkaError) and not is_free(settings.port)
-                self._end_process(signal.SIGKILL)
-                self._settings = None
-                if not died_of_port or attempt == attempts:
-                    raise
+        spare = 0 if self._wanted_port or self._settings else SPARE_PORTS
+        while not self._start_once(installation, may_retry=spare > 0):
+            spare -= 1
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the broker answers (`start()` does); raises what it died of instead."""
@@ -159,13 +141,31 @@ class LocalKafka:
     ) -> None:
         self.close()
 
+    def _start_once(self, installation: Installation, *, may_retry: bool) -> bool:
+        before, files = self._settings, NodeFiles(self.data_dir)
+        settings = self._choose_ports()
+        try:
+            with prepare(installation, files, settings) as lock:
+                self._on_progress(f"Starting Kafka on {settings.bootstrap}")
+                self._process = launch(installation, files, self._heap_mb, lock)
+            self._guard = Guard(self._process.pid, files.root if self._temporary else None)
+            self._settings = settings
+            self.wait_ready()
+        except BaseException as error:
+            self._end_process(signal.SIGKILL)
+            self._settings = before
+            if may_retry and isinstance(error, PortInUse):
+                return False
+            raise
+        return True
+
     def _choose_ports(self) -> NodeSettings:
         if self._settings is not None:
             return NodeSettings(self._settings.port, free_port())
         if self._wanted_port is None:
             return NodeSettings(free_port(), free_port())
         if not is_free(self._wanted_port):
-            raise port_in_use(self._wanted_port)
+            raise PortInUse(self._wanted_port)
         return NodeSettings(self._wanted_port, free_port())
 
     def _end_process(self, how: signal.Signals) -> None:

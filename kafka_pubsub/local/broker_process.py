@@ -1,31 +1,37 @@
 """Starting and ending the Java process of one broker.
 
-Theory: a broker is prepared (files written, data directory formatted once), launched in a session of its own, so
-that Ctrl-C reaches only us, and then waited for: until it answers on its port or is dead. What it died of is read
-from its logs (`diagnosis`).
-Rules: a directory is formatted beside its place and renamed into it, so that a kill in between leaves nothing half
-made. Nothing here knows whether the broker is to outlive this process; `guard` ties it to us when it must not.
+Theory: a broker is prepared (files written, data directory formatted once), launched in a session of its own,
+so that Ctrl-C reaches only us, and then waited for: until it answers on its port or is dead. What it died of
+is read from its logs (`diagnosis`).
+Rules: a directory is formatted beside its place and renamed into it, so that a kill in between leaves nothing
+half made. Nothing here knows whether the broker is to outlive this process; `guard` ties it to us when it
+must not.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from kafka_pubsub.local.diagnosis import explain_death, require_disk
+from kafka_pubsub.local.diagnosis import data_in_use, disk_full, explain_death, require_disk
 from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
 from kafka_pubsub.local.installation import Installation
+from kafka_pubsub.local.locking import try_exclusive
 from kafka_pubsub.local.node import NodeFiles, NodeSettings, log_settings, server_properties
 from kafka_pubsub.local.ports import broker_answers
 
 __all__ = ["launch", "prepare", "wait_until_ready"]
 
-# A broker is there after 2 s; ten times as long on a busy 2-core machine that also recovers its logs is still honest.
+# A broker is there after 2 s; ten times as long on a busy 2-core machine that also recovers its logs is still
+# honest.
 READY_TIMEOUT_S = 90.0
 POLL_S = 0.02
 FORMAT_TIMEOUT_S = 90.0
@@ -33,33 +39,72 @@ FORMAT_TIMEOUT_S = 90.0
 QUICK_JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
-def prepare(installation: Installation, files: NodeFiles, settings: NodeSettings) -> None:
-    """Write the node's files, and format its data directory when it is new."""
+@contextmanager
+def prepare(installation: Installation, files: NodeFiles, settings: NodeSettings) -> Iterator[IO[str]]:
+    """Write the node's files, and format its data directory when it is new.
+
+    Gives the locked lock file of the directory, for the broker to inherit.
+    """
+    with _claimed(files) as lock:
+        _write_files(installation, files, settings)
+        yield lock
+
+
+@contextmanager
+def _claimed(files: NodeFiles) -> Iterator[IO[str]]:
     try:
-        files.root.mkdir(parents=True, exist_ok=True)
-        require_disk(files.root)
+        lock = try_exclusive(files.root / "broker.lock")
+    except OSError as error:
+        raise _not_writable(files, error) from error
+    if lock is None:
+        raise data_in_use(files.root)
+    with lock:
+        yield lock
+
+
+def _write_files(installation: Installation, files: NodeFiles, settings: NodeSettings) -> None:
+    require_disk(files.root)
+    try:
         if not files.formatted:
             _format(installation, files, settings)
         files.properties.write_text(server_properties(settings, files.log_dir), "ascii")
         files.log_settings.write_text(log_settings(files.broker_log), "ascii")
     except OSError as error:
-        raise LocalKafkaError(
-            f"Can't write to the data directory {files.root} ({error.strerror or error}). "
-            "Make it writable, or choose another with --data-dir (data_dir=)."
-        ) from error
+        raise _not_writable(files, error) from error
 
 
-def launch(installation: Installation, files: NodeFiles, heap_mb: int) -> subprocess.Popen[bytes]:
-    """Start the broker, detached from our terminal and our signals."""
+def _not_writable(files: NodeFiles, error: OSError) -> LocalKafkaError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return disk_full(files.root, str(error.strerror))
+    return LocalKafkaError(
+        f"Can't write to the data directory {files.root} ({error.strerror or error}). "
+        "Make it writable, or choose another with --data-dir (data_dir=)."
+    )
+
+
+def launch(
+    installation: Installation, files: NodeFiles, heap_mb: int, lock: IO[str], *, detached: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start the broker, out of reach of our terminal; it holds `lock` as long as it lives."""
     jvm = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
     jvm += ["-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={files.log_settings.as_uri()}"]
     command = installation.command("kafka.Kafka", jvm, [str(files.properties)])
     # What the last run logged must not explain how this one died.
     files.broker_log.unlink(missing_ok=True)
     with files.output.open("wb") as output:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/"
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd="/",
+            pass_fds=[lock.fileno()],
         )
+    if detached:
+        # Popen warns about a child that it leaves running; this one is meant to be left.
+        process.returncode = 0
+    return process
 
 
 def wait_until_ready(
@@ -74,7 +119,7 @@ def wait_until_ready(
         # In this order: a stranger may answer on the port that our broker, dead by now, couldn't get.
         answered = broker_answers(settings.port)
         if is_dead():
-            raise explain_death(files, settings)
+            raise explain_death(files, settings.port)
         if answered:
             return
         if time.monotonic() > deadline:
@@ -91,7 +136,8 @@ def _format(installation: Installation, files: NodeFiles, settings: NodeSettings
     shutil.rmtree(scratch, ignore_errors=True)
     if files.log_dir.exists() and any(files.log_dir.iterdir()):
         raise LocalKafkaError(
-            f"{files.log_dir} isn't empty and isn't a data directory of the embedded Kafka (no meta.properties). "
+            f"{files.log_dir} isn't empty and isn't a data directory of the embedded Kafka (no "
+            "meta.properties). "
             "Choose another directory, or move what is in it."
         )
     shutil.rmtree(files.log_dir, ignore_errors=True)
@@ -107,7 +153,9 @@ def _format(installation: Installation, files: NodeFiles, settings: NodeSettings
 
 def _run_format(command: list[str], scratch: Path) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, cwd="/")
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, cwd="/", check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LocalKafkaError(f"Couldn't run Kafka's format command with {command[0]}: {error}") from error
     if done.returncode != 0:

@@ -1,6 +1,7 @@
 """Reading what a broker died of from its logs, and saying what to do about it.
 
-Rule: an error always ends with the broker's own last words or with where they are; a guess never replaces them.
+Rule: an error always ends with the broker's own last words or with where they are; a guess never replaces
+them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,16 @@ import re
 import shutil
 from pathlib import Path
 
-from kafka_pubsub.local.errors import ALREADY_EXISTS, RESOURCE_EXHAUSTED, UNAVAILABLE, LocalKafkaError
-from kafka_pubsub.local.node import NodeFiles, NodeSettings
+from kafka_pubsub.local.errors import (
+    ALREADY_EXISTS,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    LocalKafkaError,
+    PortInUse,
+)
+from kafka_pubsub.local.node import NodeFiles
 
-__all__ = ["explain_death", "last_lines", "port_in_use", "require_disk"]
+__all__ = ["data_in_use", "disk_full", "explain_death", "last_lines", "require_disk"]
 
 # Segments and indexes of the internal topics take a few MB at once; below this a broker dies within minutes.
 LEAST_FREE_BYTES = 256 * 1024 * 1024
@@ -30,37 +37,35 @@ def require_disk(folder: Path) -> None:
 def disk_full(folder: Path, found: str) -> LocalKafkaError:
     """The disk under the data directory is full."""
     return LocalKafkaError(
-        f"The disk of {folder} is full ({found}). Free some space there, or choose a data directory on another "
+        f"The disk of {folder} is full ({found}). Free some space there, or choose a data directory "
+        "on another "
         "disk with --data-dir (data_dir=). What was acknowledged to publishers is kept.",
         code=RESOURCE_EXHAUSTED,
     )
 
 
-def port_in_use(port: int) -> LocalKafkaError:
-    """Somebody else listens on the port that was asked for."""
+def data_in_use(folder: Path) -> LocalKafkaError:
+    """Another broker has its data there."""
     return LocalKafkaError(
-        f"Port {port} is in use by another program. Choose another with --port (port=), or stop that program; "
-        f"`ss -ltnp 'sport = :{port}'` or `lsof -i :{port}` shows which it is.",
-        code=UNAVAILABLE,
+        f"Another broker is using the data directory {folder}. Stop it, or choose another directory with "
+        "--data-dir (data_dir=).",
+        code=ALREADY_EXISTS,
     )
 
 
-def explain_death(files: NodeFiles, settings: NodeSettings) -> LocalKafkaError:
+def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
     """Say why a broker ended by itself, as far as its logs tell."""
     text = _tail(files.broker_log) + _tail(files.output)
     if re.search(r"Address already in use|Socket server failed to bind", text):
-        return port_in_use(settings.port)
+        return PortInUse(port)
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return disk_full(files.root, "the broker said: no space left on device")
     if "Failed to acquire lock on file .lock" in text:
-        return LocalKafkaError(
-            f"Another broker is using the data directory {files.root}. Stop it, or choose another directory with "
-            "--data-dir (data_dir=).",
-            code=ALREADY_EXISTS,
-        )
+        return data_in_use(files.root)
     if "OutOfMemoryError" in text or "Could not reserve enough space" in text:
         return LocalKafkaError(
-            "The broker ran out of memory. Give it more with --heap-mb (heap_mb=), or free memory on this machine.",
+            "The broker ran out of memory. Give it more with --heap-mb (heap_mb=), or free memory "
+            "on this machine.",
             code=RESOURCE_EXHAUSTED,
         )
     lines = "\n".join(f"  {line}" for line in last_lines(files)) or "  (it logged nothing)"

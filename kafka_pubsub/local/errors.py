@@ -19,10 +19,22 @@ UNAVAILABLE: Final = 14
 
 
 class LocalKafkaError(PubSubError):
-    """The embedded Kafka can't do what was asked; the message says what to do (code 9 unless it says else)."""
+    """The embedded Kafka can't do what was asked; the message says what to do (code 9 or a closer one)."""
 
     default_code: ClassVar[int] = FAILED_PRECONDITION
 
 
 class PartsMissing(LocalKafkaError):
     """Kafka or Java isn't on this machine yet, and couldn't be fetched: what a test suite may skip for."""
+
+
+class PortInUse(LocalKafkaError):
+    """Somebody else listens on the port that the broker was to have."""
+
+    default_code: ClassVar[int] = UNAVAILABLE
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            f"Port {port} is in use by another program. Choose another with --port (port=), or stop that "
+            f"program; `ss -ltnp 'sport = :{port}'` or `lsof -i :{port}` shows which it is."
+        )

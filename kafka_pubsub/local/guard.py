@@ -1,10 +1,11 @@
 """A broker that must not outlive us.
 
-Theory: the kernel's "signal me when my parent dies" follows the thread that started a process, not the process, so a
-broker started from a short-lived thread would die too early. Instead a tiny shell waits for the end of a pipe whose
-other end only we hold: however we die, kill -9 included, the pipe closes and the shell ends the broker and deletes
-what was temporary.
-Rule: whoever stops the broker in order releases the guard first, so that it never signals a reused process id.
+Theory: the kernel's "signal me when my parent dies" follows the thread that started a process, not the
+process, so a broker started from a short-lived thread would die too early. Instead a tiny shell waits for the
+end of a pipe whose other end only we hold: however we die, kill -9 included, the pipe closes and the shell
+ends the broker and deletes what was temporary.
+Rule: whoever stops the broker in order releases the guard first, so that it never signals a reused process
+id.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 
 __all__ = ["Guard"]
 
-# $1 is the broker, $2 a directory to delete or nothing. `read` returns at the end of the pipe; the word "done" is
-# what a release writes.
+# $1 is the broker, $2 a directory to delete or nothing. `read` returns at the end of the pipe; the word
+# "done" is what a release writes.
 _SCRIPT = """
 read -r word
 [ "$word" = done ] && exit 0

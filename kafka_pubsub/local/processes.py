@@ -1,0 +1,66 @@
+"""Processes by more than their number.
+
+Theory: a process id is reused after its process ended, so a number that was written down proves nothing.
+Together with the time the process started (and the boot it started in) it does: that is its `identity`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+__all__ = ["end", "identity", "is_alive"]
+
+POLL_S = 0.02
+
+
+def identity(pid: int) -> str | None:
+    """What tells this process from a later one with the same id; None when it is dead."""
+    if Path("/proc/self/stat").exists():
+        return _identity_from_proc(pid)
+    return _identity_from_ps(pid)
+
+
+def is_alive(pid: int, known: str) -> bool:
+    """Whether the process that had this id and identity still runs."""
+    # When the broker is a child of this very process, its corpse stays until somebody asks for it.
+    with contextlib.suppress(OSError):
+        os.waitpid(pid, os.WNOHANG)
+    return identity(pid) == known
+
+
+def end(pid: int, known: str, timeout_s: float) -> None:
+    """Stop the process in order, or by force when it takes longer than `timeout_s`."""
+    for how, patience in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 10.0)):
+        if not is_alive(pid, known):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, how)
+        deadline = time.monotonic() + patience
+        while is_alive(pid, known) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+
+def _identity_from_proc(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return None
+    # The second field is the program's name in parentheses and may hold anything; state and start time
+    # follow.
+    fields = stat.rpartition(")")[2].split()
+    state, started = fields[0], fields[19]
+    return None if state in "ZX" else f"{boot}:{started}"
+
+
+def _identity_from_ps(pid: int) -> str | None:
+    done = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    state, _, started = done.stdout.strip().partition(" ")
+    return None if not started or state.startswith("Z") else started.strip()

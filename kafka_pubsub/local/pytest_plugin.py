@@ -1,0 +1,65 @@
+"""The session fixture `local_kafka` for the tests of whoever uses this package.
+
+    def test_orders(local_kafka):
+        with PubSub(local_kafka.bootstrap) as pubsub: ...
+
+Rules: one ephemeral broker a session, shared by the workers of pytest-xdist. `KAFKA_PUBSUB_TEST_BOOTSTRAP`
+names a broker to use instead. When Kafka or Java is missing the tests are skipped with the command that gets
+them; where `CI` is set they fail, because a build that tests nothing must not look green.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+__all__ = ["RunningKafka", "local_kafka", "running_kafka"]
+
+
+@dataclass(frozen=True)
+class RunningKafka:
+    """A broker to test against."""
+
+    bootstrap: str
+
+
+@contextmanager
+def running_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
+    """The broker of this test session."""
+    if address := os.environ.get("KAFKA_PUBSUB_TEST_BOOTSTRAP"):
+        yield RunningKafka(address)
+        return
+    # Every pytest run loads this module; only those that use the fixture shall pay for the import.
+    from kafka_pubsub.local.broker import LocalKafka
+    from kafka_pubsub.local.sharing import shared_kafka
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # A worker's own directory is below the one of the whole run.
+        with _or_skip(), shared_kafka(tmp_path_factory.getbasetemp().parent / "shared-kafka") as address:
+            yield RunningKafka(address)
+        return
+    with _or_skip(), LocalKafka() as kafka:
+        yield RunningKafka(kafka.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
+    """A real Kafka for the session: an object with `.bootstrap`."""
+    with running_kafka(tmp_path_factory) as kafka:
+        yield kafka
+
+
+@contextmanager
+def _or_skip() -> Iterator[None]:
+    from kafka_pubsub.local.errors import PartsMissing
+
+    try:
+        yield
+    except PartsMissing as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no embedded Kafka: {error.message}")

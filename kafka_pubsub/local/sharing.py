@@ -1,0 +1,103 @@
+"""One ephemeral broker shared by processes that don't know each other: the workers of a parallel test run.
+
+Theory: whoever comes first starts a holder, a process that runs the broker; every user holds a shared lock
+while it needs it. The holder waits for the same lock alone: it gets it when the last user is gone, killed
+ones included, and then closes the broker. If the holder itself is killed, its broker goes with it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafka_pubsub.local.broker import LocalKafka
+from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError, PartsMissing
+from kafka_pubsub.local.locking import exclusive, shared
+from kafka_pubsub.local.ports import broker_answers
+
+__all__ = ["shared_kafka"]
+
+POLL_S = 0.05
+
+
+@contextmanager
+def shared_kafka(folder: Path) -> Iterator[str]:
+    """The address of the broker shared by all who name the same `folder`."""
+    with shared(folder / "users.lock"):
+        with exclusive(folder / "start.lock"):
+            address = _answering(folder) or _start(folder)
+        yield address
+
+
+def hold(folder: Path) -> None:
+    """Run the broker until its last user is gone (the holder's whole life)."""
+    report = folder / "holder.json"
+    try:
+        kafka = LocalKafka()
+        kafka.start()
+    except LocalKafkaError as error:
+        _write(
+            report, {"error": error.message, "code": error.code, "missing": isinstance(error, PartsMissing)}
+        )
+        return
+    try:
+        _write(report, {"bootstrap": kafka.bootstrap})
+        with exclusive(folder / "users.lock"):
+            report.unlink(missing_ok=True)
+            kafka.close()
+    finally:
+        kafka.close()
+
+
+def _start(folder: Path) -> str:
+    report = folder / "holder.json"
+    report.unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from kafka_pubsub.local import sharing; sharing.main(sys.argv)",
+    ]
+    with (folder / "holder.log").open("wb") as log:
+        holder = subprocess.Popen(
+            [*command, str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    while not report.exists():
+        if holder.poll() is not None and not report.exists():
+            text = (folder / "holder.log").read_text("utf-8", "replace")
+            raise LocalKafkaError(
+                f"The process that was to run the shared Kafka ended:\n{text}", code=UNAVAILABLE
+            )
+        time.sleep(POLL_S)
+    return _reported(report)
+
+
+def _reported(report: Path) -> str:
+    data = json.loads(report.read_text("utf-8"))
+    if "error" in data:
+        kind = PartsMissing if data["missing"] else LocalKafkaError
+        raise kind(data["error"], code=data["code"])
+    return str(data["bootstrap"])
+
+
+def _answering(folder: Path) -> str | None:
+    try:
+        address = _reported(folder / "holder.json")
+    except (OSError, LocalKafkaError):
+        return None
+    return address if broker_answers(int(address.rpartition(":")[2])) else None
+
+
+def _write(path: Path, data: dict[str, object]) -> None:
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps(data), "utf-8")
+    scratch.replace(path)
+
+
+def main(arguments: list[str]) -> None:
+    """The holder's entry: its one argument is the folder."""
+    hold(Path(arguments[1]))
