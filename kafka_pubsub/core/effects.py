@@ -39,7 +39,7 @@ class Withdraw(NamedTuple):
 class Stale(NamedTuple):
     """So many acks, nacks or extensions came too late and changed nothing."""
 
-    count: int
+    verdicts: int
 
 
 Effect = Deliver | Commit | Stop | Withdraw | Stale

@@ -75,15 +75,19 @@ class Progressed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """The fate of a kept record: acked, or nacked (`delay` None: by the backoff)."""
+    """The fate of the lease's record number `done`: acked, or nacked (`delay` None: by the backoff).
+
+    It may overtake the release that says its handler has ended.
+    """
 
     lease: Lease
+    done: int
     acked: bool
     delay: float | None = None
 
 
 class Settled(NamedTuple):
-    """Kept records were acked or nacked."""
+    """Records were acked or nacked after, or while, their handlers returned."""
 
     settlements: Sequence[Settlement]
 
@@ -97,10 +101,14 @@ class Extended(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The shell can take up to `limit` leases of up to `run` records each."""
+    """The shell can take up to `limit` leases of up to `run` records each.
+
+    `spread`: runs of more than one record only if a single key is ready.
+    """
 
     limit: int
     run: int
+    spread: bool = False
 
 
 class Ended(NamedTuple):

@@ -21,7 +21,7 @@ import heapq
 from collections.abc import Sequence
 from enum import IntEnum
 
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.events import Record, Settlement
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Lease", "LeaseState", "Leases"]
@@ -39,7 +39,19 @@ class LeaseState(IntEnum):
 class Lease:
     """One key's run of records with one holder. The shell reads it; only the core writes it."""
 
-    __slots__ = ("attempt", "deadline", "done", "epoch", "extended", "key", "partition", "records", "state")
+    __slots__ = (
+        "attempt",
+        "deadline",
+        "done",
+        "early",
+        "epoch",
+        "extended",
+        "holder",
+        "key",
+        "partition",
+        "records",
+        "state",
+    )
 
     def __init__(
         self, partition: int, epoch: int, key: bytes | None, records: Sequence[Record], attempt: int
@@ -58,6 +70,10 @@ class Lease:
         self.deadline: float | None = None
         #: The deadline that the user asked for, if any: it holds for the current record only.
         self.extended: float | None = None
+        #: A settlement of the current record that overtook its handler's release.
+        self.early: Settlement | None = None
+        #: The shell's own note; the core never looks at it.
+        self.holder: object = None
 
     def __repr__(self) -> str:
         return (

@@ -42,6 +42,7 @@ from kafka_pubsub.core.events import (
     Returned,
     Revoked,
     Settled,
+    Settlement,
     Tick,
     Verdict,
 )
@@ -154,8 +155,10 @@ class Partition:
         if not self.open:
             return ()
         queues, room = self.queues, self._room()
+        single = len(queues.ready) + len(queues.loose) == 1
+        run = 1 if event.spread and not single else event.run
         while len(leases) < event.limit and room > 0:
-            records = queues.take(min(event.run, room))
+            records = queues.take(min(run, room))
             if records:
                 leases.append(self._lease(records[0][1], records))
             elif queues.loose:
@@ -215,6 +218,8 @@ class Partition:
         elif verdict is Verdict.KEPT:
             rest = self.leases.keep(lease, self._kept_until(lease, now))
             self.queues.put_back(lease.key, rest)
+            if lease.early is not None and lease.early.done == lease.done:
+                self._settle(lease.early, now)
         else:
             self.queues.put_back(lease.key, self.leases.close(lease))
             self._unblock(lease.key)
@@ -235,18 +240,26 @@ class Partition:
     def _settled(self, event: Settled, now: float) -> Sequence[Effect]:
         stale = 0
         over: list[Lease] = []
-        for lease, acked, delay in event.settlements:
-            if lease.state is not LeaseState.KEPT or lease.epoch != self.epoch:
-                stale += 1
-            elif acked:
-                self._finish(lease, lease.done + 1)
-                self.leases.close(lease)
-                self._unblock(lease.key)
-            else:
+        for settlement in event.settlements:
+            lease = settlement.lease
+            if lease.state is LeaseState.WALKING and settlement.done >= lease.done:
+                lease.early = settlement
+            elif lease.state is LeaseState.KEPT and settlement.done == lease.done:
+                self._settle(settlement, now)
                 over.append(lease)
-                self._again(lease, delay, now)
+            else:
+                stale += 1
         effects: list[Effect] = [Withdraw(over)] if over else []
         return [*effects, Stale(stale)] if stale else effects
+
+    def _settle(self, settlement: Settlement, now: float) -> None:
+        lease = settlement.lease
+        if settlement.acked:
+            self._finish(lease, lease.done + 1)
+            self.leases.close(lease)
+            self._unblock(lease.key)
+        else:
+            self._again(lease, settlement.delay, now)
 
     def _extended(self, event: Extended, now: float) -> Sequence[Effect]:
         lease = event.lease

@@ -1,0 +1,232 @@
+"""Crews: who runs the callbacks of a stream. Threads of our own, a user's executor, batches, or nobody (receive).
+
+Theory. The runner gives a crew leases; the crew wraps each in a holder, walks it somewhere, and reports the
+release. Crews differ only in where the walking happens.
+
+Rules
+1. `take` never blocks: it is called by the runner.
+2. `walking` lists the holders whose handlers may be running now, so that the runner can see how far they are.
+3. A crew that was closed lets its running handlers end and begins nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from kafka_pubsub.client.holders import BatchHolder, Holder, Reports
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import Message
+
+__all__ = ["BatchCrew", "Callback", "Crew", "ExecutorCrew", "ThreadCrew"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+Callback = Callable[[Message], object]
+
+#: Records that a key hands over at once. Long enough that a round trip through the runner is rare, short enough
+#: that the ack map has room for many keys.
+RUN = 128
+
+
+class Crew(Protocol):
+    """Runs the callbacks of one stream."""
+
+    run: int
+    spread: bool
+
+    def wants(self, free: int) -> int:
+        """How many leases to ask for when `free` more messages may be started."""
+
+    def take(self, leases: Sequence[Lease]) -> None: ...
+    def walking(self) -> Iterable[Holder]: ...
+    def close(self, timeout: float | None) -> bool:
+        """Waits for handlers that run; False if one still runs after `timeout` seconds."""
+
+
+class ThreadCrew:
+    """Threads of our own: one callback each. Started when there is work for them."""
+
+    run = RUN
+    spread = False
+
+    def __init__(self, callback: Callback, workers: int, reports: Reports, name: str) -> None:
+        self._callback = callback
+        self._workers = workers
+        self._reports = reports
+        self._name = name
+        self._queue: SimpleQueue[Holder | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        #: What each thread walks now, by its number; None while it waits.
+        self._current: list[Holder | None] = []
+
+    def wants(self, free: int) -> int:
+        return free
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        put, reports = self._queue.put, self._reports
+        for lease in leases:
+            lease.holder = holder = Holder(lease, reports)
+            put(holder)
+        if len(self._threads) < self._workers:
+            self._hire(self._queue.qsize())
+
+    def _hire(self, wanted: int) -> None:
+        idle = sum(holder is None for holder in self._current)
+        for _ in range(min(wanted - idle, self._workers - len(self._threads))):
+            number = len(self._threads)
+            self._current.append(None)
+            thread = threading.Thread(target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self, number: int) -> None:
+        queue, current, callback, released = self._queue, self._current, self._callback, self._reports.released
+        while (holder := queue.get()) is not None:
+            current[number] = holder
+            released(holder.walk(callback))
+            current[number] = None
+
+    def walking(self) -> Iterable[Holder]:
+        return [holder for holder in self._current if holder is not None]
+
+    def close(self, timeout: float | None) -> bool:
+        for _ in self._threads:
+            self._queue.put(None)
+        return _join(self._threads, timeout)
+
+
+class ExecutorCrew:
+    """A user's executor: one submitted walk for each lease, at most `workers` at a time."""
+
+    run = RUN
+    spread = False
+
+    def __init__(self, callback: Callback, executor: Executor, workers: int, reports: Reports) -> None:
+        if isinstance(executor, ProcessPoolExecutor):
+            raise InvalidArgument("executor: a process pool can't ack messages; use threads, or more processes that pull")
+        self._callback = callback
+        self._executor = executor
+        self._workers = workers
+        self._reports = reports
+        #: Submitted and not ended.
+        self._holders: set[Holder] = set()
+        self._ended = threading.Condition()
+
+    def wants(self, free: int) -> int:
+        return min(free, self._workers - len(self._holders))
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            lease.holder = holder = Holder(lease, self._reports)
+            self._holders.add(holder)
+            self._executor.submit(self._walk, holder)
+
+    def _walk(self, holder: Holder) -> None:
+        release = holder.walk(self._callback)
+        with self._ended:
+            self._holders.discard(holder)
+            self._ended.notify_all()
+        self._reports.released(release)
+
+    def walking(self) -> Iterable[Holder]:
+        return [holder for holder in self._holders.copy() if holder.started]
+
+    def close(self, timeout: float | None) -> bool:
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._holders, timeout)
+
+
+class BatchCrew:
+    """Threads whose callback gets a list: messages of distinct keys, or one key's run."""
+
+    spread = True
+
+    def __init__(
+        self,
+        callback: Callable[[list[Message]], object],
+        size: int,
+        latency: float,
+        workers: int,
+        reports: Reports,
+        name: str,
+    ) -> None:
+        self.run = size
+        self._callback = callback
+        self._size = size
+        self._latency = latency
+        self._workers = workers
+        self._reports = reports
+        self._queue: SimpleQueue[BatchHolder | None] = SimpleQueue()
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._current: list[Sequence[BatchHolder]] = [()] * workers
+
+    def wants(self, free: int) -> int:
+        return min(free, self._size * self._workers)
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            lease.holder = holder = BatchHolder(lease, self._reports)
+            self._queue.put(holder)
+        while len(self._threads) < self._workers and self._queue.qsize():
+            number = len(self._threads)
+            thread = threading.Thread(target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self, number: int) -> None:
+        while (first := self._queue.get()) is not None:
+            batch = self._gather(first)
+            self._current[number] = batch
+            self._call(batch)
+            self._current[number] = ()
+
+    def _gather(self, first: BatchHolder) -> list[BatchHolder]:
+        batch, count = [first], len(first.lease.records)
+        until = time.monotonic() + self._latency
+        while count < self._size and count == len(batch):
+            try:
+                holder = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if holder is None or len(holder.lease.records) > 1:
+                self._queue.put(holder)
+                break
+            batch.append(holder)
+            count += 1
+        return batch
+
+    def _call(self, batch: Sequence[BatchHolder]) -> None:
+        messages = [message for holder in batch for message in holder.begin_run()]
+        raised = False
+        try:
+            if messages:
+                self._callback(messages)
+        except Exception:
+            raised = True
+            log.exception("the batch callback raised; what it hadn't acked is redelivered")
+        for holder in batch:
+            self._reports.released(holder.end_run(raised=raised))
+
+    def walking(self) -> Iterable[Holder]:
+        return [holder for batch in self._current for holder in batch]
+
+    def close(self, timeout: float | None) -> bool:
+        for _ in self._threads:
+            self._queue.put(None)
+        return _join(self._threads, timeout)
+
+
+def _join(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
+    until = None if timeout is None else time.monotonic() + timeout
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() and thread is not threading.current_thread() for thread in threads)

@@ -1,0 +1,206 @@
+"""A holder: takes one lease's records in order, and stands behind its messages' verbs.
+
+Theory. The hot path is here: a worker walks a lease, calling the callback for one record after the other as long
+as each is acked when its callback returns. One report at the end says how far it came; nothing per message
+crosses a thread.
+
+A message's `_state` is PENDING until its verdict, then one of the codes below; it never changes twice.
+
+Rules
+1. `index` is the record that is with its handler now; `done` counts the acked ones. Only the walking thread writes
+   them; the runner reads them (they only grow, so an old value is merely late).
+2. An ack on another thread and the end of the callback may cross. Each first writes its own flag and then reads
+   the other's: at least one of them sees both, so an ack can be reported twice but never lost.
+3. `withdrawn` (the lease is over) makes later verdicts stale; `stopped` (begin nothing more) doesn't.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from kafka_pubsub.core.events import Release, Settlement, Verdict
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, StaleAck
+from kafka_pubsub.model import AckId, Message
+
+__all__ = ["ACKED", "KEPT", "NACKED", "PENDING", "STALE", "Holder", "Reports"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+PENDING, ACKED, NACKED, STALE = 0, 1, 2, 3
+KEPT = Verdict.KEPT
+
+
+class Reports(Protocol):
+    """Where holders report to: the stream's runner. Any thread may call."""
+
+    process: int
+
+    def released(self, release: Release) -> None: ...
+    def settled(self, settlement: Settlement) -> None: ...
+    def extended(self, lease: Lease, done: int, seconds: float) -> None: ...
+    def stale(self) -> None: ...
+    def handed_out(self, ack_id: str, message: Message) -> None: ...
+
+
+class Holder:
+    """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
+
+    __slots__ = ("_delay", "_reports", "detached", "done", "index", "lease", "message", "started", "stopped", "withdrawn")
+
+    def __init__(self, lease: Lease, reports: Reports) -> None:
+        self.lease = lease
+        self._reports = reports
+        self.index = 0
+        self.done = 0
+        #: When the current record's handler began (monotonic seconds); 0.0: none has begun yet.
+        self.started = 0.0
+        #: The current record's message; None before the first.
+        self.message: Message | None = None
+        self.stopped = False
+        self.withdrawn = False
+        #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
+        self.detached = False
+        self._delay: float | None = None
+
+    def walk(self, callback: Callable[[Message], object]) -> Release:
+        """Takes the records one by one until one isn't acked, or all are."""
+        lease = self.lease
+        clock = time.monotonic
+        index = 0
+        for _, _, record in lease.records:
+            if self.stopped:
+                return Release(lease, index, Verdict.UNTOUCHED)
+            self.index = index
+            self.started = clock()
+            self.message = message = Message(record, self, 1 if index else lease.attempt)  # type: ignore[arg-type]
+            try:
+                callback(message)
+            except Exception:
+                self.raised(message)
+            if message._state != ACKED:
+                return self.left(message)
+            index += 1
+            self.done = index
+        return Release(lease, index, Verdict.FINISHED)
+
+    def begin(self, index: int) -> Message | None:
+        """The message of record `index`, now with its handler; None if nothing more may begin."""
+        if self.stopped:
+            return None
+        self.index = index
+        self.started = time.monotonic()
+        attempt = 1 if index else self.lease.attempt
+        self.message = Message(self.lease.records[index][2], self, attempt)  # type: ignore[arg-type]
+        return self.message
+
+    def raised(self, message: Message) -> None:
+        """The callback raised: a nack, unless it had acked before."""
+        log.exception("the callback of %r raised; the message is redelivered", message)
+        if message._state == PENDING:
+            message._state = NACKED
+
+    def left(self, message: Message) -> Release:
+        """The callback has returned and the message isn't acked."""
+        self.detached = True
+        if message._state == ACKED:  # it was acked on another thread just now (rule 2)
+            return Release(self.lease, self.index + 1, Verdict.UNTOUCHED)
+        if message._state == NACKED or self.withdrawn:
+            return Release(self.lease, self.index, Verdict.NACKED, self._delay)
+        return Release(self.lease, self.index, Verdict.KEPT)
+
+    # The verbs of a message (MessageSink)
+
+    def _late(self, message: Message) -> bool:
+        if message._state == PENDING and not self.withdrawn and message is self.message:
+            return False
+        self._reports.stale()
+        return True
+
+    def ack(self, message: Message) -> None:
+        if message._state or self.withdrawn:
+            self._reports.stale()
+            return
+        message._state = ACKED
+        if self.detached:
+            self._reports.settled(Settlement(self.lease, self.index, acked=True))
+
+    def nack(self, message: Message, delay: float | None) -> None:
+        if delay is not None and not 0 <= delay <= 7 * 86_400:
+            raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to 604800 seconds")
+        if self._late(message):
+            return
+        self._delay = delay
+        message._state = NACKED
+        if self.detached:
+            self._reports.settled(Settlement(self.lease, self.index, acked=False, delay=delay))
+
+    def extend(self, message: Message, seconds: float) -> None:
+        if not 0 <= seconds <= 600:
+            raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
+        if seconds == 0:
+            self.nack(message, None)
+        elif not self._late(message):
+            self._reports.extended(self.lease, self.index, seconds)
+
+    def ack_with_response(self, message: Message) -> Future[None]:
+        raise FailedPrecondition("ack_with_response isn't supported yet: use ack()")
+
+    def ack_id(self, message: Message) -> str:
+        lease = self.lease
+        ack_id = str(
+            AckId(self._reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt)
+        )
+        self._reports.handed_out(ack_id, message)
+        return ack_id
+
+
+class BatchHolder(Holder):
+    """Holds one key's run whose messages the callback gets together; it takes them in order.
+
+    Acks inside a run count cumulatively; a nack redelivers from there on.
+    """
+
+    __slots__ = ("messages",)
+
+    def __init__(self, lease: Lease, reports: Reports) -> None:
+        super().__init__(lease, reports)
+        self.messages: list[Message] = []
+
+    def begin_run(self) -> list[Message]:
+        """All messages of the run; empty if nothing more may begin."""
+        if not self.stopped:
+            self.started = time.monotonic()
+            records = self.lease.records
+            self.messages = [
+                Message(record, self, 1 if at else self.lease.attempt) for at, (_, _, record) in enumerate(records)
+            ]
+        return self.messages
+
+    def end_run(self, *, raised: bool) -> Release:
+        """What the callback has made of the run."""
+        if not self.messages:
+            return Release(self.lease, 0, Verdict.UNTOUCHED)
+        states = [message._state for message in self.messages]
+        acked = max((at + 1 for at, state in enumerate(states) if state == ACKED), default=0)
+        nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
+        done = acked if nacked is None else min(acked, nacked)
+        if done == len(states):
+            return Release(self.lease, done, Verdict.FINISHED)
+        self.index = self.done = done
+        self.message = self.messages[done]
+        for message in self.messages[done + 1 :]:
+            message._state = STALE
+        if raised and self.message._state == PENDING:
+            self.message._state = NACKED
+        return self.left(self.message)
+
+    def _late(self, message: Message) -> bool:
+        if message._state == PENDING and not self.withdrawn and not (self.detached and message is not self.message):
+            return False
+        self._reports.stale()
+        return True
