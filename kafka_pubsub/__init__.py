@@ -1,1 +1,110 @@
-"""Pub/Sub semantics on Apache Kafka."""
+"""Pub/Sub semantics on Apache Kafka: topics, subscriptions, acks, deadlines, and order per key.
+
+>>> from kafka_pubsub import PubSub
+>>> with PubSub("localhost:9092") as ps:
+...     ps.topic("orders").publish(b"...", ordering_key="user-123").result(timeout=10)
+
+Rule: importing this package loads none of its rooms; a name is loaded when it is first asked for. So a program that
+reads `kafka_pubsub.model` (a Spark executor) needs neither librdkafka nor pydantic.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.subscriber import Stream
+    from kafka_pubsub.client.subscription import Subscription
+    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.config import (
+        Batching,
+        DeadLetterPolicy,
+        FlowControl,
+        PublishFlow,
+        RetryPolicy,
+        Settings,
+        SubscriptionOptions,
+        TopicOptions,
+    )
+    from kafka_pubsub.errors import (
+        AckError,
+        AlreadyExists,
+        BrokerUnavailable,
+        DeadlineExceeded,
+        FailedPrecondition,
+        InvalidArgument,
+        InvariantViolated,
+        NotFound,
+        OrderingKeyPaused,
+        PermissionDenied,
+        PublishError,
+        PubSubError,
+        ResourceExhausted,
+        SchemaError,
+        StaleAck,
+        UnknownAck,
+    )
+    from kafka_pubsub.model import Message
+
+__all__ = [
+    "AckError",
+    "AlreadyExists",
+    "Batching",
+    "BrokerUnavailable",
+    "DeadLetterPolicy",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "FlowControl",
+    "InvalidArgument",
+    "InvariantViolated",
+    "Message",
+    "NotFound",
+    "OrderingKeyPaused",
+    "PermissionDenied",
+    "PubSub",
+    "PubSubError",
+    "PublishError",
+    "PublishFlow",
+    "ResourceExhausted",
+    "RetryPolicy",
+    "SchemaError",
+    "Settings",
+    "StaleAck",
+    "Stream",
+    "Subscription",
+    "SubscriptionOptions",
+    "Topic",
+    "TopicOptions",
+    "UnknownAck",
+]
+
+#: Where the names live that aren't errors.
+_HOMES = {
+    "Batching": "config",
+    "DeadLetterPolicy": "config",
+    "FlowControl": "config",
+    "Message": "model",
+    "PubSub": "app",
+    "PublishFlow": "config",
+    "RetryPolicy": "config",
+    "Settings": "config",
+    "Stream": "client.subscriber",
+    "Subscription": "client.subscription",
+    "SubscriptionOptions": "config",
+    "Topic": "client.topic",
+    "TopicOptions": "config",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value  # the next look finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

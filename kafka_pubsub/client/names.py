@@ -95,7 +95,9 @@ def _check_kafka_name(name: object, what: str, longest: int, why: str) -> str:
     if not isinstance(name, str):
         raise InvalidArgument(f"{what} name must be a string, not {type(name).__name__}")
     if not name:
-        raise InvalidArgument(f"{what} name is empty; give it 1 to {longest} of the characters a-z A-Z 0-9 . _ -")
+        raise InvalidArgument(
+            f"{what} name is empty; give it 1 to {longest} of the characters a-z A-Z 0-9 . _ -"
+        )
     if name in {".", ".."}:
         raise InvalidArgument(f"{what} name {name!r} is one that Kafka can't hold; choose another name")
     if not _ALLOWED.fullmatch(name):

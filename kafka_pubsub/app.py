@@ -1,0 +1,348 @@
+"""`PubSub`: the composition root, the only place that wires a cluster and its adapters together.
+
+Rules
+1. Making a `PubSub` connects to nothing: a wrong address is reported by the first call that needs it.
+2. A method checks what it was given, hands over, and answers with a handle; the work is in `client/`.
+3. What an issue hasn't built yet is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Literal, NoReturn, Self
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from kafka_pubsub.client.cluster import Cluster
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
+from kafka_pubsub.client.subscription import Subscription
+from kafka_pubsub.client.topic import Topic
+from kafka_pubsub.config import (
+    DeadLetterPolicy,
+    RetryPolicy,
+    Settings,
+    SubscriptionOptions,
+    TopicOptions,
+    explain,
+)
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+
+__all__ = ["PubSub"]
+
+Seconds = float | timedelta
+ConfigValue = str | int | float | bool
+
+
+class PubSub:
+    """Topics and subscriptions of one Kafka cluster.
+
+    Example:
+        with PubSub("localhost:9092") as ps:
+            topic = ps.create_topic("orders", message_ordering=True)
+            sub = ps.create_subscription("billing", topic="orders", message_ordering=True)
+
+    `bootstrap` is the cluster's address; left out, it comes from `KAFKA_PUBSUB_BOOTSTRAP`, from
+    `config["bootstrap.servers"]`, or is the embedded broker that `kafka-pubsub up` started. `config` are further
+    settings of librdkafka. `create=False` never makes topics or groups, for clusters where clients may not.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        config: Mapping[str, ConfigValue] | None = None,
+        create: bool | None = None,
+        group_protocol: Literal["classic", "consumer"] | None = None,
+    ) -> None:
+        settings = _settings()
+        merged = {**settings.config, **(config or {})}
+        address = _address(bootstrap, merged, settings)
+        may_create = settings.create if create is None else create
+        protocol = settings.group_protocol if group_protocol is None else group_protocol
+        if protocol not in {"classic", "consumer"}:
+            raise InvalidArgument(f"group_protocol must be 'classic' or 'consumer', not {protocol!r}")
+
+        def connect() -> Backend:
+            from kafka_pubsub.kafka.backend import KafkaBackend
+
+            return KafkaBackend(address, merged, create=may_create, group_protocol=protocol)
+
+        self._open(connect, may_create=may_create, where=address)
+
+    @classmethod
+    def in_memory(cls, backend: Backend | None = None) -> Self:
+        """The same surface without a broker, for tests; several of them share a `backend` if it is given."""
+
+        def connect() -> Backend:
+            from kafka_pubsub.memory.backend import MemoryBackend
+
+            return MemoryBackend() if backend is None else backend
+
+        self = cls.__new__(cls)
+        self._open(connect, may_create=True, where="memory")
+        return self
+
+    def _open(self, connect: Callable[[], Backend], *, may_create: bool, where: str) -> None:
+        self._cluster = Cluster(connect, may_create=may_create)
+        self._where = where
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication: int | None = None,
+        message_ordering: bool | None = None,
+        retention: Seconds | None = None,
+        schema: object = None,
+        priorities: int = 1,
+        transient: bool = False,
+        causal: bool = False,
+        labels: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Makes a topic (8 partitions unless told otherwise).
+
+        `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
+        """
+        refuse_unbuilt(
+            schema=schema,
+            priorities=None if priorities == 1 else priorities,
+            transient=transient or None,
+            causal=causal or None,
+        )
+        wanted = options_of(
+            TopicOptions,
+            partitions=partitions,
+            replication=replication,
+            message_ordering=message_ordering,
+            retention=retention,
+            labels=labels,
+        )
+        self._cluster.topics.create(name, wanted, exist_ok=exist_ok)
+        return self.topic(name)
+
+    def adopt_topic(
+        self,
+        name: str,
+        *,
+        message_ordering: bool | None = None,
+        labels: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Takes a topic that Kafka has already into the catalog, with its partitions, settings and messages.
+
+        `delete_topic` only forgets it, and leaves the Kafka topic as it is.
+        """
+        wanted = options_of(TopicOptions, message_ordering=message_ordering, labels=labels)
+        self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok)
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        """A handle, without looking whether there is such a topic."""
+        cluster = self._cluster
+        return Topic(
+            name,
+            admin=lambda: cluster.topics,
+            publisher=partial(cluster.publisher, name),
+            delete=partial(cluster.delete_topic, name),
+        )
+
+    def update_topic(
+        self,
+        name: str,
+        *,
+        message_ordering: bool | Unset | None = UNSET,
+        retention: Seconds | Unset | None = UNSET,
+        labels: Mapping[str, str] | Unset = UNSET,
+    ) -> Topic:
+        """Changes the given settings only; None takes one back to its default."""
+        changes = given(message_ordering=message_ordering, retention=retention, labels=labels)
+        self._cluster.topics.update(name, changes)
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
+        self._cluster.delete_topic(name)
+
+    def list_topics(self) -> list[Topic]:
+        """All topics of the catalog, by name."""
+        return [self.topic(record.name) for record in self._cluster.topics.records()]
+
+    # -- subscriptions ---------------------------------------------------------------------------------------
+
+    def create_subscription(
+        self,
+        name: str,
+        topic: str | Topic,
+        *,
+        ack_deadline: Seconds | None = None,
+        max_extension: Seconds | None = None,
+        message_ordering: bool | None = None,
+        retry: RetryPolicy | None = None,
+        dead_letter: DeadLetterPolicy | None = None,
+        filter: str | None = None,
+        exactly_once: bool = False,
+        expiration: Seconds | None = None,
+        labels: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Subscription:
+        """Makes a subscription, which receives what is published after this returns.
+
+        `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
+        """
+        refuse_unbuilt(
+            dead_letter=dead_letter,
+            filter=filter,
+            exactly_once=exactly_once or None,
+            expiration=expiration,
+        )
+        wanted = options_of(
+            SubscriptionOptions,
+            ack_deadline=ack_deadline,
+            max_extension=max_extension,
+            message_ordering=message_ordering,
+            retry=retry,
+            labels=labels,
+        )
+        home = topic.name if isinstance(topic, Topic) else topic
+        self._cluster.subscriptions.create(name, home, wanted, exist_ok=exist_ok)
+        return self.subscription(name)
+
+    def subscription(self, name: str) -> Subscription:
+        """A handle, without looking whether there is such a subscription."""
+        cluster = self._cluster
+        return Subscription(
+            name,
+            admin=lambda: cluster.subscriptions,
+            subscriber=partial(cluster.subscriber, name),
+            delete=partial(cluster.delete_subscription, name),
+        )
+
+    def update_subscription(
+        self,
+        name: str,
+        *,
+        ack_deadline: Seconds | Unset = UNSET,
+        max_extension: Seconds | Unset = UNSET,
+        message_ordering: bool | Unset = UNSET,
+        retry: RetryPolicy | Unset | None = UNSET,
+        labels: Mapping[str, str] | Unset = UNSET,
+    ) -> Subscription:
+        """Changes the given settings only, for streams opened from now on; `retry=None` takes the backoff away."""
+        changes = given(
+            ack_deadline=ack_deadline,
+            max_extension=max_extension,
+            message_ordering=message_ordering,
+            retry=retry,
+            labels=labels,
+        )
+        self._cluster.subscriptions.update(name, changes)
+        return self.subscription(name)
+
+    def delete_subscription(self, name: str) -> None:
+        """Deletes a subscription and its position; its streams end with `NotFound`."""
+        self._cluster.delete_subscription(name)
+
+    def list_subscriptions(self) -> list[Subscription]:
+        """All subscriptions of the catalog, by name."""
+        return [self.subscription(record.name) for record in self._cluster.subscriptions.records()]
+
+    # -- not yet ---------------------------------------------------------------------------------------------
+
+    def publish_multi(
+        self,
+        topics: Iterable[str],
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        handles: Sequence[str] = (),
+    ) -> Future[str]:
+        """Publishes one message to several topics: not supported yet."""
+        _not_yet("publish_multi")
+
+    def create_schema(self, name: str, definition: str, *, exist_ok: bool = False) -> object:
+        """Not supported yet."""
+        _not_yet("create_schema")
+
+    def schema(self, name: str) -> object:
+        """Not supported yet."""
+        _not_yet("schema")
+
+    def list_schemas(self) -> list[object]:
+        """Not supported yet."""
+        _not_yet("list_schemas")
+
+    def delete_schema(self, name: str) -> None:
+        """Not supported yet."""
+        _not_yet("delete_schema")
+
+    def create_snapshot(self, name: str, subscription: str, *, exist_ok: bool = False) -> object:
+        """Not supported yet."""
+        _not_yet("create_snapshot")
+
+    def list_snapshots(self) -> list[object]:
+        """Not supported yet."""
+        _not_yet("list_snapshots")
+
+    def delete_snapshot(self, name: str) -> None:
+        """Not supported yet."""
+        _not_yet("delete_snapshot")
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends streams, flushes publishers, disconnects. A second call does nothing."""
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PubSub {self._where}>"
+
+
+def _not_yet(what: str) -> NoReturn:
+    raise FailedPrecondition(f"{what} is not supported yet")
+
+
+def _settings() -> Settings:
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise explain(error, "settings from KAFKA_PUBSUB_*") from None
+    except SettingsError as error:
+        raise InvalidArgument(
+            f"settings from KAFKA_PUBSUB_*: {error} (KAFKA_PUBSUB_CONFIG is JSON)"
+        ) from None
+
+
+def _address(bootstrap: object, config: Mapping[str, ConfigValue], settings: Settings) -> str:
+    if bootstrap is not None and not (isinstance(bootstrap, str) and bootstrap.strip()):
+        raise InvalidArgument(f"bootstrap must be an address like 'localhost:9092', not {bootstrap!r}")
+    configured = config.get("bootstrap.servers")
+    named = bootstrap or (str(configured) if configured else settings.bootstrap)
+    if named is None:
+        from kafka_pubsub.local import find_running
+
+        named = find_running()
+    if named is None:
+        raise FailedPrecondition(
+            "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
+            "PubSub('HOST:PORT') or KAFKA_PUBSUB_BOOTSTRAP; PubSub.in_memory() needs none"
+        )
+    return named

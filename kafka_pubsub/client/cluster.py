@@ -1,0 +1,164 @@
+"""One cluster in use: its backend, made when first needed, and the publishers and subscribers that share it.
+
+Rules
+1. Nothing is connected before the first use. A process that forked after that may not go on in the child: threads
+   and connections stayed in the parent, so every call there says so.
+2. One publisher for each topic and one subscriber for each subscription. A publisher ends with its topic, a
+   subscriber with its subscription; a resource made anew under the same name gets a new one.
+3. `publisher` is called for every message: one look into a dict, no lock.
+4. Closing goes from the outside in: subscribers, publishers (flushed), writers, backend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.publish_pool import WriterPool
+from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
+from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.subscriber import Subscriber
+
+__all__ = ["Cluster"]
+
+
+class _Connection(NamedTuple):
+    """What the first use makes, all at once."""
+
+    pid: int
+    backend: Backend
+    topics: TopicAdmin
+    subscriptions: SubscriptionAdmin
+    writers: WriterPool
+
+
+class Cluster:
+    """A cluster that is connected when first used; everything behind a `PubSub`."""
+
+    def __init__(self, connect: Callable[[], Backend], *, may_create: bool) -> None:
+        self._connect = connect
+        self._may_create = may_create
+        # Guards the first connection, the registries' growth and the end.
+        self._lock = threading.RLock()
+        self._connection: _Connection | None = None
+        # By topic; a topic that wasn't published to, or was deleted, has none.
+        self._publishers: dict[str, TopicPublisher] = {}
+        # By subscription, with the moment of its creation: a namesake made later is another one.
+        self._subscribers: dict[str, tuple[float, Subscriber]] = {}
+        self._closed = False
+
+    @property
+    def topics(self) -> TopicAdmin:
+        """Management of topics."""
+        return self._connected().topics
+
+    @property
+    def subscriptions(self) -> SubscriptionAdmin:
+        """Management of subscriptions."""
+        return self._connected().subscriptions
+
+    def publisher(self, topic: str) -> TopicPublisher:
+        """The topic's publisher; it looks the topic up at its first message."""
+        return self._publishers.get(topic) or self._new_publisher(topic)
+
+    def subscriber(self, subscription: str) -> Subscriber:
+        """The subscription's subscriber; `NotFound` or `FailedPrecondition` if it can't be pulled from."""
+        from kafka_pubsub.client.subscriber import Subscriber
+
+        connection = self._connected()
+        record = connection.subscriptions.usable(subscription)
+        with self._lock:
+            known = self._subscribers.get(subscription)
+            if known is not None and known[0] == record.created:
+                return known[1]
+            subscriber = Subscriber(connection.backend, record)
+            self._subscribers[subscription] = (record.created, subscriber)
+        if known is not None:
+            known[1].close()
+        return subscriber
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic, after what was published to it from here has been stored or has failed."""
+        with self._lock:
+            publisher = self._publishers.pop(name, None)
+        if publisher is not None:
+            publisher.close()
+        self.topics.delete(name)
+
+    def delete_subscription(self, name: str) -> None:
+        """Deletes a subscription; its streams in this process end first."""
+        subscriptions = self.subscriptions
+        with self._lock:
+            known = self._subscribers.pop(name, None)
+        if known is not None:
+            known[1].close()
+        subscriptions.delete(name)
+
+    def close(self) -> None:
+        """Ends everything; does nothing the second time, or in a forked child, which owns nothing of it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            connection, self._connection = self._connection, None
+            subscribers = [subscriber for _, subscriber in self._subscribers.values()]
+            publishers = list(self._publishers.values())
+            self._subscribers.clear()
+            self._publishers.clear()
+        if connection is None or connection.pid != os.getpid():
+            return
+        with contextlib.ExitStack() as steps:
+            # Run in reverse, each even if another raises.
+            steps.callback(connection.backend.close)
+            steps.callback(connection.writers.close)
+            for publisher in publishers:
+                steps.callback(publisher.close)
+            for subscriber in subscribers:
+                steps.callback(subscriber.close)
+
+    def _connected(self) -> _Connection:
+        connection = self._connection
+        if connection is None:
+            connection = self._first_use()
+        if connection.pid != os.getpid():
+            raise FailedPrecondition(
+                "this PubSub was used before the process forked; connections don't survive a fork: make the "
+                "PubSub, or use it for the first time, in the child"
+            )
+        return connection
+
+    def _first_use(self) -> _Connection:
+        with self._lock:
+            if self._closed:
+                raise FailedPrecondition("this PubSub is closed: make a new one")
+            if self._connection is None:
+                backend = self._connect()
+                topics = TopicAdmin(backend, may_create=self._may_create)
+                subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
+                writers = WriterPool(backend.writer)
+                self._connection = _Connection(os.getpid(), backend, topics, subscriptions, writers)
+            return self._connection
+
+    def _new_publisher(self, topic: str) -> TopicPublisher:
+        connection = self._connected()
+        with self._lock:
+            if self._closed:
+                raise FailedPrecondition("this PubSub is closed: make a new one")
+            if topic not in self._publishers:
+                self._publishers[topic] = TopicPublisher(
+                    topic, lambda: _target(connection.topics, topic), connection.writers
+                )
+            return self._publishers[topic]
+
+
+def _target(topics: TopicAdmin, name: str) -> PublishTarget:
+    record, info = topics.current(name)
+    return PublishTarget(record.options.message_ordering, info.max_message_bytes)

@@ -1,0 +1,140 @@
+"""What topic and subscription management share: settling conflicts, comparing settings, refusing the unbuilt.
+
+Rules
+1. A resource is made in steps, and the catalog knows about it before the first: a record that is `creating` or
+   `deleting` tells whoever comes next what a crash left to finish. Only `ready` records are handed out.
+2. Every change is a function from the latest record to effects. When another process changed the record in
+   between (`Conflict`), the function runs again from the start, so it must not assume its own first half.
+3. Settings that the caller didn't give are not compared: who doesn't say anything doesn't contradict.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from kafka_pubsub.config import SubscriptionOptions, TopicOptions, TopicRecord
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition
+from kafka_pubsub.model import TopicInfo
+
+__all__ = [
+    "UNSET",
+    "Conflict",
+    "Unset",
+    "changed",
+    "check_layout",
+    "check_same_settings",
+    "conflicts",
+    "given",
+    "options_of",
+    "refuse_unbuilt",
+    "settle",
+]
+
+T = TypeVar("T")
+Options = TypeVar("Options", TopicOptions, SubscriptionOptions)
+
+#: Runs of one change before we give up: each run but the last lost against another process that changed the
+#: same resource at the same time, and people don't do that often.
+ATTEMPTS = 5
+
+
+class Unset(enum.Enum):
+    """The type of `UNSET`: an argument that wasn't given, where None means something."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
+
+class Conflict(Exception):
+    """Another process changed the record first. Never leaves this room: `settle` deals with it."""
+
+    def __init__(self, cause: FailedPrecondition) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+
+
+@contextmanager
+def conflicts() -> Iterator[None]:
+    """Around a write to the catalog: its refusal becomes a `Conflict`, to tell it from other refusals."""
+    try:
+        yield
+    except FailedPrecondition as error:
+        raise Conflict(error) from error
+
+
+def settle(change: Callable[[], T]) -> T:
+    """Runs a change until no other process interferes with it."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return change()
+        except Conflict:
+            continue
+    try:
+        return change()
+    except Conflict as conflict:
+        raise conflict.cause from None
+
+
+def options_of(kind: type[Options], **fields: object) -> Options:
+    """The options with the fields that aren't None; `model_fields_set` tells which were given."""
+    return kind.model_validate({name: value for name, value in fields.items() if value is not None})
+
+
+def changed(options: Options, changes: Mapping[str, object]) -> Options:
+    """The options with these fields changed, and checked again."""
+    fields = {name: getattr(options, name) for name in type(options).model_fields}
+    return type(options).model_validate({**fields, **changes})
+
+
+def given(**fields: object) -> dict[str, object]:
+    """The arguments that were given."""
+    return {name: value for name, value in fields.items() if value is not UNSET}
+
+
+def refuse_unbuilt(**features: object) -> None:
+    """`FailedPrecondition` for a feature that was asked for and doesn't exist yet; never silence."""
+    asked = [name for name, value in features.items() if value is not None]
+    if asked:
+        verb = "is" if len(asked) == 1 else "are"
+        raise FailedPrecondition(f"{', '.join(asked)} {verb} not supported yet: leave it out")
+
+
+def check_same_settings(
+    what: str, existing: Options, wanted: Options, more: Mapping[str, tuple[object, object]]
+) -> None:
+    """`AlreadyExists` that names each field where `wanted` says something else than `existing`.
+
+    `more` holds what isn't an option: name -> (existing, wanted).
+    """
+    pairs = dict(more)
+    for field in sorted(wanted.model_fields_set):
+        pairs[field] = (getattr(existing, field), getattr(wanted, field))
+    different = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in pairs.items() if old != new]
+    if different:
+        raise AlreadyExists(
+            f"{what} already exists with other settings: {'; '.join(different)}. Ask for the settings that it "
+            "has, change it with update, or choose another name"
+        )
+
+
+def check_layout(record: TopicRecord, info: TopicInfo) -> None:
+    """`FailedPrecondition` if the log's topic isn't the one that the catalog knows."""
+    if info.topic_id != record.topic_id:
+        raise FailedPrecondition(
+            f"topic {record.name!r} was deleted and made again by somebody else: its messages are other ones. "
+            f"adopt_topic({record.name!r}) takes the new one; subscriptions of the old one must be made again"
+        )
+    if info.partitions != record.options.partitions:
+        raise FailedPrecondition(
+            f"topic {record.name!r} was made with {record.options.partitions} partitions and has "
+            f"{info.partitions} now, so keys have moved and order would be lost; `kafka-pubsub topic repartition` "
+            "will drain the old layout (it is coming); until then only messages without a key can be published"
+        )

@@ -1,0 +1,126 @@
+"""A handle on a subscription: what a user receives through.
+
+Rules
+1. Making a handle does no I/O; the first call that receives looks the subscription up.
+2. All handles of one `PubSub` on one subscription share one subscriber, so an ack id is good on each of them.
+3. What isn't built yet is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.client.resources import refuse_unbuilt
+from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
+from kafka_pubsub.config import FlowControl, SubscriptionOptions
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import Message
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.subscriber import Stream, Subscriber
+
+__all__ = ["Subscription"]
+
+
+class Subscription:
+    """A subscription by name; made by `PubSub.subscription` and `PubSub.create_subscription`.
+
+    Example:
+        with ps.subscription("billing").pull(handle) as stream:
+            stream.result(timeout=60)
+    """
+
+    __slots__ = ("_admin", "_delete", "_name", "_subscriber")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        admin: Callable[[], SubscriptionAdmin],
+        subscriber: Callable[[], Subscriber],
+        delete: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._admin = admin
+        self._subscriber = subscriber
+        self._delete = delete
+
+    @property
+    def name(self) -> str:
+        """The subscription's name, which is also the consumer group's."""
+        return self._name
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic that it receives from."""
+        return self._admin().record(self._name).topic
+
+    @property
+    def options(self) -> SubscriptionOptions:
+        """The stored configuration, read from the catalog now."""
+        return self._admin().record(self._name).options
+
+    def pull(
+        self,
+        callback: Callable[[Message], object],
+        *,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Stream:
+        """Calls `callback` with each message until the stream is closed; one message of a key at a time."""
+        return self._subscriber().pull(callback, flow=flow, max_workers=max_workers, executor=executor)
+
+    def pull_batch(
+        self,
+        callback: Callable[[list[Message]], object],
+        *,
+        max_messages: int = 100,
+        max_latency: float | timedelta = 0.05,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Stream:
+        """Calls `callback` with lists: messages of distinct keys, or one key's run in its order."""
+        return self._subscriber().pull_batch(
+            callback,
+            max_messages=max_messages,
+            max_latency=max_latency,
+            flow=flow,
+            max_workers=max_workers,
+            executor=executor,
+        )
+
+    def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
+        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came."""
+        return self._subscriber().receive(max_messages, timeout)
+
+    def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        """Acks messages by `message.ack_id`."""
+        self._subscriber().acknowledge(ack_ids)
+
+    def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
+        """Moves the deadlines to `seconds` from now; 0 is a nack."""
+        self._subscriber().modify_ack_deadline(ack_ids, seconds)
+
+    def seek(self, target: datetime | str) -> None:
+        """Moves the subscription to a time, a snapshot, "earliest" or "latest": not supported yet."""
+        refuse_unbuilt(seek=target)
+
+    def detach(self) -> None:
+        """Cuts the subscription off its topic: not supported yet."""
+        raise FailedPrecondition("detach is not supported yet: delete_subscription removes a subscription")
+
+    def state(self) -> object:
+        """Lag, in flight, and the keys that are blocked, with the reason for each."""
+        return self._subscriber().state()
+
+    def delete(self) -> None:
+        """Deletes the subscription and its position; its streams end with `NotFound`."""
+        self._delete()
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self._name!r}>"

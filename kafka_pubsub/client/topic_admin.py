@@ -1,0 +1,238 @@
+"""Topics: made, adopted, changed and deleted, over the ports.
+
+Rules
+1. Making: the record (`creating`), Kafka's topic, the record (`ready`). After a crash the next `create` goes on:
+   it makes the topic, or takes the one that is there if it has the settings asked for.
+2. Deleting: the record (`deleting`), the subscriptions (detached), Kafka's topic, the record. The next `delete`
+   or `create` goes on.
+3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
+4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+
+from kafka_pubsub.client.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.resources import (
+    changed,
+    check_layout,
+    check_same_settings,
+    conflicts,
+    settle,
+)
+from kafka_pubsub.config import TopicOptions, TopicRecord
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.model import TopicInfo
+
+__all__ = ["TopicAdmin"]
+
+
+class TopicAdmin:
+    """Manages the topics of one cluster."""
+
+    def __init__(self, backend: Backend, *, may_create: bool, now: Callable[[], float] = time.time) -> None:
+        self._backend = backend
+        self._may_create = may_create
+        self._now = now
+
+    def record(self, name: str) -> TopicRecord:
+        """The topic as the catalog has it; `NotFound` if it isn't ready for use."""
+        record = self._find(name)
+        if record is None or record.state == "creating":
+            raise NotFound(
+                f"topic {name!r} not found: create_topic({name!r}) makes it, adopt_topic({name!r}) takes over a "
+                "topic that Kafka has already"
+            )
+        if record.state == "deleting":
+            raise NotFound(f"topic {name!r} is deleted, or half so: delete_topic({name!r}) finishes it")
+        return record
+
+    def current(self, name: str) -> tuple[TopicRecord, TopicInfo]:
+        """The record, and Kafka's topic as it is now; `FailedPrecondition` if they don't belong together."""
+        record = self.record(name)
+        info = self._info(name)
+        if info is None:
+            raise NotFound(
+                f"topic {name!r} was deleted from Kafka by somebody else: delete_topic({name!r}) forgets it, "
+                f"create_topic({name!r}) makes it again"
+            )
+        check_layout(record, info)
+        return record, info
+
+    def records(self) -> list[TopicRecord]:
+        """All topics that are ready, by name."""
+        topics = self._backend.catalog.topics()
+        return [topics[name] for name in sorted(topics) if topics[name].state == "ready"]
+
+    def create(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
+        """Makes a topic, or finishes one that was half made."""
+        check_new_topic_name(name)
+        return settle(lambda: self._create(name, wanted, exist_ok))
+
+    def adopt(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
+        """Takes a topic that Kafka has already into the catalog, as it is."""
+        check_topic_name(name)
+        return settle(lambda: self._adopt(name, wanted, exist_ok))
+
+    def update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
+        """Changes the given options only."""
+        return settle(lambda: self._update(name, changes))
+
+    def delete(self, name: str) -> None:
+        """Deletes a topic and detaches its subscriptions."""
+        settle(lambda: self._delete(name))
+
+    # -- one attempt each ------------------------------------------------------------------------------------
+
+    def _create(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
+        previous = self._find(name)
+        if previous is not None and previous.state == "deleting":
+            self._delete(name)
+            previous = None
+        info = self._info(name)
+        if previous is not None and previous.state == "ready" and info is not None:
+            return self._existing(previous, info, wanted, exist_ok)
+        if not self._may_create:
+            raise FailedPrecondition(
+                f"topic {name!r} doesn't exist, and this PubSub was opened with create=False, so it makes no "
+                f"topics: have it made, then adopt_topic({name!r})"
+            )
+        if previous is None:
+            self._check_name_is_free(name, info)
+        return self._make(name, wanted, previous)
+
+    def _make(self, name: str, wanted: TopicOptions, previous: TopicRecord | None) -> TopicRecord:
+        intent = TopicRecord(name=name, topic_id="", options=wanted, created=self._now(), state="creating")
+        self._put(intent, previous)
+        try:
+            info = self._make_or_take(name, wanted)
+        except PubSubError:
+            # Nothing was made, so nothing is half made; if this fails too, the next `create` finds the record.
+            with contextlib.suppress(PubSubError):
+                self._backend.catalog.remove_topic(intent)
+            raise
+        options = _with_layout(wanted, info)
+        record = intent.model_copy(update={"topic_id": info.topic_id, "options": options, "state": "ready"})
+        self._put(record, intent)
+        self._detach_subscriptions(name, keep=info.topic_id)
+        return record
+
+    def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
+        config = {} if wanted.retention is None else {"retention.ms": _milliseconds(wanted.retention)}
+        try:
+            return self._backend.admin.create_topic(name, wanted.partitions, wanted.replication, config)
+        except AlreadyExists:
+            # The catalog said `creating`: an earlier attempt got as far as here, or another process just did.
+            info = self._backend.admin.topic(name)
+            check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
+            return info
+
+    def _existing(
+        self, record: TopicRecord, info: TopicInfo, wanted: TopicOptions, exist_ok: bool
+    ) -> TopicRecord:
+        if info.topic_id != record.topic_id:
+            check_layout(record, info)
+        check_same_settings(f"topic {record.name!r}", record.options, wanted, {})
+        if not exist_ok:
+            raise AlreadyExists(
+                f"topic {record.name!r} already exists, with the same settings: topic({record.name!r}) is a handle "
+                "on it; exist_ok=True accepts it"
+            )
+        return record
+
+    def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
+        info = self._backend.admin.topic(name)
+        previous = self._find(name)
+        if previous is not None and previous.state == "ready" and previous.topic_id == info.topic_id:
+            return self._existing(previous, info, wanted, exist_ok)
+        record = TopicRecord(
+            name=name,
+            topic_id=info.topic_id,
+            options=_with_layout(wanted, info),
+            adopted=True,
+            created=self._now(),
+        )
+        self._put(record, previous)
+        self._detach_subscriptions(name, keep=info.topic_id)
+        return record
+
+    def _update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
+        record, _ = self.current(name)
+        for field in ("partitions", "replication"):
+            if field in changes and changes[field] != getattr(record.options, field):
+                raise FailedPrecondition(f"{field} of topic {name!r} can't be changed yet")
+        options = changed(record.options, changes)
+        if options == record.options:
+            return record
+        if options.retention != record.options.retention:
+            limit = None if options.retention is None else _milliseconds(options.retention)
+            self._backend.admin.update_topic(name, {"retention.ms": limit})
+        after = record.model_copy(update={"options": options})
+        self._put(after, record)
+        return after
+
+    def _delete(self, name: str) -> None:
+        record = self._find(name)
+        if record is None:
+            raise NotFound(f"topic {name!r} not found: there is nothing to delete")
+        going = record.model_copy(update={"state": "deleting"})
+        if record.state != "deleting":
+            self._put(going, record)
+        self._detach_subscriptions(name, keep=None)
+        if not record.adopted:
+            with contextlib.suppress(NotFound):
+                self._backend.admin.delete_topic(name)
+        with conflicts():
+            self._backend.catalog.remove_topic(going)
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> TopicRecord | None:
+        return self._backend.catalog.topics().get(name)
+
+    def _info(self, name: str) -> TopicInfo | None:
+        try:
+            return self._backend.admin.topic(name)
+        except NotFound:
+            return None
+
+    def _put(self, record: TopicRecord, previous: TopicRecord | None) -> None:
+        with conflicts():
+            self._backend.catalog.put_topic(record, previous)
+
+    def _check_name_is_free(self, name: str, info: TopicInfo | None) -> None:
+        if info is not None:
+            raise AlreadyExists(
+                f"Kafka has a topic {name!r} already, which isn't in the catalog: adopt_topic({name!r}) takes it "
+                "over as it is; or choose another name"
+            )
+        catalog = self._backend.catalog
+        retries = (retry_topic(each.topic, each.name) for each in catalog.subscriptions().values())
+        taken = [*self._backend.admin.topic_names(), *catalog.topics(), *retries]
+        twin = look_alike(name, taken)
+        if twin is not None:
+            raise InvalidArgument(
+                f"topic name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and `_` for "
+                "the same: choose another name"
+            )
+
+    def _detach_subscriptions(self, name: str, keep: str | None) -> None:
+        """Marks the subscriptions of this topic that aren't of the one with the id `keep`."""
+        catalog = self._backend.catalog
+        for record in list(catalog.subscriptions().values()):
+            if record.topic == name and record.topic_id != keep and not record.detached:
+                with conflicts():
+                    catalog.put_subscription(record.model_copy(update={"detached": True}), record)
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))
+
+
+def _with_layout(wanted: TopicOptions, info: TopicInfo) -> TopicOptions:
+    """The options as they are: what was left to Kafka filled in with what Kafka chose."""
+    return wanted.model_copy(update={"partitions": info.partitions, "replication": info.replication})
