@@ -1,0 +1,24 @@
+"""Pub/Sub's ground in memory: the ports of the client without a broker, for users' tests and the simulation.
+
+Example:
+    clock = VirtualClock()
+    backend = MemoryBackend(clock)
+    backend.admin.create_topic("orders", 4, None, {})
+"""
+
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.clock import Clock, SystemClock, VirtualClock
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.record import MemoryRecord
+
+__all__ = [
+    "Clock",
+    "Fate",
+    "FaultPlan",
+    "MemoryBackend",
+    "MemoryCluster",
+    "MemoryRecord",
+    "SystemClock",
+    "VirtualClock",
+]

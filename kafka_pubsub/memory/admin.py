@@ -1,0 +1,106 @@
+"""Topics and groups of a cluster in memory, as an administrator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
+
+__all__ = ["MemoryAdmin"]
+
+
+class MemoryAdmin:
+    """An `Admin`. Any replication is taken and remembered; there is one copy of each record all the same."""
+
+    def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
+        self._cluster = cluster
+        self._faults = faults
+
+    def create_topic(
+        self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
+    ) -> TopicInfo:
+        """Makes a topic; `AlreadyExists` if there is one."""
+        self._may("create_topic", name)
+        with self._cluster.change():
+            return self._cluster.create(name, partitions, replication or 1, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic; `NotFound` if there is none."""
+        self._may("delete_topic", name)
+        with self._cluster.change():
+            self._cluster.delete(name)
+
+    def topic(self, name: str) -> TopicInfo:
+        """The topic as it is now; `NotFound` if there is none."""
+        self._may("topic", name)
+        with self._cluster.changed:
+            return self._cluster.info(name)
+
+    def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Changes settings; None brings a default back."""
+        self._may("update_topic", name)
+        with self._cluster.change():
+            self._cluster.configure(name, config)
+
+    def topic_names(self) -> Sequence[str]:
+        """All topics by name."""
+        self._may("topic_names", "")
+        with self._cluster.changed:
+            return self._cluster.names()
+
+    def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
+        """Where a committed reader would stand at the end of each partition now."""
+        self._may("last_stable_offsets", topic)
+        with self._cluster.changed:
+            count = self._cluster.info(topic).partitions
+            logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
+            return {log.partition: log.stable_end for log in logs}
+
+    def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commits for a group without members; `FailedPrecondition` if it has any."""
+        self._may("set_group_offsets", group)
+        with self._cluster.change():
+            entry = self._cluster.group(group)
+            if entry.members:
+                raise FailedPrecondition(f"group {group} has {len(entry.members)} members: close them first")
+            for partition, offset in offsets.items():
+                problem = entry.store(TopicPartition(topic, partition), Committed(offset, ""))
+                if problem is not None:
+                    raise problem
+
+    def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
+        """The group's positions in every partition of the topic."""
+        self._may("group_offsets", group)
+        with self._cluster.changed:
+            count = self._cluster.info(topic).partitions
+            stored = self._cluster.group(group).offsets if self._cluster.has_group(group) else {}
+            nowhere = Committed(None, "")
+            return {number: stored.get(TopicPartition(topic, number), nowhere) for number in range(count)}
+
+    def group_members(self, group: str) -> int:
+        """How many members the group has now; 0 if it doesn't exist."""
+        self._may("group_members", group)
+        with self._cluster.changed:
+            return len(self._cluster.group(group).members) if self._cluster.has_group(group) else 0
+
+    def delete_group(self, group: str) -> None:
+        """Removes a group with its positions; `NotFound`, or `FailedPrecondition` while it has members."""
+        self._may("delete_group", group)
+        with self._cluster.change():
+            if not self._cluster.has_group(group):
+                raise NotFound(f"no group {group} in this cluster")
+            members = self._cluster.group(group).members
+            if members:
+                raise FailedPrecondition(f"group {group} has {len(members)} members: close them first")
+            self._cluster.delete_group(group)
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+    def _may(self, operation: str, name: str) -> None:
+        error = self._faults.request(operation, name)
+        if error is not None:
+            raise error

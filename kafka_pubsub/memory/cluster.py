@@ -1,0 +1,231 @@
+"""What Kafka remembers, in one process: topics, logs, groups, and the catalog's records.
+
+Theory: one lock, `changed`, guards everything below; every change notifies it, and whoever waits for records, a
+rebalance or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
+
+Several backends over one cluster are several processes over one Kafka.
+
+The methods under "What the world does" are for tests: they do what a real cluster does by itself, at a time of
+the test's choosing (retention, compaction, markers, forgotten offsets).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kafka_pubsub.errors import AlreadyExists, InvalidArgument, NotFound
+from kafka_pubsub.memory.clock import Clock, SystemClock
+from kafka_pubsub.memory.groups import Group
+from kafka_pubsub.memory.log import PartitionLog
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.model import Header, TopicInfo, TopicPartition
+
+__all__ = ["MemoryCluster"]
+
+#: A stock broker's `max.message.bytes`: 1 MiB and the overhead of a batch.
+_MAX_MESSAGE_BYTES = 1_048_588
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class _Topic:
+    __slots__ = ("config", "id", "logs", "name", "replication")
+
+    def __init__(self, name: str, topic_id: str, partitions: int, replication: int) -> None:
+        self.name = name
+        self.id = topic_id
+        self.replication = replication
+        self.config: dict[str, str] = {}
+        self.logs = [PartitionLog(name, number) for number in range(partitions)]
+
+    def info(self) -> TopicInfo:
+        limit = int(self.config.get("max.message.bytes", _MAX_MESSAGE_BYTES))
+        return TopicInfo(self.name, self.id, len(self.logs), self.replication, limit, dict(self.config))
+
+
+class MemoryCluster:
+    """A cluster's whole state. `session_timeout` is in seconds.
+
+    By default a member may stay away for 300 s, as long as librdkafka lets an application not poll: within one
+    process nobody dies unseen. A simulation of processes that die passes a session's 6 s instead.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, session_timeout: float = 300.0) -> None:
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.session_timeout = session_timeout
+        self.changed = threading.Condition(threading.RLock())
+        #: Rises with every change, so that a waiter knows whether it missed one.
+        self.version = 0
+        #: The catalog's records as JSON by (kind, name); as text, so that nobody holds what is stored.
+        self.catalog: dict[tuple[str, str], str] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, Group] = {}
+        self._topics_made = 0
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls may wait: only where time passes by itself."""
+        return isinstance(self.clock, SystemClock)
+
+    @contextmanager
+    def change(self) -> Iterator[float]:
+        """Holds the lock for a change and tells all who wait; gives the time."""
+        with self.changed:
+            yield self.clock.now()
+            self.version += 1
+            self.changed.notify_all()
+
+    # Topics; call these under `changed`
+
+    def info(self, topic: str) -> TopicInfo:
+        """The topic as it is; `NotFound` if there is none."""
+        return self._topic(topic).info()
+
+    def names(self) -> Sequence[str]:
+        """All topics by name."""
+        return sorted(self._topics)
+
+    def partitions_of(self, topic: str) -> int | None:
+        """The topic's partition count, None if there is no such topic."""
+        entry = self._topics.get(topic)
+        return None if entry is None else len(entry.logs)
+
+    def log(self, partition: TopicPartition) -> PartitionLog:
+        """A partition's log; `NotFound` if there is none."""
+        logs = self._topic(partition.topic).logs
+        if not 0 <= partition.partition < len(logs):
+            raise NotFound(f"topic {partition.topic} has no partition {partition.partition}")
+        return logs[partition.partition]
+
+    def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> TopicInfo:
+        """Makes a topic, by the rules for names that a broker has."""
+        if name in self._topics:
+            raise AlreadyExists(f"topic {name} exists already")
+        self._check_name(name)
+        if partitions < 1:
+            raise InvalidArgument(f"partitions: {partitions} is below 1")
+        self._topics_made += 1
+        topic = _Topic(name, f"memory-{self._topics_made}", partitions, replication)
+        topic.config.update(config)
+        self._topics[name] = topic
+        self._topic_changed(name)
+        return topic.info()
+
+    def configure(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Changes settings; None brings a default back."""
+        topic = self._topic(name)
+        for setting, value in config.items():
+            if value is None:
+                topic.config.pop(setting, None)
+            else:
+                topic.config[setting] = value
+
+    def delete(self, name: str) -> None:
+        """Deletes a topic with its records and all groups' positions in it."""
+        del self._topics[self._topic(name).name]
+        for group in self._groups.values():
+            group.offsets = {at: value for at, value in group.offsets.items() if at.topic != name}
+        self._topic_changed(name)
+
+    # Groups; call these under `changed`
+
+    def group(self, name: str) -> Group:
+        """The group of that name, made when it is first asked for, without its dead members."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(name, self.session_timeout, self.partitions_of)
+        if group.expire(self.clock.now()):
+            self.version += 1
+            self.changed.notify_all()
+        return group
+
+    def has_group(self, name: str) -> bool:
+        """Whether anybody has used the group, and it wasn't deleted since."""
+        return name in self._groups
+
+    def delete_group(self, name: str) -> None:
+        """Removes a group and its positions."""
+        del self._groups[name]
+
+    # What the world does; for tests, from any thread
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: float | None = None,
+        transaction: str | None = None,
+    ) -> MemoryRecord:
+        """Another producer writes a record; `timestamp` in seconds, now by default."""
+        with self.change() as now:
+            milliseconds = int((now if timestamp is None else timestamp) * 1000)
+            log = self.log(TopicPartition(topic, partition))
+            return log.append(key, value, headers, milliseconds, transaction)
+
+    def finish_transaction(self, topic: str, partition: int, transaction: str, committed: bool) -> None:
+        """A transaction's marker gets into a partition: only now do its records show (or go)."""
+        with self.change():
+            self.log(TopicPartition(topic, partition)).finish(transaction, committed)
+
+    def skip_offsets(self, topic: str, partition: int, count: int = 1) -> None:
+        """Offsets without records, as markers and aborted batches leave them."""
+        with self.change():
+            self.log(TopicPartition(topic, partition)).skip(count)
+
+    def compact(self, topic: str, partition: int, offsets: Collection[int]) -> None:
+        """Compaction takes records out."""
+        with self.change():
+            self.log(TopicPartition(topic, partition)).remove(offsets)
+
+    def truncate(self, topic: str, partition: int, before: int) -> None:
+        """Retention deletes what lies before the offset."""
+        with self.change():
+            self.log(TopicPartition(topic, partition)).truncate(before)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Somebody raises the partition count to `total`."""
+        with self.change():
+            logs = self._topic(topic).logs
+            if total <= len(logs):
+                raise InvalidArgument(f"total: topic {topic} has {len(logs)} partitions already")
+            logs.extend(PartitionLog(topic, number) for number in range(len(logs), total))
+            self._topic_changed(topic)
+
+    def forget_offsets(self, group: str) -> None:
+        """The broker forgets an idle group's positions with their metadata."""
+        with self.change():
+            self.group(group).offsets.clear()
+
+    def evict(self, group: str, member: str | None = None) -> None:
+        """The sessions of a group's member (or of all) run out now; `member` is the reader's client name."""
+        with self.change():
+            entry = self.group(group)
+            for name in entry.members:
+                if member is None or name.rpartition("-")[0] == member:
+                    entry.leave(name)
+
+    def _topic(self, name: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise NotFound(f"no topic {name} in this cluster")
+        return topic
+
+    def _check_name(self, name: str) -> None:
+        if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+            raise InvalidArgument(
+                f"name: {name!r:.80} can't be a topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+            )
+        twin = name.replace(".", "_")
+        for other in self._topics:
+            if other.replace(".", "_") == twin:
+                raise InvalidArgument(f"name: {name} and the topic {other} differ only in '.' and '_'")
+
+    def _topic_changed(self, name: str) -> None:
+        for group in self._groups.values():
+            group.topic_changed(name)

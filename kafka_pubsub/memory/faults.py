@@ -1,0 +1,68 @@
+"""What goes wrong, decided from outside.
+
+Theory: nothing in this package is random. A plan is asked before each thing that can fail; a simulation's plan
+draws from its seeded generator, a unit test's plan from a list.
+
+Rules
+1. Every answer of the base class means that nothing goes wrong.
+2. A lost answer is the dangerous one: the thing was done and the caller is told that it wasn't sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import Committed, TopicPartition
+
+__all__ = ["Fate", "FaultPlan"]
+
+
+class Fate(Enum):
+    """What becomes of a request."""
+
+    DONE = "done"
+    #: Not done, and the caller is told so.
+    REFUSED = "refused"
+    #: Done, but the caller is told that no answer came.
+    ANSWER_LOST = "answer lost"
+
+
+class FaultPlan:
+    """Says which requests of one backend go wrong; override what shall fail.
+
+    Example:
+        class NoCommits(FaultPlan):
+            def commit(self, group, member, positions):
+                return Fate.REFUSED
+
+        backend = MemoryBackend(faults=NoCommits())
+    """
+
+    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
+        """Before a group's member commits."""
+        return Fate.DONE
+
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> Fate:
+        """Before a record is stored."""
+        return Fate.DONE
+
+    def report_delay(self, topic: str, key: bytes | None) -> float:
+        """How many seconds later than possible a record's delivery report comes; reports keep their order."""
+        return 0.0
+
+    def read_limit(self, group: str, member: str, limit: int) -> int:
+        """How many records a read may return at most, out of `limit`."""
+        return limit
+
+    def read_error(self, group: str, member: str) -> PubSubError | None:
+        """An error of the connection that the listener is told of, at a read."""
+        return None
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        """The error that a request of admin, catalog or a look-up by a reader ends with, before it is done.
+
+        `operation` is the port's method (`"create_topic"`, `"put_subscription"`, `"committed"`).
+        """
+        return None

@@ -1,0 +1,202 @@
+"""A consumer group's coordinator: members, generations, and who may commit.
+
+Theory: the classic protocol with the eager `range` assignor. A change of members opens a rebalance; every member
+sees it at its next call, gives up what it holds and joins; when the last has joined (or its session has run
+out), the generation rises and everyone gets a share. Between the two nobody holds anything: that is the barrier.
+
+Rules
+1. A commit is fenced by membership and generation, *not* by ownership: a member of the current generation may
+   commit any partition, as on a real broker. A commit while the rebalance is open still counts, because the
+   generation hasn't risen yet.
+2. Time is an argument. A member is alive from its last call for `session_timeout` seconds; whoever calls next
+   finds the dead ones.
+3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
+   counts give one member the same partition numbers of all topics.
+4. A member that has gone may come back only as a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.model import Committed, TopicPartition
+
+__all__ = ["Group", "Standing"]
+
+#: Characters that a commit's metadata may have; a stock broker refuses 4096.
+METADATA_LIMIT = 4095
+
+
+class Standing(Enum):
+    """What a member learns about itself when it calls."""
+
+    STEADY = "its assignment stands"
+    REJOIN = "a rebalance is open and waits for it"
+    WAITING = "it has joined, others haven't"
+    ASSIGNED = "a new generation has begun"
+    UNKNOWN = "its session ran out or it was removed"
+
+
+class _Member:
+    __slots__ = ("assignment", "joined", "seen", "topics")
+
+    def __init__(self, topics: Sequence[str], now: float) -> None:
+        self.topics = tuple(topics)
+        self.seen = now
+        # Whether it has joined the open rebalance; between rebalances True.
+        self.joined = True
+        # Empty: no share in this generation.
+        self.assignment: tuple[TopicPartition, ...] = ()
+
+
+class Group:
+    """One group. `partitions_of` gives a topic's partition count, None for a topic that doesn't exist."""
+
+    def __init__(self, name: str, session_timeout: float, partitions_of: Callable[[str], int | None]) -> None:
+        self.name = name
+        self.generation = 0
+        # Commits by partition; a missing one: never committed, or forgotten by the broker.
+        self.offsets: dict[TopicPartition, Committed] = {}
+        self._session_timeout = session_timeout
+        self._partitions_of = partitions_of
+        self._members: dict[str, _Member] = {}
+        self._rebalancing = False
+        self._joins = 0
+
+    @property
+    def members(self) -> Sequence[str]:
+        """The ids of the members, in the assignor's order."""
+        return sorted(self._members)
+
+    def join(self, member: str | None, client: str, topics: Sequence[str], now: float) -> str:
+        """Enters the group (`member` None) or the open rebalance; returns the member's id."""
+        if member is None or member not in self._members:
+            self._joins += 1
+            member = f"{client}-{self._joins:06d}"
+            self._members[member] = _Member(topics, now)
+            self.rebalance()
+        entry = self._members[member]
+        if entry.topics != tuple(topics):
+            entry.topics = tuple(topics)
+            self.rebalance()
+        entry.seen, entry.joined = now, True
+        self._complete()
+        return member
+
+    def leave(self, member: str) -> None:
+        """Removes a member; the others rebalance."""
+        if self._members.pop(member, None) is None:
+            return
+        if not self._members:
+            self._rebalancing = False
+            self.generation += 1
+            return
+        self.rebalance()
+        self._complete()
+
+    def expire(self, now: float) -> bool:
+        """Removes the members whose session ran out; whether there were any."""
+        oldest = now - self._session_timeout
+        dead = [name for name, entry in self._members.items() if entry.seen < oldest]
+        for name in dead:
+            self.leave(name)
+        return bool(dead)
+
+    def rebalance(self) -> None:
+        """Opens a rebalance, unless one is open."""
+        if not self._rebalancing and self._members:
+            self._rebalancing = True
+            for entry in self._members.values():
+                entry.joined = False
+
+    def topic_changed(self, topic: str) -> None:
+        """A topic came, went or grew: those who list it must share anew."""
+        if any(topic in entry.topics for entry in self._members.values()):
+            self.rebalance()
+
+    def standing(self, member: str, generation: int, now: float) -> Standing:
+        """A heartbeat, and what the member has to do now."""
+        entry = self._members.get(member)
+        if entry is None:
+            return Standing.UNKNOWN
+        entry.seen = now
+        if self._rebalancing:
+            return Standing.WAITING if entry.joined else Standing.REJOIN
+        return Standing.STEADY if generation == self.generation else Standing.ASSIGNED
+
+    def assignment(self, member: str) -> Sequence[TopicPartition]:
+        """The member's share of the current generation."""
+        entry = self._members.get(member)
+        return () if entry is None else entry.assignment
+
+    def fence(self, member: str | None, generation: int) -> PubSubError | None:
+        """Why this member of this generation may not commit; None if it may."""
+        if member is None or member not in self._members:
+            return FailedPrecondition(
+                f"not a member of group {self.name} (any more): the commit was not stored; "
+                "another member may own its partitions by now"
+            )
+        if generation != self.generation:
+            return FailedPrecondition(
+                f"generation {generation} of group {self.name} is over ({self.generation} has begun): "
+                "the commit was not stored"
+            )
+        return None
+
+    def commit(
+        self,
+        member: str | None,
+        generation: int,
+        positions: Mapping[TopicPartition, Committed],
+        now: float,
+    ) -> dict[TopicPartition, PubSubError | None]:
+        """Stores what may be stored; the answer for each partition."""
+        refusal = self.fence(member, generation)
+        if refusal is not None or member is None:
+            return dict.fromkeys(positions, refusal)
+        self._members[member].seen = now
+        return {partition: self.store(partition, value) for partition, value in positions.items()}
+
+    def store(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
+        """Stores one commit, whoever sent it, unless no broker would."""
+        problem = self._problem(partition, value)
+        if problem is None:
+            self.offsets[partition] = value
+        return problem
+
+    def _problem(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
+        count = self._partitions_of(partition.topic)
+        if count is None or not 0 <= partition.partition < count:
+            return NotFound(f"no partition {partition.partition} of topic {partition.topic}")
+        if value.offset is None or value.offset < 0:
+            return InvalidArgument(f"offset: {value.offset} can't be committed")
+        if "\0" in value.metadata:
+            return InvalidArgument("metadata: must not contain NUL")
+        if len(value.metadata) > METADATA_LIMIT:
+            return InvalidArgument(
+                f"metadata: {len(value.metadata)} characters, at most {METADATA_LIMIT} can be committed"
+            )
+        return None
+
+    def _complete(self) -> None:
+        if not self._rebalancing or not all(entry.joined for entry in self._members.values()):
+            return
+        self._rebalancing = False
+        self.generation += 1
+        shares: dict[str, list[TopicPartition]] = {name: [] for name in self._members}
+        for topic in sorted({topic for entry in self._members.values() for topic in entry.topics}):
+            self._share(topic, shares)
+        for name, entry in self._members.items():
+            entry.assignment = tuple(shares[name])
+
+    def _share(self, topic: str, shares: dict[str, list[TopicPartition]]) -> None:
+        count = self._partitions_of(topic) or 0
+        takers = [name for name in self.members if topic in self._members[name].topics]
+        each, more = divmod(count, len(takers))
+        first = 0
+        for index, name in enumerate(takers):
+            last = first + each + (1 if index < more else 0)
+            shares[name].extend(TopicPartition(topic, number) for number in range(first, last))
+            first = last

@@ -1,0 +1,91 @@
+"""One partition's log: records at rising offsets, with the holes that a real log has.
+
+Rules
+1. An offset is given once. Markers of transactions, compaction and aborted records leave holes: the offset is
+   used up, and no record is ever read there.
+2. `start` is the first offset still stored, `end` the next one to be written, `stable_end` where a committed
+   reader stops: the first offset of the oldest open transaction, `end` if none is open.
+3. A transaction stays open in this partition until its marker is written (`finish`). Deciding a transaction and
+   writing its markers are two steps, so that a reader can see the decided one still closed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.model import Header
+
+__all__ = ["PartitionLog"]
+
+
+class PartitionLog:
+    """The log of one partition."""
+
+    __slots__ = ("_offsets", "_open", "_records", "end", "partition", "start", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.start = 0
+        self.end = 0
+        # Parallel lists, offsets rising without repeats; empty: nothing readable (whatever `end` is).
+        self._offsets: list[int] = []
+        self._records: list[MemoryRecord] = []
+        # Open transaction -> its offsets here, never empty; no entry: none is open.
+        self._open: dict[str, list[int]] = {}
+
+    @property
+    def stable_end(self) -> int:
+        """Where a committed reader stops now."""
+        return min((offsets[0] for offsets in self._open.values()), default=self.end)
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        milliseconds: int,
+        transaction: str | None = None,
+    ) -> MemoryRecord:
+        """Stores a record at the end; in a transaction it is hidden until that one's marker."""
+        record = MemoryRecord(self.topic, self.partition, self.end, key, value, headers, milliseconds)
+        if transaction is not None:
+            self._open.setdefault(transaction, []).append(self.end)
+        self._offsets.append(self.end)
+        self._records.append(record)
+        self.end += 1
+        return record
+
+    def finish(self, transaction: str, committed: bool) -> None:
+        """Writes the transaction's marker; without records here it leaves no trace."""
+        offsets = self._open.pop(transaction, None)
+        if offsets is None:
+            return
+        if not committed:
+            self.remove(offsets)
+        self.skip(1)
+
+    def skip(self, count: int) -> None:
+        """Uses up `count` offsets at the end without a record, as markers do."""
+        self.end += count
+
+    def remove(self, offsets: Collection[int]) -> None:
+        """Takes records out and leaves holes, as compaction does."""
+        gone = frozenset(offsets)
+        self._records = [record for record in self._records if record.offset() not in gone]
+        self._offsets = [offset for offset in self._offsets if offset not in gone]
+
+    def truncate(self, before: int) -> None:
+        """Deletes what lies before the offset, as retention does."""
+        self.start = max(self.start, min(before, self.end))
+        first = bisect_left(self._offsets, self.start)
+        del self._offsets[:first]
+        del self._records[:first]
+
+    def read(self, offset: int, limit: int) -> Sequence[MemoryRecord]:
+        """Up to `limit` committed records at or after the offset."""
+        first = bisect_left(self._offsets, offset)
+        stop = bisect_left(self._offsets, self.stable_end) if self._open else len(self._offsets)
+        return self._records[first : min(first + limit, stop)]

@@ -1,0 +1,272 @@
+"""A group's member over the logs in memory.
+
+Theory: each `read` takes at most one step towards membership (learn that a rebalance is open, give up and join;
+later, learn the share), then hands out records. So a simulation that calls `read(n, 0)` sees every state between
+two steps, and with a real clock the steps follow each other while `read` waits.
+
+Rules
+1. The listener's methods run inside `read` and `close`, never under the cluster's lock.
+2. A member that stayed away too long is told `lost`, once, before it joins again as a new one.
+3. An assigned partition without a position is never read; one whose position isn't in the log is reported to
+   `failed` once, and stands still until a `seek`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.groups import Standing
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.model import Committed, TopicPartition
+
+__all__ = ["MemoryReader"]
+
+_NOWHERE = Committed(None, "")
+
+
+class Listener(Protocol):
+    """The shape of the client's rebalance listener."""
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """New partitions; returns where to read each from."""
+        ...
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """They go; commits are still accepted until this returns."""
+        ...
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are gone already."""
+        ...
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        """The log reported an error."""
+        ...
+
+
+class MemoryReader:
+    """A `LogReader` of one group."""
+
+    def __init__(self, cluster: MemoryCluster, faults: FaultPlan, group: str, client: str) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._group = group
+        self._client = client
+        self._topics: tuple[str, ...] = ()
+        self._listener: Listener | None = None
+        self._closed = False
+        # The membership as this reader knows it; the coordinator may know better. None: not a member.
+        self._member: str | None = None
+        self._generation = -1
+        # What the listener was told is ours, in the order of fairness; empty: nothing.
+        self._held: list[TopicPartition] = []
+        # Next offset to read; a partition that is held but not here stands still.
+        self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Joins the group at the next `read`; again with other topics, shares them anew."""
+        self._check_open()
+        self._topics, self._listener = tuple(topics), listener
+        if self._member is not None:
+            with self._cluster.change():
+                self._cluster.group(self._group).rebalance()
+
+    def read(self, max_records: int, timeout: float) -> Sequence[MemoryRecord]:
+        """Up to `max_records`, waiting up to `timeout` seconds for the first where time passes by itself."""
+        self._check_open()
+        listener = self._listener
+        if listener is None:
+            raise FailedPrecondition("read before subscribe: the reader has no topics yet")
+        deadline = self._cluster.clock.now() + timeout
+        limit = max(0, min(max_records, self._faults.read_limit(self._group, self._client, max_records)))
+        while True:
+            seen = self._cluster.version
+            moved = self._step(listener)
+            records, failures = self._fetch(limit)
+            self._report(listener, failures)
+            if records or failures or not self._cluster.blocking:
+                return records
+            if self._cluster.clock.now() >= deadline:
+                return records
+            if not moved:
+                self._wait(seen, deadline)
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """The group's stored positions."""
+        self._may_ask("committed")
+        with self._cluster.changed:
+            offsets = self._cluster.group(self._group).offsets
+            return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Committed]
+    ) -> Mapping[TopicPartition, PubSubError | None]:
+        """Commits as the member that this reader is now, under the generation it knows."""
+        self._check_open()
+        fate = self._faults.commit(self._group, self._client, positions)
+        if fate is Fate.REFUSED:
+            refusal = BrokerUnavailable(
+                "injected: the coordinator couldn't be reached; nothing was committed"
+            )
+            return dict.fromkeys(positions, refusal)
+        with self._cluster.changed:  # nobody waits for commits, so nobody is woken
+            group = self._cluster.group(self._group)
+            answer = group.commit(self._member, self._generation, positions, self._cluster.clock.now())
+        if fate is Fate.ANSWER_LOST:
+            return dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
+        return answer
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset still stored, and the next one to be written."""
+        self._may_ask("log_range")
+        with self._cluster.changed:
+            log = self._cluster.log(partition)
+            return log.start, log.end
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Reads on from the offset."""
+        self._check_open()
+        if partition not in self._held:
+            raise FailedPrecondition(f"seek: {partition.topic}:{partition.partition} isn't assigned here")
+        self._positions[partition] = offset
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads nothing from them until `resume`; those that aren't assigned are passed over."""
+        self._check_open()
+        self._paused.update(partition for partition in partitions if partition in self._held)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads from them again."""
+        self._check_open()
+        self._paused.difference_update(partitions)
+
+    def close(self) -> None:
+        """Gives up what it holds (`revoked`, or `lost` if it was removed already) and leaves the group."""
+        if self._closed:
+            return
+        listener, member = self._listener, self._member
+        if listener is not None and member is not None:
+            with self._cluster.changed:
+                known = member in self._cluster.group(self._group).members
+            self._give_up(listener.revoked if known else listener.lost)
+            with self._cluster.change():
+                self._cluster.group(self._group).leave(member)
+        self._closed = True
+
+    # Membership
+
+    def _step(self, listener: Listener) -> bool:
+        """One step towards membership; whether there was one to take."""
+        if self._member is None:
+            self._join(listener)
+            return True
+        with self._cluster.changed:
+            group = self._cluster.group(self._group)
+            standing = group.standing(self._member, self._generation, self._cluster.clock.now())
+            share = group.assignment(self._member)
+            generation = group.generation
+        if standing is Standing.UNKNOWN:
+            self._member, self._generation = None, -1
+            self._give_up(listener.lost)
+        elif standing is Standing.REJOIN:
+            self._give_up(listener.revoked)
+            self._join(listener)
+        elif standing is Standing.ASSIGNED:
+            self._generation = generation
+            self._take(listener, share)
+        return standing not in (Standing.STEADY, Standing.WAITING)
+
+    def _join(self, listener: Listener) -> None:
+        with self._cluster.change() as now:
+            missing = [topic for topic in self._topics if self._cluster.partitions_of(topic) is None]
+            group = self._cluster.group(self._group)
+            if self._member is None or self._member in group.members:
+                self._member = group.join(self._member, self._client, self._topics, now)
+        for topic in missing:
+            listener.failed(None, NotFound(f"subscribed topic {topic} doesn't exist"), False)
+
+    def _give_up(self, tell: Tell) -> None:
+        held = tuple(self._held)
+        try:
+            if held:
+                tell(held)
+        finally:
+            self._held.clear()
+            self._positions.clear()
+            self._paused.clear()
+
+    def _take(self, listener: Listener, share: Sequence[TopicPartition]) -> None:
+        self._held = list(share)
+        if share:
+            starts = listener.assigned(tuple(share))
+            self._positions = {at: offset for at, offset in starts.items() if at in self._held}
+
+    # Records
+
+    def _fetch(self, limit: int) -> tuple[list[MemoryRecord], list[tuple[TopicPartition, PubSubError]]]:
+        records: list[MemoryRecord] = []
+        failures: list[tuple[TopicPartition, PubSubError]] = []
+        with self._cluster.changed:
+            for partition in tuple(self._held):
+                position = self._positions.get(partition)
+                if position is None or partition in self._paused or len(records) >= limit:
+                    continue
+                try:
+                    batch = self._read_partition(partition, position, limit - len(records))
+                except PubSubError as error:
+                    del self._positions[partition]
+                    failures.append((partition, error))
+                    continue
+                if batch:
+                    records.extend(batch)
+                    self._positions[partition] = (batch[-1].offset() or 0) + 1
+        # The next read begins with another partition, so that a full one can't starve the rest.
+        if records:
+            self._held.append(self._held.pop(0))
+        return records, failures
+
+    def _read_partition(self, partition: TopicPartition, position: int, limit: int) -> Sequence[MemoryRecord]:
+        log = self._cluster.log(partition)
+        if not log.start <= position <= log.end:
+            raise FailedPrecondition(
+                f"offset {position} of {partition.topic}:{partition.partition} isn't in the log "
+                f"({log.start} to {log.end}): it was deleted, or never written"
+            )
+        return log.read(position, limit)
+
+    def _report(self, listener: Listener, failures: Sequence[tuple[TopicPartition, PubSubError]]) -> None:
+        for partition, error in failures:
+            listener.failed(partition, error, False)
+        broken = self._faults.read_error(self._group, self._client)
+        if broken is not None:
+            listener.failed(None, broken, False)
+
+    def _wait(self, seen: int, deadline: float) -> None:
+        # A third of the session: a waiting member must be heard of before it counts as dead.
+        longest = self._cluster.session_timeout / 3
+        with self._cluster.changed:
+            if self._cluster.version == seen:
+                self._cluster.changed.wait(min(deadline - self._cluster.clock.now(), longest))
+
+    def _may_ask(self, operation: str) -> None:
+        self._check_open()
+        error = self._faults.request(operation, self._group)
+        if error is not None:
+            raise error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPrecondition("the reader is closed")
+
+
+class Tell(Protocol):
+    """A listener's method that hears of partitions going."""
+
+    def __call__(self, partitions: Sequence[TopicPartition]) -> None:
+        """They go."""
+        ...

@@ -1,0 +1,73 @@
+"""A record as a log in memory keeps it, in the shape of librdkafka's Python client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_pubsub.model import Header
+
+__all__ = ["MemoryRecord"]
+
+#: The kind of timestamp that a publisher sets (Kafka's CreateTime).
+_CREATE_TIME = 1
+
+
+class MemoryRecord:
+    """A record; `offset` is None for one that never got a place in a log."""
+
+    __slots__ = ("_headers", "_key", "_milliseconds", "_offset", "_partition", "_topic", "_value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        offset: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        milliseconds: int,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._offset = offset
+        self._key = key
+        self._value = value
+        self._headers = tuple(headers) if headers else None
+        self._milliseconds = milliseconds
+
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._topic
+
+    def partition(self) -> int | None:
+        """The partition's number."""
+        return self._partition
+
+    def offset(self) -> int | None:
+        """The place in the partition."""
+        return self._offset
+
+    def key(self) -> bytes | None:
+        """The key's bytes; an empty key is not None."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """The value's bytes, None for a tombstone."""
+        return self._value
+
+    def headers(self) -> list[Header] | None:
+        """The headers in their order, None if there are none."""
+        return list(self._headers) if self._headers else None
+
+    def timestamp(self) -> tuple[int, int]:
+        """The kind of the timestamp, and milliseconds since the epoch."""
+        return (_CREATE_TIME, self._milliseconds)
+
+    def __len__(self) -> int:
+        return len(self._value) if self._value is not None else 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<MemoryRecord {self._topic}:{self._partition}:{self._offset} key={self._key!r}>"

@@ -1,0 +1,171 @@
+"""A writer over the logs in memory.
+
+Theory: a record gets its place in the log inside `append`, as if it were sent at once; its report waits in a
+queue until somebody polls, because that is where Kafka's client runs reports too.
+
+Rules
+1. Reports come in the order of the appends, outside every lock, in the thread that polls.
+2. The queue holds `limit` unreported records; beyond that `append` is a `BufferError`, as in librdkafka.
+3. Records without a key go round the partitions; those with one go where every Kafka producer puts them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    PublishError,
+    PubSubError,
+)
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+
+__all__ = ["MemoryWriter"]
+
+#: What a batch of one record takes beside key, value and headers, in bytes (a stock broker counts the batch).
+_BATCH_OVERHEAD = 70
+
+Report = Callable[[object, StoredRecord], None]
+
+
+class MemoryWriter:
+    """A `LogWriter`. Any thread may use it."""
+
+    def __init__(self, cluster: MemoryCluster, faults: FaultPlan, limit: int) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._limit = limit
+        self._closed = False
+        # Unreported records in the order of their appends: when due, and what to call.
+        self._queue: deque[tuple[float, Report, PubSubError | None, MemoryRecord]] = deque()
+        # Where the next record without a key goes, by topic.
+        self._next: dict[str, int] = {}
+        # One report at a time, so that two polling threads keep the order.
+        self._reporting = threading.RLock()
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header] | None,
+        on_delivery: Report,
+    ) -> None:
+        """Stores a record and queues its report; `BufferError` when the queue is full."""
+        fate = self._faults.append(topic, key, value)
+        delay = self._faults.report_delay(topic, key)
+        with self._cluster.change() as now:
+            if self._closed:
+                raise FailedPrecondition("the writer is closed")
+            if len(self._queue) >= self._limit:
+                raise BufferError(f"{self._limit} records wait for their reports: poll and try again")
+            record, error = self._store(topic, value, key, headers, fate, now)
+            self._queue.append((now + delay, on_delivery, error, record))
+
+    def poll(self, timeout: float) -> int:
+        """Runs the reports that are due, waiting up to `timeout` seconds for the first; how many ran."""
+        deadline = self._cluster.clock.now() + timeout
+        while True:
+            seen = self._cluster.version
+            served = self._run_due()
+            if served or not self._cluster.blocking or not self._wait(seen, deadline):
+                return served
+
+    def flush(self, timeout: float) -> int:
+        """Waits until everything was reported; returns how many were not."""
+        deadline = self._cluster.clock.now() + timeout
+        while self._queue:
+            if not self.poll(max(0.0, deadline - self._cluster.clock.now())):
+                break
+        # A report that another thread took is reported only when it returns.
+        if self._reporting.acquire(timeout=max(0.0, deadline - self._cluster.clock.now())):
+            self._reporting.release()
+        return len(self._queue)
+
+    def explain(self, error: object) -> PubSubError:
+        """The report's error; ours already."""
+        return error if isinstance(error, PubSubError) else PublishError(f"publish failed: {error}")
+
+    def close(self) -> None:
+        """Ends it; what wasn't reported never will be."""
+        with self._cluster.change():
+            self._closed = True
+            self._queue.clear()
+
+    def _store(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header] | None,
+        fate: Fate,
+        now: float,
+    ) -> tuple[MemoryRecord, PubSubError | None]:
+        milliseconds = int(now * 1000)
+        error = self._refusal(topic, value, key, headers)
+        if error is None and fate is Fate.REFUSED:
+            error = BrokerUnavailable("injected: the record wasn't stored")
+        if error is not None:
+            return MemoryRecord(topic, None, None, key, value, headers, milliseconds), error
+        at = TopicPartition(topic, self._partition(topic, key))
+        record = self._cluster.log(at).append(key, value, headers, milliseconds)
+        if fate is Fate.ANSWER_LOST:
+            lost = DeadlineExceeded("injected: no answer came; the record may be in the topic")
+            return MemoryRecord(topic, at.partition, None, key, value, headers, milliseconds), lost
+        return record, None
+
+    def _refusal(
+        self, topic: str, value: bytes | None, key: bytes | None, headers: Sequence[Header] | None
+    ) -> PubSubError | None:
+        try:
+            limit = self._cluster.info(topic).max_message_bytes
+        except PubSubError as error:
+            return error
+        size = _BATCH_OVERHEAD + len(value or b"") + len(key or b"")
+        size += sum(len(name) + len(content or b"") for name, content in headers or ())
+        if size <= limit:
+            return None
+        return InvalidArgument(f"the message has about {size} bytes, topic {topic} takes at most {limit}")
+
+    def _partition(self, topic: str, key: bytes | None) -> int:
+        count = self._cluster.info(topic).partitions
+        if key is not None:
+            return partition_of(key, count)
+        chosen = self._next.get(topic, 0) % count
+        self._next[topic] = chosen + 1
+        return chosen
+
+    def _run_due(self) -> int:
+        served = 0
+        with self._reporting:
+            while (entry := self._take_due()) is not None:
+                _, report, error, record = entry
+                report(error, record)
+                served += 1
+        return served
+
+    def _take_due(self) -> tuple[float, Report, PubSubError | None, MemoryRecord] | None:
+        with self._cluster.changed:
+            if self._queue and self._queue[0][0] <= self._cluster.clock.now():
+                return self._queue.popleft()
+            return None
+
+    def _wait(self, seen: int, deadline: float) -> bool:
+        """Waits for a report to become due; False when the time is up."""
+        with self._cluster.changed:
+            now = self._cluster.clock.now()
+            if now >= deadline:
+                return False
+            due = self._queue[0][0] if self._queue else deadline
+            if self._cluster.version == seen:
+                self._cluster.changed.wait(max(0.0, min(deadline, due) - now))
+            return True
