@@ -5,21 +5,44 @@
 ...     print(kafka.bootstrap)
 
 `LocalKafka` lives as long as a `with` block; `up`, `down` and `status` manage one that outlives the command;
-`find_running` gives its address. The pytest fixture `local_kafka` is in `pytest_plugin`.
+`find_running` gives its address. The pytest fixture `local_kafka` is in `pytest_plugin`, which every test run of
+whoever installed us imports: so the names here are loaded when they are first used.
 """
 
-from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.local.commands import DEFAULT_PORT, Status, down, find_running, status, up
-from kafka_pubsub.local.errors import LocalKafkaError, PartsMissing
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafka_pubsub.local.broker import LocalKafka
+    from kafka_pubsub.local.commands import DEFAULT_PORT, Status, down, find_running, status, up
+    from kafka_pubsub.local.errors import LocalKafkaError, PartsMissing, PortInUse
 
 __all__ = [
     "DEFAULT_PORT",
     "LocalKafka",
     "LocalKafkaError",
     "PartsMissing",
+    "PortInUse",
     "Status",
     "down",
     "find_running",
     "status",
     "up",
 ]
+
+_HOMES = {
+    "LocalKafka": "broker",
+    "LocalKafkaError": "errors",
+    "PartsMissing": "errors",
+    "PortInUse": "errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'commands')}"), name)
+    globals()[name] = value
+    return value

@@ -23,6 +23,8 @@ __all__ = ["data_in_use", "disk_full", "explain_death", "last_lines", "require_d
 
 # Segments and indexes of the internal topics take a few MB at once; below this a broker dies within minutes.
 LEAST_FREE_BYTES = 256 * 1024 * 1024
+# Less than a new segment with its indexes takes: a broker that died here died of it.
+NO_ROOM_BYTES = 32 * 1024 * 1024
 # The end of a log: enough for a stack trace, small enough to read on every status.
 TAIL_BYTES = 64 * 1024
 
@@ -68,6 +70,10 @@ def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
             "on this machine.",
             code=RESOURCE_EXHAUSTED,
         )
+    free = _free(files.root)
+    if free is not None and free < NO_ROOM_BYTES:
+        # The broker's log is on the same disk, so it may not have been able to say it.
+        return disk_full(files.root, f"{free >> 20} MB free")
     lines = "\n".join(f"  {line}" for line in last_lines(files)) or "  (it logged nothing)"
     return LocalKafkaError(
         f"The broker ended by itself. Its last words, from {files.broker_log}:\n{lines}", code=UNAVAILABLE
@@ -78,6 +84,13 @@ def last_lines(files: NodeFiles, count: int = 10) -> list[str]:
     """The end of the broker's log, or of what the Java process printed when it never came to log."""
     text = _tail(files.broker_log).strip() or _tail(files.output).strip()
     return text.splitlines()[-count:]
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def _tail(path: Path) -> str:

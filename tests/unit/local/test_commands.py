@@ -1,0 +1,118 @@
+"""`up`, `down` and `status` as far as they go without a broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub.errors import InvalidArgument, PubSubError
+from kafka_pubsub.local import LocalKafka, down, find_running, paths, processes, state, status, up
+from kafka_pubsub.local.locking import exclusive, try_exclusive
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KAFKA_PUBSUB_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def record(home: Path, *, pid: int, identity: str, ephemeral: bool = False) -> state.BrokerRecord:
+    data = home / "data"
+    data.mkdir(parents=True)
+    made = state.BrokerRecord(pid, identity, 1, str(data), ephemeral, started_at=0.0)
+    state.save(paths.state_file(), made)
+    return made
+
+
+def test_without_a_broker_there_is_nothing_to_find_or_stop() -> None:
+    assert find_running() is None
+    assert status().state == "stopped"
+    assert down().state == "stopped"
+
+
+def test_a_broker_that_is_gone_counts_as_crashed_until_down(home: Path) -> None:
+    made = record(home, pid=os.getpid(), identity="another boot:1")
+    made.files.broker_log.write_text("FATAL it was the butler\n")
+    found = status()
+    assert (found.state, found.pid, found.data_dir) == ("crashed", os.getpid(), home / "data")
+    assert found.problem is not None
+    assert "ended by itself" in found.problem
+    assert found.log_tail == ("FATAL it was the butler",)
+    assert find_running() is None
+    # The process that has the id now is this very test: it must survive.
+    assert down().state == "crashed"
+    assert status().state == "stopped"
+    assert (home / "data").exists()
+
+
+def test_what_a_crashed_ephemeral_broker_left_is_deleted(home: Path) -> None:
+    record(home, pid=os.getpid(), identity="another boot:1", ephemeral=True)
+    down()
+    assert not (home / "data").exists()
+
+
+def test_a_process_that_lives_and_never_answers_is_called_unresponsive(home: Path) -> None:
+    own = processes.identity(os.getpid())
+    assert own is not None
+    made = record(home, pid=os.getpid(), identity=own)
+    assert status().state == "unresponsive"
+    with pytest.raises(PubSubError, match=r"doesn't answer\. `kafka-pubsub down` ends it") as caught:
+        up()
+    assert caught.value.code == 6
+    state.save(paths.state_file(), dataclasses.replace(made, started_at=4e9))
+    assert status().state == "starting"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"ephemeral": True, "data_dir": "/d"}, "exclude each other"),
+        ({"port": 0}, "port is 0; it must be from 1 to 65535"),
+        ({"port": 65536}, "port is 65536"),
+        ({"heap_mb": 127}, "heap_mb is 127; a broker needs 128"),
+    ],
+)
+def test_options_that_cant_be_right_are_refused_by_name(options: dict[str, object], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        up(**options)  # type: ignore[arg-type]
+
+
+def test_a_broker_that_wasnt_started_has_no_address() -> None:
+    kafka = LocalKafka()
+    with pytest.raises(PubSubError, match="wasn't started yet"):
+        _ = kafka.bootstrap
+    kafka.stop()
+    kafka.close()
+
+
+def test_directories_follow_the_users_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_PUBSUB_HOME")
+    monkeypatch.delenv("KAFKA_PUBSUB_CACHE", raising=False)
+    monkeypatch.setenv("HOME", "/users/me")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/fast")
+    assert paths.state_file() == Path("/users/me/.local/state/kafka-pubsub/broker.json")
+    assert paths.cache() == Path("/fast/kafka-pubsub")
+
+
+def test_a_lock_is_free_again_when_its_holder_dies(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    hold = (
+        "import sys; from pathlib import Path; from kafka_pubsub.local.locking import try_exclusive\n"
+        "lock = try_exclusive(Path(sys.argv[1])); print('held', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert try_exclusive(path) is None
+        holder.kill()
+        holder.wait()
+        with exclusive(path):
+            assert try_exclusive(path) is None
