@@ -25,10 +25,21 @@ from kafka_pubsub.client.resources import (
     settle,
 )
 from kafka_pubsub.config import TopicOptions, TopicRecord
-from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PubSubError,
+    ResourceExhausted,
+)
 from kafka_pubsub.model import TopicInfo
 
 __all__ = ["TopicAdmin"]
+
+#: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
+_REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
 
 
 class TopicAdmin:
@@ -103,6 +114,9 @@ class TopicAdmin:
             )
         if previous is None:
             self._check_name_is_free(name, info)
+        elif previous.state == "creating" and info is not None:
+            # Before the record is touched: a refusal must leave it as the sign that the topic is ours.
+            check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
         return self._make(name, wanted, previous)
 
     def _make(self, name: str, wanted: TopicOptions, previous: TopicRecord | None) -> TopicRecord:
@@ -110,8 +124,9 @@ class TopicAdmin:
         self._put(intent, previous)
         try:
             info = self._make_or_take(name, wanted)
-        except PubSubError:
-            # Nothing was made, so nothing is half made; if this fails too, the next `create` finds the record.
+        except _REFUSALS:
+            # Nothing was made, so nothing is half made. After any other error the topic may be there, and the
+            # record stays for the next `create`, which goes on from it; so it does if this fails.
             with contextlib.suppress(PubSubError):
                 self._backend.catalog.remove_topic(intent)
             raise
