@@ -79,7 +79,7 @@ class Cluster:
             known = self._subscribers.get(subscription)
             if known is not None and known[0] == record.created:
                 return known[1]
-            subscriber = Subscriber(connection.backend, record)
+            subscriber = Subscriber(connection.backend, lambda: connection.subscriptions.usable(subscription))
             self._subscribers[subscription] = (record.created, subscriber)
         if known is not None:
             known[1].close()

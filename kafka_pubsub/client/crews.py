@@ -82,12 +82,19 @@ class ThreadCrew:
         for _ in range(min(wanted - idle, self._workers - len(self._threads))):
             number = len(self._threads)
             self._current.append(None)
-            thread = threading.Thread(target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 
     def _work(self, number: int) -> None:
-        queue, current, callback, released = self._queue, self._current, self._callback, self._reports.released
+        queue, current, callback, released = (
+            self._queue,
+            self._current,
+            self._callback,
+            self._reports.released,
+        )
         while (holder := queue.get()) is not None:
             current[number] = holder
             released(holder.walk(callback))
@@ -110,7 +117,9 @@ class ExecutorCrew:
 
     def __init__(self, callback: Callback, executor: Executor, workers: int, reports: Reports) -> None:
         if isinstance(executor, ProcessPoolExecutor):
-            raise InvalidArgument("executor: a process pool can't ack messages; use threads, or more processes that pull")
+            raise InvalidArgument(
+                "executor: a process pool can't ack messages; use threads, or more processes that pull"
+            )
         self._callback = callback
         self._executor = executor
         self._workers = workers
@@ -129,11 +138,10 @@ class ExecutorCrew:
             self._executor.submit(self._walk, holder)
 
     def _walk(self, holder: Holder) -> None:
-        release = holder.walk(self._callback)
+        self._reports.released(holder.walk(self._callback))
         with self._ended:
             self._holders.discard(holder)
             self._ended.notify_all()
-        self._reports.released(release)
 
     def walking(self) -> Iterable[Holder]:
         return [holder for holder in self._holders.copy() if holder.started]
@@ -177,7 +185,9 @@ class BatchCrew:
             self._queue.put(holder)
         while len(self._threads) < self._workers and self._queue.qsize():
             number = len(self._threads)
-            thread = threading.Thread(target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, StaleAck
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import AckId, Message
 
 __all__ = ["ACKED", "KEPT", "NACKED", "PENDING", "STALE", "Holder", "Reports"]
@@ -50,7 +50,18 @@ class Reports(Protocol):
 class Holder:
     """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
 
-    __slots__ = ("_delay", "_reports", "detached", "done", "index", "lease", "message", "started", "stopped", "withdrawn")
+    __slots__ = (
+        "_delay",
+        "_reports",
+        "detached",
+        "done",
+        "index",
+        "lease",
+        "message",
+        "started",
+        "stopped",
+        "withdrawn",
+    )
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
@@ -141,7 +152,9 @@ class Holder:
 
     def extend(self, message: Message, seconds: float) -> None:
         if not 0 <= seconds <= 600:
-            raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
+            raise InvalidArgument(
+                f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now"
+            )
         if seconds == 0:
             self.nack(message, None)
         elif not self._late(message):
@@ -153,7 +166,9 @@ class Holder:
     def ack_id(self, message: Message) -> str:
         lease = self.lease
         ack_id = str(
-            AckId(self._reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt)
+            AckId(
+                self._reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt
+            )
         )
         self._reports.handed_out(ack_id, message)
         return ack_id
@@ -177,7 +192,8 @@ class BatchHolder(Holder):
             self.started = time.monotonic()
             records = self.lease.records
             self.messages = [
-                Message(record, self, 1 if at else self.lease.attempt) for at, (_, _, record) in enumerate(records)
+                Message(record, self, 1 if at else self.lease.attempt)
+                for at, (_, _, record) in enumerate(records)
             ]
         return self.messages
 
@@ -200,7 +216,11 @@ class BatchHolder(Holder):
         return self.left(self.message)
 
     def _late(self, message: Message) -> bool:
-        if message._state == PENDING and not self.withdrawn and not (self.detached and message is not self.message):
+        if (
+            message._state == PENDING
+            and not self.withdrawn
+            and not (self.detached and message is not self.message)
+        ):
             return False
         self._reports.stale()
         return True

@@ -158,5 +158,7 @@ class Leases:
         if handed != self.handed:
             raise InvariantViolated(f"{self.handed} records booked as handed over, {handed} counted")
         for lease in self.active:
-            if lease.state is LeaseState.KEPT and (lease.deadline is None or len(lease.records) != lease.done + 1):
+            if lease.state is LeaseState.KEPT and (
+                lease.deadline is None or len(lease.records) != lease.done + 1
+            ):
                 raise InvariantViolated(f"{lease!r} is kept without a deadline or with followers")

@@ -49,7 +49,7 @@ from kafka_pubsub.core.events import (
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets, Run
-from kafka_pubsub.core.redelivery import SOON, Backoff, Waiting
+from kafka_pubsub.core.redelivery import Backoff, Waiting
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["COMMIT_INTERVAL", "RECORD_OVERHEAD", "Partition", "Rules", "Start"]
@@ -94,6 +94,8 @@ class Partition:
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
         self.waiting = Waiting()
+        #: Records finished so far.
+        self.finished = 0
         #: Bytes of received records that aren't finished.
         self.buffered = 0
         for key in start.held_back:
@@ -102,7 +104,8 @@ class Partition:
         self.open = True
         #: True when there is something to commit.
         self._dirty = False
-        self._in_flight: Commit | None = None
+        #: The commit that the log hasn't answered yet.
+        self.in_flight: Commit | None = None
         self._commit_after = 0.0
         #: What the log holds as far as we know: the last accepted commit.
         self.committed: Commit | None = None
@@ -128,7 +131,7 @@ class Partition:
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
         times = [self.leases.next_deadline(), self.waiting.next_due()]
-        if self._dirty and self._in_flight is None and self.open:
+        if self._dirty and self.in_flight is None and self.open:
             times.append(self._commit_after)
         known = [time for time in times if time is not None]
         return min(known) if known else None
@@ -283,6 +286,7 @@ class Partition:
             return
         self.offsets.finish([record[0] for record in news])
         self.buffered -= _weight(news)
+        self.finished += len(news)
         self._dirty = True
         if self.waiting.attempts:
             for record in news:
@@ -316,7 +320,7 @@ class Partition:
         for record, key in self.waiting.due(now):
             self.queues.put_back(key, [record])
             self._unblock(key)
-        if self.open and self._dirty and self._in_flight is None and now >= self._commit_after:
+        if self.open and self._dirty and self.in_flight is None and now >= self._commit_after:
             self._commit_after = now + COMMIT_INTERVAL
             effects.append(self._commit(clean=False))
         return effects
@@ -325,23 +329,25 @@ class Partition:
         position = self.offsets.committable
         runs = tuple(self.offsets.runs())
         metadata = ack_map.encode(AckMap(self._writer, runs, clean), position)
-        self._in_flight = Commit(position, metadata)
+        self.in_flight = Commit(position, metadata)
         self._dirty = False
-        return self._in_flight
+        return self.in_flight
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        if event.accepted:
-            self.committed = self._in_flight
-        else:
+        if self.in_flight is not None and event.accepted:
+            self.committed = self.in_flight
+        elif self.in_flight is not None:
             self._dirty = True
-        self._in_flight = None
+        self.in_flight = None
         return ()
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
         """The shell has seen every commit answered before it says so; this one is the last word."""
         self.open = False
-        effects: list[Effect] = [Stop([lease for lease in self.leases.active if lease.state is LeaseState.WALKING])]
-        if self._dirty or self._in_flight is not None:
+        effects: list[Effect] = [
+            Stop([lease for lease in self.leases.active if lease.state is LeaseState.WALKING])
+        ]
+        if self._dirty or self.in_flight is not None:
             effects.append(self._commit(clean=True))
         return effects
 
@@ -375,7 +381,10 @@ class Partition:
             if lease.key is not None and lease.key not in self.queues.blocked:
                 raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
         runs = self.offsets.runs()
-        if len(ack_map.encode(AckMap(self._writer, tuple(runs)), self.offsets.committable)) > ack_map.CAPACITY:
+        if (
+            len(ack_map.encode(AckMap(self._writer, tuple(runs)), self.offsets.committable))
+            > ack_map.CAPACITY
+        ):
             raise InvariantViolated(f"I5: {len(runs)} runs don't fit the metadata")
 
     def _check_places(self, *places: Iterable[int]) -> None:

@@ -1,0 +1,409 @@
+"""The engine of a stream: one thread that polls, one that decides, one that commits.
+
+Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it. The *runner*
+thread owns the coordinator: it takes what was posted - batches, releases, verdicts, answers - in one sweep, lets
+the core decide, and hands out work. The *committer* thread sends commits and waits for their answers, so that
+neither of the others does. Rebalance callbacks run on the fetcher, which asks the runner and waits.
+
+Rules
+1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
+   ownership that it doesn't belong to. What a read returns together with a rebalance is thrown away and read again.
+2. One commit in flight: commits are sent under `_committing`. A revoke takes that lock first, so every commit has
+   been answered before the last word is sent.
+3. The runner never waits for the fetcher, a worker or the log.
+4. Whatever ends a thread ends the stream, and `failure` says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.events import Record, Release, Settlement
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.model import Committed, Message, StoredRecord, TopicPartition
+
+__all__ = ["Engine", "by_partition"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Records asked for in one read: large enough that the cost of a read vanishes among them.
+READ = 5000
+#: Seconds a read waits for the first record: how late a pause or a close may be noticed.
+READ_WAIT = 0.1
+#: Seconds between looks at running handlers, deadlines and commits.
+TICK = 0.05
+#: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
+HOLD_OFF = 0.2
+#: Batches that may wait for the runner.
+POSTED = 4
+
+Answer = TypeVar("Answer")
+
+
+def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
+    """Groups what was read by partition, in the shape that the core takes."""
+    batches: dict[int, list[Record]] = {}
+    last = -1
+    add: Callable[[Record], None] = [].append
+    for record in records:
+        number = record.partition()
+        if number != last:
+            add = batches.setdefault(number, []).append  # type: ignore[arg-type]
+            last = number  # type: ignore[assignment]
+        add((record.offset(), record.key(), record))  # type: ignore[arg-type]
+    return batches
+
+
+class Engine:
+    """Runs one coordinator on one reader. It is the coordinator's `Reports` and the reader's listener."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        record: SubscriptionRecord,
+        process: int,
+        *,
+        look_up: Callable[[], SubscriptionRecord],
+        on_end: Callable[[], None],
+        on_handed_out: Callable[[str, Message], None],
+        watch: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.process = process
+        self.failure: BaseException | None = None
+        self.ended = threading.Event()
+        self.coordinator: Coordinator
+        self._reader = reader
+        self._record = record
+        self._look_up = look_up
+        self._on_end = on_end
+        self._on_handed_out = on_handed_out
+        self._watch = watch
+        self.subscription = record.name
+        self._clock = clock
+        #: Batches and calls for the runner, in order (rule 1).
+        self._posted: deque[Callable[[], None]] = deque()
+        #: Batches posted, counted by the fetcher, and taken, counted by the runner.
+        self._fetched = self._booked = 0
+        self._releases: deque[Release] = deque()
+        self._settlements: deque[Settlement] = deque()
+        self._extensions: deque[tuple[Lease, int, float]] = deque()
+        #: Rings when something was posted while the runner slept.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._asleep = False
+        #: Commits for the committer; None ends it.
+        self._to_commit: SimpleQueue[dict[int, Commit] | None] = SimpleQueue()
+        self._committing = threading.Lock()
+        #: Partitions to pause and to resume, for the fetcher.
+        self._valves: deque[tuple[list[int], list[int]]] = deque()
+        self._full = False
+        self._drained = threading.Event()
+        #: Partitions that came or went during the current read.
+        self._moved: set[int] = set()
+        self._fetching = True
+        self._running = True
+        #: One entry for each verdict that came too late.
+        self._stale: deque[None] = deque()
+        self._threads: list[threading.Thread] = []
+
+    # Life
+
+    def start(self, name: str) -> None:
+        """Starts the threads; they end by themselves after `finish`, or when one of them fails."""
+        for role in (self._run_runner, self._run_committer, self._run_fetcher):
+            thread = threading.Thread(
+                target=self._guarded, args=(role,), name=f"{name}-{role.__name__[5:]}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _guarded(self, role: Callable[[], None]) -> None:
+        try:
+            role()
+        except BaseException as error:
+            if not isinstance(error, PubSubError):
+                log.exception("the %s failed", role.__name__[5:])
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the stream because of `error`."""
+        if self.failure is None:
+            if not isinstance(error, PubSubError):
+                error = InvariantViolated(f"the stream failed: {error!r}; please report this")
+            self.failure = error
+        self._on_end()
+
+    def hush(self) -> None:
+        """Begins nothing more; what runs goes on."""
+        self.post(self.coordinator.stop)
+
+    def finish(self, timeout: float | None = 10.0) -> None:
+        """Leaves the group, with a last commit, and ends the threads."""
+        self._fetching = False
+        self._drained.set()
+        until = None if timeout is None else time.monotonic() + timeout
+        for thread in reversed(self._threads):  # the fetcher first: its revoke needs the other two
+            if thread.name.endswith("runner"):
+                self._running = False
+                self.ring()
+            if thread.name.endswith("committer"):
+                self._to_commit.put(None)
+            if thread is not threading.current_thread():
+                thread.join(None if until is None else max(0.1, until - time.monotonic()))
+        self.ended.set()
+
+    # What other threads say (Reports)
+
+    def released(self, release: Release) -> None:
+        self._releases.append(release)
+        if self._asleep:
+            self.ring()
+
+    def settled(self, settlement: Settlement) -> None:
+        self._settlements.append(settlement)
+        self.ring()
+
+    def extended(self, lease: Lease, done: int, seconds: float) -> None:
+        self._extensions.append((lease, done, seconds))
+        self.ring()
+
+    def stale(self) -> None:
+        self._stale.append(None)
+
+    def handed_out(self, ack_id: str, message: Message) -> None:
+        self._on_handed_out(ack_id, message)
+
+    def ring(self) -> None:
+        """Wakes the runner."""
+        self._asleep = False
+        self._bell.put(None)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """`call` will run on the runner."""
+        self._posted.append(call)
+        self.ring()
+
+    def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
+        """Runs `call` on the runner and waits for its answer."""
+        box: list[Answer] = []
+        errors: list[BaseException] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                box.append(call())
+            except BaseException as error:
+                errors.append(error)
+            done.set()
+
+        self.post(run)
+        while not done.wait(0.5 if timeout is None else timeout):
+            if timeout is not None or not self._runner_alive():
+                raise FailedPrecondition("the stream has ended")
+        if errors:
+            raise errors[0]
+        return box[0]
+
+    def _runner_alive(self) -> bool:
+        return bool(self._threads) and self._threads[0].is_alive()
+
+    # The runner
+
+    def _run_runner(self) -> None:
+        while self._running or self._posted:
+            self.step(self._clock())
+            if self._watch is not None:
+                self._watch()
+            self._sleep()
+
+    def _sleep(self) -> None:
+        self._asleep = True
+        if self._posted or self._releases or self._settlements or self._extensions:
+            self._asleep = False
+            return
+        wake = self.coordinator.wakeup_at()
+        wait = TICK if wake is None else min(TICK, max(0.0, wake - self._clock()))
+        try:
+            self._bell.get(timeout=wait)
+            while True:  # several rings are one
+                self._bell.get_nowait()
+        except Empty:
+            pass
+        self._asleep = False
+
+    def step(self, now: float) -> None:
+        """One sweep: takes what was posted, lets time pass, hands out work and commits."""
+        coordinator = self.coordinator
+        while self._posted:
+            self._posted.popleft()()
+        if self._releases:
+            coordinator.released(_drain(self._releases), now)
+        if self._settlements:
+            coordinator.settled(_drain(self._settlements), now)
+        while self._extensions:
+            coordinator.extended(*self._extensions.popleft(), now)
+        while self._stale:
+            self._stale.popleft()
+            coordinator.counts.stale += 1
+        coordinator.tick(now)
+        coordinator.deliver(now)
+        self._flow()
+        if commits := coordinator.take_commits():
+            self._to_commit.put(commits)
+
+    def _flow(self) -> None:
+        full = self.coordinator.gate.full(self.coordinator.buffered())
+        if self._full and not full:
+            self._drained.set()
+        self._full = full
+
+    # The committer
+
+    def _run_committer(self) -> None:
+        while (commits := self._to_commit.get()) is not None:
+            with self._committing:
+                self.commit(self.coordinator.current(commits))
+
+    def commit(self, commits: Mapping[int, Commit]) -> None:
+        """Sends commits and posts their answers."""
+        if not commits:
+            return
+        positions = {self._place(number): Committed(*commit) for number, commit in commits.items()}
+        answers: Mapping[TopicPartition, PubSubError | None]
+        try:
+            answers = self._reader.commit(positions)
+        except PubSubError as error:
+            answers = dict.fromkeys(positions, error)
+        for place, answer in answers.items():
+            if answer is not None:
+                log.warning("the commit of %s was refused: %s", place, answer)
+        accepted = {place.partition: answer is None for place, answer in answers.items()}
+        self.post(lambda: self.coordinator.answered(accepted, self._clock()))
+
+    # The fetcher
+
+    def _run_fetcher(self) -> None:
+        self._reader.subscribe([self._record.topic], self)
+        try:
+            while self._fetching:
+                self._make_room()
+                self.fetch(READ_WAIT)
+        finally:
+            self._reader.close()
+
+    def _make_room(self) -> None:
+        if self._behind():
+            self._drained.clear()
+            if self._behind() and not self._drained.wait(HOLD_OFF):
+                self.post(self._turn_valves)
+        elif self.coordinator.gate.paused:
+            self.post(self._turn_valves)
+        while self._valves:
+            pause, resume = self._valves.popleft()
+            self._reader.pause([self._place(number) for number in pause])
+            self._reader.resume([self._place(number) for number in resume])
+
+    def _behind(self) -> bool:
+        return self._full or self._fetched - self._booked >= POSTED
+
+    def _turn_valves(self) -> None:
+        change = self.coordinator.flow()
+        if change.pause or change.resume:
+            self._valves.append(change)
+
+    def fetch(self, wait: float) -> None:
+        """One read, posted to the runner."""
+        self._moved.clear()
+        records = self._reader.read(READ, wait)
+        if not records:
+            return
+        batches = by_partition(records)
+        if self._moved:
+            self._throw_away(batches)
+        self._fetched += 1
+        self.post(lambda: self._book(batches))
+
+    def _throw_away(self, batches: dict[int, list[Record]]) -> None:
+        """What was read together with a rebalance may belong to the ownership before it: read it again."""
+        for number in self._moved & batches.keys():
+            del batches[number]
+            if number in self.coordinator.owned:
+                position = self.coordinator.owned[number].offsets.position
+                self._reader.seek(self._place(number), position)
+
+    def _book(self, batches: Mapping[int, Sequence[Record]]) -> None:
+        self._booked += 1
+        self._drained.set()
+        self.coordinator.fetched(batches, self._clock())
+
+    def _place(self, number: int) -> TopicPartition:
+        return TopicPartition(self._record.topic, number)
+
+    # What the group says (RebalanceListener), on the fetcher
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._moved.update(place.partition for place in partitions)
+        self._record = self._look_up()  # whole or nothing: refuses a layout that has changed
+        committed = self._reader.committed(partitions)
+        ranges = {place.partition: self._reader.log_range(place) for place in partitions}
+
+        def begin(number: int, stored: Committed) -> Beginning:
+            return beginning(self._record, number, stored, ranges[number])
+
+        stored = {place.partition: committed[place] for place in partitions}
+        positions = self.ask(lambda: self.coordinator.assign(stored, begin, self._clock()))
+        return {self._place(number): position for number, position in positions.items()}
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        numbers = [place.partition for place in partitions]
+        self._moved.update(numbers)
+        with self._committing:
+            last = self.ask(lambda: self.coordinator.revoke(numbers, self._clock()))
+            self.commit(last)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        numbers = [place.partition for place in partitions]
+        self._moved.update(numbers)
+        with self._committing:
+            self.ask(lambda: self.coordinator.lose(numbers, self._clock()))
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        if fatal:
+            raise error
+        if partition is not None and not isinstance(error, BrokerUnavailable):
+            self._stepped_out(partition, error)
+        else:
+            log.warning("subscription %r: %s", self._record.name, error)
+
+    def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
+        """The log refused our position; it may have moved its start past us (retention)."""
+        owned = self.coordinator.owned.get(place.partition)
+        if owned is None:
+            return
+        low, high = self._reader.log_range(place)
+        position = owned.offsets.position
+        if not low <= position <= high:
+            stored = Committed(position, "")
+            position = beginning(self._record, place.partition, stored, (low, high)).position
+            self._reader.seek(place, position)
+        else:
+            log.warning("subscription %r: %s of %s", self._record.name, error, place)
+
+
+def _drain(line: deque[Release] | deque[Settlement]) -> list:  # type: ignore[type-arg]
+    taken = []
+    while line:
+        taken.append(line.popleft())
+    return taken

@@ -1,0 +1,105 @@
+"""Coroutine callbacks: one task of an event loop for each lease.
+
+Rules
+1. Tasks are begun on the loop in one hop for all leases of a sweep, not one for each.
+2. A cancelled task nacks its message and begins nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from kafka_pubsub.client.crews import RUN
+from kafka_pubsub.client.holders import ACKED, NACKED, Holder, Reports
+from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.model import Message
+
+__all__ = ["LoopCrew"]
+
+
+class LoopCrew:
+    """Runs coroutine callbacks on an event loop, at most `workers` at a time."""
+
+    run = RUN
+    spread = False
+
+    def __init__(
+        self,
+        callback: Callable[[Message], Awaitable[object]],
+        loop: asyncio.AbstractEventLoop,
+        workers: int,
+        reports: Reports,
+    ) -> None:
+        self._callback = callback
+        self._loop = loop
+        self._workers = workers
+        self._reports = reports
+        self._holders: set[Holder] = set()
+        #: Tasks that run; the loop itself keeps only weak references.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = threading.Condition()
+
+    def wants(self, free: int) -> int:
+        return min(free, self._workers - len(self._holders))
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        holders = []
+        for lease in leases:
+            lease.holder = holder = Holder(lease, self._reports)
+            holders.append(holder)
+        self._holders.update(holders)
+        try:
+            self._loop.call_soon_threadsafe(self._begin, holders)
+        except RuntimeError:  # the loop is closed: nobody will ever call back
+            self._leave(holders)
+            for holder in holders:
+                self._reports.released(Release(holder.lease, 0, Verdict.UNTOUCHED))
+
+    def _begin(self, holders: Sequence[Holder]) -> None:
+        for holder in holders:
+            task = self._loop.create_task(self._walk(holder))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _walk(self, holder: Holder) -> None:
+        release = Release(holder.lease, 0, Verdict.UNTOUCHED)
+        try:
+            release = await self._take_all(holder)
+        finally:
+            self._reports.released(release)
+            self._leave([holder])
+
+    async def _take_all(self, holder: Holder) -> Release:
+        callback, lease = self._callback, holder.lease
+        for index in range(len(lease.records)):
+            message = holder.begin(index)
+            if message is None:
+                return Release(lease, index, Verdict.UNTOUCHED)
+            try:
+                await callback(message)
+            except asyncio.CancelledError:
+                holder.stopped = True
+                if message._state != ACKED:
+                    message._state = NACKED
+            except Exception:
+                holder.raised(message)
+            if message._state != ACKED:
+                return holder.left(message)
+            holder.done = index + 1
+        return Release(lease, len(lease.records), Verdict.FINISHED)
+
+    def _leave(self, holders: Sequence[Holder]) -> None:
+        with self._ended:
+            self._holders.difference_update(holders)
+            if not self._holders:
+                self._ended.notify_all()
+
+    def walking(self) -> Iterable[Holder]:
+        return [holder for holder in self._holders.copy() if holder.started]
+
+    def close(self, timeout: float | None) -> bool:
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._holders, timeout)

@@ -1,0 +1,83 @@
+"""Where an ownership of a partition begins: what the log has stored, checked, or refused. Never guessed.
+
+Rules
+1. A stored position is used as it is; its map too, if it can be read, else those records are replayed.
+2. No stored position: the broker has forgotten an idle group's. The catalog's copy stands in; without one, refuse.
+3. A position below the log's start: retention has deleted records that were never delivered. That can't be
+   undone: go on at the start, and say how many are gone.
+4. A position above the log's end: this isn't the log that was read. Refuse.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import Committed
+
+__all__ = ["Beginning", "beginning"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+class Beginning(NamedTuple):
+    """Where to begin, and what is finished above it."""
+
+    position: int
+    known: Sequence[Run] = ()
+
+
+def beginning(
+    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+) -> Beginning:
+    """Where partition `number` of a subscription begins."""
+    where = f"partition {number} of topic {record.topic!r}"
+    offset = committed.offset
+    known: Sequence[Run] = ()
+    if offset is None:
+        offset = record.positions.get(number)
+        if offset is None:
+            raise FailedPrecondition(
+                f"subscription {record.name!r} has no position in {where}, neither in its group nor in the catalog; "
+                "create the subscription again, or commit a position for the group"
+            )
+        log.warning(
+            "subscription %r: the group has lost its position in %s (idle longer than the broker keeps offsets?); "
+            "going on from the catalog's copy, offset %d: messages may be delivered again",
+            record.name,
+            where,
+            offset,
+        )
+    elif committed.metadata:
+        found = ack_map.decode(committed.metadata, offset)
+        if found is None:
+            log.warning(
+                "subscription %r: the ack map beside offset %d in %s isn't readable; what it held is delivered again",
+                record.name,
+                offset,
+                where,
+            )
+        else:
+            known = found.runs
+    low, high = log_range
+    if offset > high:
+        raise FailedPrecondition(
+            f"subscription {record.name!r} stands at offset {offset} of {where}, which ends at {high}: the log was "
+            "truncated or the topic was made again; delete the subscription and create it again"
+        )
+    if offset < low:
+        log.error(
+            "subscription %r: %d messages of %s were deleted by the topic's retention before they were delivered; "
+            "going on at offset %d",
+            record.name,
+            low - offset,
+            where,
+            low,
+        )
+        offset = low
+    return Beginning(offset, known)

@@ -1,0 +1,91 @@
+"""What a subscription looks like from here: how far behind, what is in flight, which keys are blocked and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.leases import LeaseState
+from kafka_pubsub.core.partition import Partition
+
+__all__ = ["BlockedKey", "SubscriptionState", "state_of"]
+
+#: Keys listed in a state: more than a person reads.
+LISTED = 1000
+
+
+@dataclass(frozen=True)
+class BlockedKey:
+    """A key whose later messages wait, and for what."""
+
+    key: bytes
+    partition: int
+    offset: int
+    reason: str
+    waiting: int
+
+
+@dataclass(frozen=True)
+class SubscriptionState:
+    """`lag` counts messages that aren't known to be finished, by the committed positions of all members.
+
+    `in_flight`, `buffered` and `blocked` speak of the streams of this process only.
+    """
+
+    subscription: str
+    topic: str
+    members: int
+    lag: int
+    lag_by_partition: dict[int, int]
+    in_flight: int = 0
+    buffered: int = 0
+    blocked: tuple[BlockedKey, ...] = field(default=())
+
+
+def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Engine]) -> SubscriptionState:
+    """Reads the state from the log, and asks the streams of this process."""
+    committed = backend.admin.group_offsets(record.name, record.topic)
+    ends = backend.admin.last_stable_offsets(record.topic)
+    lag = {}
+    for number, end in sorted(ends.items()):
+        stored = committed[number].offset if number in committed else None
+        lag[number] = max(0, end - (record.positions.get(number, 0) if stored is None else stored))
+    blocked: list[BlockedKey] = []
+    in_flight = buffered = 0
+    for engine in engines:
+        in_flight += engine.coordinator.in_flight()
+        buffered += sum(engine.coordinator.buffered().values())
+        blocked += engine.ask(lambda e=engine: list(_blocked(e.coordinator.owned.values())))  # type: ignore[misc]
+    return SubscriptionState(
+        record.name,
+        record.topic,
+        backend.admin.group_members(record.name),
+        sum(lag.values()),
+        lag,
+        in_flight,
+        buffered,
+        tuple(blocked[:LISTED]),
+    )
+
+
+def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
+    reasons = {
+        LeaseState.WALKING: "with its handler",
+        LeaseState.KEPT: "leased, not acked yet",
+        LeaseState.EXPIRED: "its deadline has passed, its handler still runs",
+    }
+    for partition in partitions:
+        queues = partition.queues.queues
+        for lease in partition.leases.active:
+            if lease.key is not None:
+                waiting = len(queues.get(lease.key, ())) + len(lease.records) - lease.done - 1
+                offset = lease.records[lease.done][0]
+                yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
+        for record, key in partition.waiting.records():
+            if key is not None:
+                yield BlockedKey(
+                    key, partition.number, record[0], "waits for its redelivery", len(queues.get(key, ()))
+                )

@@ -1,0 +1,300 @@
+"""A subscriber: everything that one process does with one subscription.
+
+Rules
+1. Each `pull` is a stream with a reader of its own, a member of the subscription's group.
+2. `receive` opens a stream at the first call and keeps it until `close`, or 60 s without a call and a lease.
+3. Ack ids are good across the streams of one subscriber: the registry knows every message whose id was asked for.
+4. At each close the positions are copied to the catalog, for the day when the broker has forgotten the group's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from datetime import timedelta
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
+from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.loop_crew import LoopCrew
+from kafka_pubsub.client.mailbox import Mailbox
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.state import SubscriptionState, state_of
+from kafka_pubsub.client.stream import Stream
+from kafka_pubsub.config import FlowControl, SubscriptionRecord
+from kafka_pubsub.core.partition import Rules
+from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError, UnknownAck
+from kafka_pubsub.model import AckId, Message
+
+__all__ = ["Stream", "Subscriber", "SubscriptionState"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Callbacks at a time unless told otherwise: enough to hide a database's latency, few enough for its pool.
+WORKERS = 16
+#: The same for coroutines, which cost little.
+TASKS = 1000
+#: Seconds without a call after which `receive` lets its partitions go.
+IDLE = 60.0
+#: Ack ids remembered before those that are settled are forgotten.
+REGISTRY = 10_000
+
+
+class Subscriber:
+    """Pulls one subscription; see `Subscription` for what users call."""
+
+    def __init__(self, backend: Backend, look_up: Callable[[], SubscriptionRecord]) -> None:
+        self._backend = backend
+        self._look_up = look_up
+        self._process = secrets.randbits(60)
+        self._lock = threading.RLock()
+        self._streams: set[Stream] = set()
+        self._engines: dict[Stream, Engine] = {}
+        self._mailbox: tuple[Mailbox, Stream] | None = None
+        #: Messages whose ack id somebody has asked for.
+        self._registry: dict[str, Message] = {}
+        self._closed = False
+
+    # Streams
+
+    def pull(
+        self,
+        callback: Callable[[Message], object],
+        *,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Stream:
+        """Calls `callback` with each message, on threads of our own or on `executor`."""
+        _check_callable(callback)
+        workers = _workers(max_workers, WORKERS)
+
+        def crew(engine: Engine, name: str) -> Crew:
+            if executor is not None:
+                return ExecutorCrew(callback, executor, workers, engine)
+            return ThreadCrew(callback, workers, engine, name)
+
+        return self._open(crew, flow)
+
+    def pull_batch(
+        self,
+        callback: Callable[[list[Message]], object],
+        *,
+        max_messages: int = 100,
+        max_latency: float | timedelta = 0.05,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Stream:
+        """Calls `callback` with lists: messages of distinct keys, or one key's run."""
+        _check_callable(callback)
+        if executor is not None:
+            raise FailedPrecondition("pull_batch(executor=) isn't supported yet: it has threads of its own")
+        if not 1 <= max_messages <= 100_000:
+            raise InvalidArgument(f"max_messages must be from 1 to 100000, not {max_messages!r}")
+        latency = max_latency.total_seconds() if isinstance(max_latency, timedelta) else max_latency
+        if not 0 <= latency <= 60:
+            raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
+        workers = _workers(max_workers, WORKERS)
+        return self._open(
+            lambda engine, name: BatchCrew(callback, max_messages, latency, workers, engine, name), flow
+        )
+
+    def pull_async(
+        self,
+        callback: Callable[[Message], Awaitable[object]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+    ) -> Stream:
+        """Runs the coroutine `callback` on `loop` for each message."""
+        _check_callable(callback)
+        workers = _workers(max_workers, TASKS)
+        return self._open(lambda engine, name: LoopCrew(callback, loop, workers, engine), flow)
+
+    def _open(
+        self,
+        make_crew: Callable[[Engine, str], Crew],
+        flow: FlowControl | None,
+        watch: Callable[[], None] | None = None,
+    ) -> Stream:
+        record = self._look_up()
+        with self._lock:
+            if self._closed:
+                raise FailedPrecondition("this PubSub is closed: make a new one")
+        name = f"kafka_pubsub-{record.name}"
+        reader = self._backend.reader(record.name, f"kafka_pubsub-{os.getpid()}")
+        engine = Engine(
+            reader,
+            record,
+            self._process,
+            look_up=self._look_up,
+            on_end=lambda: self._failed(engine),
+            on_handed_out=self._handed_out,
+            watch=watch,
+        )
+        crew = make_crew(engine, name)
+        engine.coordinator = Coordinator(
+            _rules(record), flow or FlowControl(), crew, self._process, random.random
+        )
+        stream = Stream(engine, crew, self._ended)
+        with self._lock:
+            self._streams.add(stream)
+            self._engines[stream] = engine
+        engine.start(name)
+        return stream
+
+    def _failed(self, engine: Engine) -> None:
+        with self._lock:
+            stream = next((stream for stream, each in self._engines.items() if each is engine), None)
+        if stream is not None:
+            stream.cancel()
+
+    def _ended(self, stream: Stream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+            engine = self._engines.pop(stream, None)
+            if self._mailbox is not None and self._mailbox[1] is stream:
+                self._mailbox = None
+        if engine is not None:
+            self._copy_positions(engine)
+
+    def _copy_positions(self, engine: Engine) -> None:
+        positions = engine.coordinator.committed_positions()
+        if not positions:
+            return
+        try:
+            catalog = self._backend.catalog
+            record = catalog.subscriptions().get(engine.subscription)
+            if record is None or record.topic_id != self._look_up().topic_id:
+                return
+            newest = {**record.positions}
+            for number, offset in positions.items():
+                newest[number] = max(offset, newest.get(number, 0))
+            if newest != record.positions:
+                catalog.put_subscription(record.model_copy(update={"positions": newest}), record)
+        except NotFound:
+            pass  # deleted: nothing to remember
+        except PubSubError as error:
+            log.warning("the positions of %r weren't copied to the catalog: %s", engine.subscription, error)
+
+    # Synchronous pull
+
+    def receive(self, max_messages: int, timeout: float | None) -> list[Message]:
+        """Up to `max_messages`; waits up to `timeout` seconds (None: as long as it takes) for the first."""
+        if not 1 <= max_messages <= 1_000_000:
+            raise InvalidArgument(f"max_messages must be from 1 to 1000000, not {max_messages!r}")
+        if timeout is not None and timeout < 0:
+            raise InvalidArgument(f"timeout must not be negative, not {timeout!r}")
+        mailbox, stream = self._box()
+        messages = mailbox.receive(max_messages, timeout, stream.done)
+        if not messages and stream.done():
+            stream.result(0)
+        return messages
+
+    def _box(self) -> tuple[Mailbox, Stream]:
+        with self._lock:
+            if self._mailbox is None or self._mailbox[1].done():
+                made: list[Mailbox] = []
+
+                def crew(engine: Engine, name: str) -> Crew:
+                    made.append(Mailbox(engine, engine.ring))
+                    return made[0]
+
+                def watch() -> None:
+                    idle = time.monotonic() - made[0].used
+                    if idle > IDLE and not stream.stats.in_flight:
+                        stream.cancel()
+
+                stream = self._open(crew, FlowControl(max_messages=1_000_000), watch)
+                self._mailbox = (made[0], stream)
+            return self._mailbox
+
+    def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        """Acks by id. Late ones are counted; ids that aren't ours raise `UnknownAck` after the others were acked."""
+        self._each(ack_ids, lambda message: message.ack())
+
+    def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
+        """Moves deadlines to `seconds` from now; 0 is a nack."""
+        if not 0 <= seconds <= 600:
+            raise InvalidArgument(f"seconds must be from 0 to 600, not {seconds!r}")
+        self._each(ack_ids, lambda message: message.extend(seconds))
+
+    def _each(self, ack_ids: Sequence[str], verb: Callable[[Message], None]) -> None:
+        if isinstance(ack_ids, str):
+            raise InvalidArgument("ack_ids must be a list of ack ids, not one string")
+        unknown: list[UnknownAck] = []
+        for text in ack_ids:
+            message = self._registry.get(text)
+            if message is not None:
+                verb(message)
+                continue
+            try:
+                self._check_ours(text)
+            except UnknownAck as error:
+                unknown.append(error)
+        if unknown:
+            raise unknown[0]
+
+    def _check_ours(self, text: str) -> None:
+        if AckId.parse(text).process != self._process:
+            raise UnknownAck(
+                "the ack id was handed out by another process, or before this one started; "
+                "a message can be acked only where it was received"
+            )
+        with self._lock:
+            engines = list(self._engines.values())
+        if engines:  # ours, settled and forgotten: counted like any late verdict
+            engines[0].stale()
+
+    def _handed_out(self, ack_id: str, message: Message) -> None:
+        if len(self._registry) >= REGISTRY:
+            for text, each in list(self._registry.items()):
+                if each._state:
+                    self._registry.pop(text, None)
+        self._registry[ack_id] = message
+
+    # The rest
+
+    def state(self) -> SubscriptionState:
+        """Lag, in flight, and the keys that are blocked here, with the reason for each."""
+        with self._lock:
+            engines = list(self._engines.values())
+        return state_of(self._backend, self._look_up(), engines)
+
+    def close(self) -> None:
+        """Closes every stream."""
+        with self._lock:
+            self._closed = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.close()
+
+
+def _rules(record: SubscriptionRecord) -> Rules:
+    options = record.options
+    retry = options.retry
+    backoff = Backoff() if retry is None else Backoff(retry.min_backoff, retry.max_backoff)
+    return Rules(options.message_ordering, options.ack_deadline, options.max_extension, backoff)
+
+
+def _check_callable(callback: object) -> None:
+    if not callable(callback):
+        raise InvalidArgument(f"callback must be a function that takes a message, not {callback!r}")
+
+
+def _workers(given: int | None, default: int) -> int:
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
+        raise InvalidArgument(f"max_workers must be from 1 to 10000, not {given!r}")
+    return given
