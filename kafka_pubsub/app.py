@@ -76,8 +76,11 @@ class PubSub:
         self._open(connect, may_create=may_create, where=address)
 
     @classmethod
-    def in_memory(cls, backend: Backend | None = None) -> Self:
-        """The same surface without a broker, for tests; several of them share a `backend` if it is given."""
+    def in_memory(cls, backend: Backend | None = None, *, create: bool = True) -> Self:
+        """The same surface without a broker, for tests.
+
+        Several that get backends of one `kafka_pubsub.memory` cluster are like processes on one Kafka.
+        """
 
         def connect() -> Backend:
             from kafka_pubsub.memory.backend import MemoryBackend
@@ -85,7 +88,7 @@ class PubSub:
             return MemoryBackend() if backend is None else backend
 
         self = cls.__new__(cls)
-        self._open(connect, may_create=True, where="memory")
+        self._open(connect, may_create=create, where="memory")
         return self
 
     def _open(self, connect: Callable[[], Backend], *, may_create: bool, where: str) -> None:

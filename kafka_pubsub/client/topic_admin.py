@@ -3,8 +3,8 @@
 Rules
 1. Making: the record (`creating`), Kafka's topic, the record (`ready`). After a crash the next `create` goes on:
    it makes the topic, or takes the one that is there if it has the settings asked for.
-2. Deleting: the record (`deleting`), the subscriptions (detached), Kafka's topic, the record. The next `delete`
-   or `create` goes on.
+2. Deleting: the record (`deleting`), Kafka's topic, the subscriptions (detached), the record. After a crash the
+   next `delete` or `create` goes on.
 3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
 4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened.
 """
@@ -197,12 +197,22 @@ class TopicAdmin:
         going = record.model_copy(update={"state": "deleting"})
         if record.state != "deleting":
             self._put(going, record)
-        self._detach_subscriptions(name, keep=None)
         if not record.adopted:
-            with contextlib.suppress(NotFound):
-                self._backend.admin.delete_topic(name)
+            self._delete_from_kafka(going, record)
+        self._detach_subscriptions(name, keep=None)
         with conflicts():
             self._backend.catalog.remove_topic(going)
+
+    def _delete_from_kafka(self, going: TopicRecord, before: TopicRecord) -> None:
+        try:
+            self._backend.admin.delete_topic(going.name)
+        except NotFound:
+            return
+        except _REFUSALS:
+            # Everything is still there. After any other error it may not be, and the next `delete` goes on.
+            with contextlib.suppress(PubSubError):
+                self._backend.catalog.put_topic(before, going)
+            raise
 
     # -- parts -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,27 @@
+"""A cluster in memory with one process on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def cluster(backend: MemoryBackend) -> MemoryCluster:
+    return backend.cluster
+
+
+@pytest.fixture
+def ps(backend: MemoryBackend) -> Iterator[PubSub]:
+    with PubSub.in_memory(backend) as opened:
+        yield opened

@@ -1,0 +1,62 @@
+"""Several `PubSub` over one cluster in memory, and processes that die at a chosen request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafka_pubsub import PubSub, PubSubError
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import FaultPlan
+
+__all__ = ["Crash", "CrashAt", "FailAt", "another", "requests_of"]
+
+
+class Crash(Exception):
+    """The process ends here: no handler of ours knows this error, so nothing is tidied up."""
+
+
+class CrashAt(FaultPlan):
+    """Ends the process before its n-th request, counted from 0."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self.seen: list[str] = []
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if len(self.seen) == self._at:
+            raise Crash(operation)
+        self.seen.append(operation)
+        return None
+
+
+class FailAt(FaultPlan):
+    """Answers one operation with an error, always; `before` runs first, once."""
+
+    def __init__(
+        self, operation: str, error: PubSubError | None, before: Callable[[], object] | None = None
+    ) -> None:
+        self._operation = operation
+        self._error = error
+        self._before = before
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation != self._operation:
+            return None
+        before, self._before = self._before, None
+        if before is not None:
+            before()
+        return self._error
+
+
+def another(cluster: MemoryCluster, faults: FaultPlan | None = None) -> PubSub:
+    """One more process on the cluster."""
+    return PubSub.in_memory(MemoryBackend(cluster=cluster, faults=faults))
+
+
+def requests_of(cluster: MemoryCluster, work: Callable[[PubSub], object]) -> int:
+    """How many requests the work makes when nothing goes wrong."""
+    plan = CrashAt(-1)
+    with another(cluster, plan) as ps:
+        work(ps)
+    return len(plan.seen)
