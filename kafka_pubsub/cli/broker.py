@@ -1,0 +1,128 @@
+"""`up`, `down` and `status`: the embedded Kafka from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.output import JsonValue, stderr_console
+from kafka_pubsub.cli.session import Session
+
+if TYPE_CHECKING:
+    from kafka_pubsub.local import Status
+
+__all__ = ["down", "progress", "status", "up"]
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("on Kafka's usual port, data kept between runs", "kafka-pubsub up"),
+        ("for a test: another port, nothing kept", "kafka-pubsub up --port 19092 --ephemeral"),
+    ],
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [default: 9092]")
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the data.")
+@click.option("--ephemeral", is_flag=True, help="Temporary data, deleted by `down`.")
+@click.option("--exist-ok", is_flag=True, help="Succeed when it is running already.")
+@click.pass_obj
+def up(session: Session, port: int | None, data_dir: Path | None, ephemeral: bool, exist_ok: bool) -> None:
+    """Start a real Kafka on this machine and print its address.
+
+    It runs in the background until `kafka-pubsub down`. The first time its parts are fetched (44 MB);
+    no Java and no Docker are needed.
+    """
+    from kafka_pubsub import local
+
+    with progress(session) as tell:
+        started = local.up(
+            port=port, data_dir=data_dir, ephemeral=ephemeral, exist_ok=exist_ok, on_progress=tell
+        )
+    session.output.result(_as_json(started), f"Kafka is running at {started.bootstrap}")
+    kept = "temporary, deleted by `down`" if started.ephemeral else f"kept in {started.data_dir}"
+    session.output.note(f"Its data is {kept}. Stop it with `kafka-pubsub down`.")
+
+
+@click.command(cls=Command, examples=[("", "kafka-pubsub down")])
+@click.pass_obj
+def down(session: Session) -> None:
+    """Stop the embedded Kafka; its data stays, unless it was ephemeral."""
+    from kafka_pubsub import local
+
+    with progress(session) as tell:
+        before = local.down(on_progress=tell)
+    if before.state == "stopped":
+        human = "Kafka wasn't running"
+    elif before.state == "crashed":
+        human = "Kafka had crashed already; cleaned up"
+    else:
+        human = f"Kafka at {before.bootstrap} is stopped"
+    session.output.result({"state": "stopped", "was": _as_json(before)}, human)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("", "kafka-pubsub status"),
+        ("its address, for a script", "kafka-pubsub status --json | jq -r .bootstrap"),
+    ],
+)
+@click.pass_context
+def status(ctx: click.Context) -> None:
+    """Tell whether the embedded Kafka runs: exit code 0 if it does, 1 if not."""
+    from kafka_pubsub import local
+
+    session = ctx.ensure_object(Session)
+    now = local.status()
+    if session.as_json or now.state != "stopped":
+        session.output.details(_as_json(now) if session.as_json else _for_a_person(now))
+    else:
+        session.output.line("Kafka isn't running; `kafka-pubsub up` starts it")
+    if now.state != "running":
+        ctx.exit(1)
+
+
+@contextmanager
+def progress(session: Session) -> Iterator[Callable[[str], None]]:
+    """Shows what is being waited for: a spinner in a terminal, lines on stderr elsewhere, nothing as JSON."""
+    console = stderr_console()
+    if session.as_json:
+        yield lambda text: None
+    elif console.is_terminal:
+        with console.status("Getting ready", spinner="dots") as spinner:
+            yield spinner.update
+    else:
+        yield session.output.note
+
+
+def _started(status: Status) -> str | None:
+    if status.started_at is None:
+        return None
+    return datetime.fromtimestamp(status.started_at, UTC).isoformat(timespec="seconds")
+
+
+def _as_json(status: Status) -> dict[str, JsonValue]:
+    return {
+        "state": status.state,
+        "bootstrap": status.bootstrap,
+        "pid": status.pid,
+        "data_dir": None if status.data_dir is None else str(status.data_dir),
+        "ephemeral": status.ephemeral,
+        "started": _started(status),
+        "problem": status.problem,
+        "log_tail": list(status.log_tail),
+    }
+
+
+def _for_a_person(status: Status) -> dict[str, JsonValue]:
+    shown = _as_json(status)
+    shown["pid"] = None if status.pid is None else str(status.pid)
+    if status.problem is None:
+        del shown["problem"], shown["log_tail"]
+    return shown

@@ -1,0 +1,206 @@
+"""Publishes the story from several threads and consumes it with several workers, the ledger watching.
+
+Rules
+1. A user's events are published by one thread, so that "the order of publishing" means something for a key.
+2. What is judged is the message: key and attempt as delivered, the number from its body.
+3. The topic and the subscription are made for the run and deleted after it, whatever happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.cli.demo.ledger import Ledger
+from kafka_pubsub.cli.demo.story import Event, story, toss
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.subscriber import Stream
+    from kafka_pubsub.client.subscription import Subscription
+    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.model import Message
+
+__all__ = ["Plan", "Run"]
+
+# Long enough to watch, short enough to wait for.
+PUBLISHING_S = 8.0
+# What a small machine publishes one by one without becoming the bottleneck of its own demo.
+TOP_RATE = 5_000
+PUBLISHERS = 4
+# A handler's pretended work, in seconds, from and to: that of a row written to a database.
+WORK_S = (0.0005, 0.006)
+# Redeliveries a person can see as blocked keys, and that don't make anybody wait at the end.
+BACKOFF_S = (0.15, 0.6)
+# Without any progress for so long something is wrong.
+STUCK_S = 30.0
+# Anything that is delivered after its ack shows up by then.
+SETTLE_S = 0.3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the demo is to do."""
+
+    messages: int = 20_000
+    keys: int = 200
+    workers: int = 16
+    nack_rate: float = 0.02
+    seed: int = 1
+
+    @property
+    def publishers(self) -> int:
+        """How many threads publish."""
+        return min(PUBLISHERS, self.keys)
+
+    @property
+    def rate(self) -> float:
+        """Events per second, all publishers together."""
+        return min(TOP_RATE, self.messages / PUBLISHING_S)
+
+
+@dataclass
+class Run:
+    """One run of the demo: enter it, `start` it, go through its `progress`, let it `settle`."""
+
+    pubsub: PubSub
+    plan: Plan
+    #: The whole cluster is thrown away afterwards, so nothing needs to be deleted one by one.
+    disposable: bool = False
+    ledger: Ledger = field(default_factory=Ledger)
+    #: On the monotonic clock; the first event is published then.
+    started: float = 0.0
+    #: From the first event to the last ack; 0.0 until that.
+    seconds: float = 0.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _failure: BaseException | None = None
+    _publishers: list[threading.Thread] = field(default_factory=list)
+    _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _topic: Topic = field(init=False)
+    _subscription: Subscription = field(init=False)
+    #: None before `start`.
+    _stream: Stream | None = None
+
+    def __enter__(self) -> Run:
+        from kafka_pubsub.config import RetryPolicy
+
+        name = f"demo-{random.randbytes(4).hex()}"
+        low, high = BACKOFF_S
+        try:
+            self._topic = self.pubsub.create_topic(name, partitions=8, message_ordering=True)
+            self._resources.callback(self.pubsub.delete_topic, name)
+            self._subscription = self.pubsub.create_subscription(
+                name, topic=name, message_ordering=True, retry=RetryPolicy(min_backoff=low, max_backoff=high)
+            )
+            self._resources.callback(self.pubsub.delete_subscription, name)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def start(self) -> None:
+        """Begins to consume and to publish."""
+        from kafka_pubsub.config import FlowControl
+
+        events = list(story(self.plan.messages, self.plan.keys, self.plan.seed))
+        flow = FlowControl(max_messages=max(1000, self.plan.workers))
+        self._stream = self._subscription.pull(self._handle, flow=flow, max_workers=self.plan.workers)
+        self.started = time.monotonic()
+        for number in range(self.plan.publishers):
+            thread = threading.Thread(
+                target=self._publish, args=(events, number), name=f"demo-publisher-{number}", daemon=True
+            )
+            self._publishers.append(thread)
+            thread.start()
+
+    def progress(self) -> Iterator[bool]:
+        """Yields until everything was handled; the caller sleeps in between. Raises what it died of."""
+        moved_at, seen = time.monotonic(), -1
+        while True:
+            picture = self.ledger.picture()
+            if self._failure is not None:
+                raise self._failure
+            if self._stream is not None and self._stream.done():
+                self._stream.result(timeout=0)
+            if picture.finished >= self.plan.messages:
+                break
+            if picture.published + picture.finished != seen:
+                moved_at, seen = time.monotonic(), picture.published + picture.finished
+            elif time.monotonic() - moved_at > STUCK_S:
+                raise DeadlineExceeded(
+                    f"nothing was delivered for {STUCK_S:.0f} s; {self._where(picture.finished)}"
+                )
+            yield True
+        self.seconds = time.monotonic() - self.started
+
+    def settle(self) -> None:
+        """Waits for what must not come any more, and ends the stream in order."""
+        time.sleep(SETTLE_S)
+        if self._stream is not None:
+            self._stream.close(timeout=10)
+
+    def _where(self, finished: int) -> str:
+        return f"{finished:,} of {self.plan.messages:,} events were handled"
+
+    def _publish(self, events: list[Event], number: int) -> None:
+        try:
+            for index, event in enumerate(events):
+                if event.user % self.plan.publishers != number:
+                    continue
+                ahead = self.started + index / self.plan.rate - time.monotonic()
+                if self._stop.wait(ahead) if ahead > 0 else self._stop.is_set():
+                    return
+                future = self._topic.publish(
+                    event.body(), ordering_key=event.key, attributes={"event": event.kind}
+                )
+                future.add_done_callback(partial(self._published, event.key))
+        except PubSubError as error:
+            self._failure = error
+
+    def _published(self, key: str, future: Future[str]) -> None:
+        error = future.exception()
+        if error is None:
+            self.ledger.published(key)
+        else:
+            self._failure = error
+
+    def _handle(self, message: Message) -> None:
+        key, attempt = message.ordering_key or "", message.delivery_attempt
+        sequence = json.loads(message.data)["sequence"]
+        if not self.ledger.begin(key, sequence, attempt):
+            message.ack()
+            return
+        shortest, longest = WORK_S
+        time.sleep(shortest + (longest - shortest) * toss(self.plan.seed, key, sequence, 0))
+        if toss(self.plan.seed, key, sequence, attempt) < self.plan.nack_rate:
+            self.ledger.nack(key)
+            message.nack()
+        else:
+            self.ledger.ack(key, sequence)
+            message.ack()
+
+    def _close(self) -> None:
+        self._stop.set()
+        for thread in self._publishers:
+            thread.join(timeout=5)
+        if self._stream is not None and not self._stream.done():
+            self._stream.cancel()
+            with contextlib.suppress(PubSubError, TimeoutError):
+                self._stream.result(timeout=10)
+        if self.disposable:
+            return
+        # What can't be deleted any more (the broker is gone) must not hide why.
+        with contextlib.suppress(PubSubError):
+            self._resources.close()

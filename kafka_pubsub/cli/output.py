@@ -1,0 +1,140 @@
+"""How a command answers: for a person, or as JSON.
+
+Rules
+1. Answers go to stdout, everything else (progress, notes, errors) to stderr; so a pipe carries answers only.
+2. JSON is UTF-8, one value a line. Keys of a message that can't be text are base64 with a `*_encoding` marker.
+3. What others wrote never reaches a terminal raw: control characters are shown escaped, so that a message can't
+   move the cursor or change the title.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["JsonValue", "Output", "printable", "stderr_console", "text_or_base64", "to_json"]
+
+JsonValue = Mapping[str, "JsonValue"] | Sequence["JsonValue"] | str | int | float | bool | None
+
+# A pipe has no width; rich would assume 80 columns and cut cells off.
+PIPE_WIDTH = 10_000
+
+
+def to_json(value: JsonValue) -> bytes:
+    """One line of JSON in UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def text_or_base64(raw: bytes) -> tuple[str, bool]:
+    """The bytes as text if they are UTF-8, else in base64; the flag says that it is base64."""
+    try:
+        return raw.decode("utf-8"), False
+    except UnicodeDecodeError:
+        return base64.b64encode(raw).decode("ascii"), True
+
+
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+# A tab is harmless.
+_ESCAPES |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\t"}
+
+
+def printable(raw: bytes | str) -> str:
+    """Text that can't do anything to a terminal."""
+    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
+    return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)
+
+
+def stderr_console() -> Console:
+    """Where progress is drawn."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Writes a command's answers to stdout."""
+
+    as_json: bool
+
+    def line(self, data: bytes | str) -> None:
+        """A line, at once: a reader behind a pipe sees it now, and a reader that went away is noticed."""
+        raw = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
+        sys.stdout.buffer.write(raw + b"\n")
+        sys.stdout.buffer.flush()
+
+    def result(self, value: JsonValue, human: str) -> None:
+        """The answer of a command in both forms."""
+        self.line(to_json(value) if self.as_json else human)
+
+    def note(self, text: str) -> None:
+        """A remark for a person, on stderr."""
+        if not self.as_json:
+            click.secho(text, err=True, dim=True)
+
+    def table(self, rows: Sequence[Mapping[str, JsonValue]], columns: Sequence[str], empty: str) -> None:
+        """A list as a table; as JSON all fields of all rows in one array. `empty` tells that there is nothing."""
+        if self.as_json:
+            self.line(to_json(list(rows)))
+        elif rows:
+            self._rich_table(rows, columns)
+        else:
+            self.note(empty)
+
+    def details(self, value: Mapping[str, JsonValue]) -> None:
+        """One thing, a line for each field."""
+        if self.as_json:
+            self.line(to_json(value))
+            return
+        shown = {name.replace("_", " "): _cell(item) for name, item in value.items()}
+        width = max(map(len, shown))
+        for name, text in shown.items():
+            first, *others = text.split("\n")
+            self.line(
+                f"{click.style(name.ljust(width), dim=True) if _colour() else name.ljust(width)}  {first}"
+            )
+            for other in others:
+                self.line(" " * (width + 2) + other)
+
+    def _rich_table(self, rows: Sequence[Mapping[str, JsonValue]], columns: Sequence[str]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for name in columns:
+            numeric = all(isinstance(row.get(name), (int, float)) for row in rows)
+            table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell(row.get(name))) for name in columns))
+        Console(file=sys.stdout, width=None if _colour() else PIPE_WIDTH).print(table)
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty()
+
+
+def _cell(value: JsonValue) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,g}"
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return "\n".join(f"{printable(name)}={_cell(item)}" for name, item in value.items()) or "-"
+    return "\n".join(_cell(item) for item in value) or "-"

@@ -1,0 +1,158 @@
+"""`publish`: an argument, a file, or lines on stdin.
+
+Rules
+1. A line is a message, its bytes untouched: only the line feed that ends it is taken off, no encoding is assumed.
+2. Lines are read as they are needed, so a file may be larger than memory: the publisher's flow control holds the
+   reader back. What arrives slowly (`tail -f`) is sent at once.
+3. The first failure ends it. The error says how many messages were stored before; nothing is tried twice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import click
+
+from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.keys import KeyRule
+from kafka_pubsub.cli.publishing import Progress, Publishing
+from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.types import PAIR, pairs
+
+__all__ = ["publish"]
+
+# Seconds to wait for the broker's last answers, beyond its own delivery time-out of two minutes.
+FLUSH_TIMEOUT_S = 150.0
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("one message", "kafka-pubsub publish orders 'hello' --key user-123 --attribute kind=created"),
+        ("each line of a file", "kafka-pubsub publish orders --file events.jsonl --key-field user.id"),
+        ("each line of stdin, `key:data`", "cat events.txt | kafka-pubsub publish orders --key-separator :"),
+        ("a whole file as one message", "kafka-pubsub publish images --file photo.jpg --whole"),
+    ],
+)
+@click.argument("topic")
+@click.argument("data", required=False)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, exists=True, allow_dash=True),
+    help="Read from a file; - is stdin.",
+)
+@click.option("--whole", is_flag=True, help="The file or stdin is one message, not one a line.")
+@click.option("--key", help="Ordering key of every message.")
+@click.option(
+    "--key-field",
+    metavar="NAME",
+    help="Each line is JSON, and this field is its ordering key (a.b for nested ones).",
+)
+@click.option("--key-separator", metavar="TEXT", help="Each line is KEY, this text, DATA.")
+@click.option(
+    "--attribute",
+    "-a",
+    "attributes",
+    type=PAIR,
+    multiple=True,
+    help="An attribute of every message. Can be repeated.",
+)
+@click.pass_obj
+def publish(
+    session: Session,
+    topic: str,
+    data: str | None,
+    path: str | None,
+    whole: bool,
+    key: str | None,
+    key_field: str | None,
+    key_separator: str | None,
+    attributes: tuple[tuple[str, str], ...],
+) -> None:
+    """Publish DATA, a file, or the lines of stdin.
+
+    With --json one object a message: its id, its key and its line.
+    """
+    rule = KeyRule.of(key, key_field, key_separator)
+    source = _Source(data, path, whole)
+    source.check()
+    given = pairs(attributes, "--attribute")
+    with session.pubsub() as pubsub, source.open() as stream:
+        publishing = Publishing(pubsub.topic(topic), given, session.output if session.as_json else None)
+        started = time.monotonic()
+        with Progress.shown(source.size, quiet=session.as_json or source.single) as progress:
+            try:
+                for number, line in enumerate(source.messages(stream), 1):
+                    message_key, body = rule.split(line, number)
+                    publishing.send(body, message_key, number)
+                    progress.advance(len(line) + 1, publishing.stored)
+            finally:
+                publishing.finish(FLUSH_TIMEOUT_S)
+        publishing.raise_failure()
+    if session.as_json:
+        return
+    if source.single:
+        session.output.line(f"Published {publishing.last_id}")
+    else:
+        seconds = time.monotonic() - started
+        rate = publishing.stored / max(seconds, 1e-6)
+        session.output.line(
+            f"Published {publishing.stored:,} messages to {topic} in {seconds:.1f} s ({rate:,.0f}/s)"
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the messages come from."""
+
+    data: str | None
+    path: str | None
+    whole: bool
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one message."""
+        return self.data is not None or self.whole
+
+    @property
+    def size(self) -> int | None:
+        """Bytes to read, when that is known."""
+        if self.path is None or self.path == "-" or not os.path.isfile(self.path):
+            return None
+        return os.path.getsize(self.path)
+
+    def check(self) -> None:
+        """Refuses what contradicts itself, and waiting for a person to type."""
+        if self.data is not None and (self.path is not None or self.whole):
+            raise click.UsageError("give DATA, or --file (with --whole or not), not both")
+        if self.data is None and self.path is None and sys.stdin.isatty():
+            raise click.UsageError(
+                "nothing to publish: give DATA, --file FILE, or lines on stdin (--file - to type them)"
+            )
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The bytes to read; nothing of it is read for DATA."""
+        if self.data is not None or self.path in (None, "-"):
+            yield sys.stdin.buffer
+            return
+        with open(str(self.path), "rb") as stream:
+            yield stream
+
+    def messages(self, stream: BinaryIO) -> Iterator[bytes]:
+        """One after the other."""
+        if self.data is not None:
+            # What a shell passed as an argument goes back to the very bytes that were typed.
+            yield os.fsencode(self.data)
+        elif self.whole:
+            yield stream.read()
+        else:
+            for line in stream:
+                yield line.removesuffix(b"\n")

@@ -1,0 +1,165 @@
+"""`pull`: shows what a subscription receives.
+
+Rules
+1. A message is written and flushed before it is acked: what a reader that went away (`| head`) didn't get is
+   delivered again.
+2. `--no-ack` only looks: nothing is acked or nacked, so every message is given back, its attempts uncounted, when
+   the subscription is closed. A key's next message waits for that ack, so of each key the first one is shown.
+3. One thread does it all, so messages are shown in the order in which they were delivered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.output import JsonValue, printable, text_or_base64, to_json
+from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.signals import stop_flag
+from kafka_pubsub.cli.types import DURATION
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.subscription import Subscription
+    from kafka_pubsub.model import Message
+
+__all__ = ["message_json", "pull"]
+
+# Joining the group takes a moment, and a killed member's partitions come after its session of 6 s.
+IDLE_TIMEOUT_S = 10.0
+# Messages taken at a time: many enough to be quick, few enough that none waits for its ack when a reader is slow.
+BATCH = 500
+# How long a signal may go unnoticed.
+STEP_S = 0.2
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("what is waiting now", "kafka-pubsub pull billing"),
+        ("go on until Ctrl-C", "kafka-pubsub pull billing --follow"),
+        ("look without taking", "kafka-pubsub pull billing --no-ack --max 5"),
+        ("for a program", "kafka-pubsub pull billing --json --max 100 | jq -r .data"),
+    ],
+)
+@click.argument("subscription")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more until Ctrl-C or SIGTERM (exit code 0).")
+@click.option(
+    "--ack/--no-ack", default=True, show_default=True, help="Ack what was shown, or give it back at the end."
+)
+@click.option("--max", "limit", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    help=f"End when nothing came for so long.  [default: {IDLE_TIMEOUT_S:g}s, or never with --follow]",
+)
+@click.option("--data-only", is_flag=True, help="Only the data, its bytes untouched, one message a line.")
+@click.pass_obj
+def pull(
+    session: Session,
+    subscription: str,
+    follow: bool,
+    ack: bool,
+    limit: int | None,
+    timeout: float | None,
+    data_only: bool,
+) -> None:
+    """Show messages of a subscription, and ack them.
+
+    Ends when nothing is left to receive, unless --follow. With --json each line is one message:
+    message_id, ordering_key, data, attributes, publish_time, attempt; what isn't UTF-8 is base64, and
+    `data_encoding` or `key_encoding` says so.
+    """
+    if data_only and session.as_json:
+        raise click.UsageError("--data-only and --json exclude each other: give one")
+    if timeout is None and not follow:
+        timeout = IDLE_TIMEOUT_S
+    shown = 0
+    with stop_flag() as stop, session.pubsub() as pubsub:
+        source = pubsub.subscription(subscription)
+        for batch in _batches(source, _Limits(limit, timeout), stop):
+            for message in batch:
+                session.output.line(_render(message, as_json=session.as_json, data_only=data_only))
+                shown += 1
+                if ack:
+                    message.ack()
+    if not shown:
+        session.output.note(f"Nothing came from {subscription}.")
+
+
+@dataclass(frozen=True)
+class _Limits:
+    count: int | None
+    idle: float | None
+
+
+def _batches(source: Subscription, limits: _Limits, stop: Event) -> Iterator[list[Message]]:
+    """Messages until the count is reached, nothing comes any more, or we are asked to stop."""
+    left = limits.count
+    last = time.monotonic()
+    while not stop.is_set() and (left is None or left > 0):
+        batch = source.receive(BATCH if left is None else min(BATCH, left), timeout=STEP_S)
+        now = time.monotonic()
+        if batch:
+            last = now
+            left = None if left is None else left - len(batch)
+            yield batch
+            last = time.monotonic()
+        elif limits.idle is not None and now - last >= limits.idle:
+            return
+
+
+def _render(message: Message, *, as_json: bool, data_only: bool) -> bytes:
+    if data_only:
+        return message.data
+    if as_json:
+        return to_json(message_json(message))
+    parts = [message.publish_time.astimezone().strftime("%H:%M:%S.%f")[:-3]]
+    if message.key is not None:
+        parts.append(f"[{printable(message.key)}]")
+    if message.delivery_attempt > 1:
+        parts.append(f"(attempt {message.delivery_attempt})")
+    parts.append(printable(message.data))
+    parts += [f"{printable(name)}={printable(value)}" for name, value in message.attributes.items()]
+    return "  ".join(parts).encode()
+
+
+def message_json(message: Message) -> dict[str, JsonValue]:
+    """A message as `--json` shows it; what others wrote survives even where it isn't text."""
+    data, data_is_base64 = text_or_base64(message.data)
+    shown: dict[str, JsonValue] = {"message_id": message.message_id}
+    if message.key is None:
+        shown["ordering_key"] = None
+    else:
+        key, key_is_base64 = text_or_base64(message.key)
+        shown["ordering_key"] = key
+        if key_is_base64:
+            shown["key_encoding"] = "base64"
+    shown["data"] = data
+    if data_is_base64:
+        shown["data_encoding"] = "base64"
+    if message.tombstone:
+        shown["tombstone"] = True
+    shown["attributes"], binary = _attributes(message)
+    if binary:
+        shown["attributes_encoding"] = dict.fromkeys(binary, "base64")
+    shown["publish_time"] = message.publish_time.isoformat(timespec="milliseconds")
+    shown["attempt"] = message.delivery_attempt
+    return shown
+
+
+def _attributes(message: Message) -> tuple[dict[str, JsonValue], list[str]]:
+    shown: dict[str, JsonValue] = {}
+    binary = []
+    for name, value in message.attributes.items():
+        raw = value.encode("utf-8", "surrogateescape")
+        text, is_base64 = text_or_base64(raw)
+        shown[name] = text
+        if is_base64:
+            binary.append(name)
+    return shown, binary

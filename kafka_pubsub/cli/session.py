@@ -1,0 +1,75 @@
+"""What one run of the program knows: where Kafka is, how to answer, and how a `PubSub` is opened.
+
+Rule: `open_pubsub` and `find_running` are fields, so that a test runs every command over `PubSub.in_memory()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.cli.output import Output
+from kafka_pubsub.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
+
+__all__ = ["OpenPubSub", "Session"]
+
+#: Address (None: the configuration names it) and librdkafka settings in, an open `PubSub` out.
+OpenPubSub = Callable[[str | None, Mapping[str, str]], "AbstractContextManager[PubSub]"]
+
+
+def _open_pubsub(bootstrap: str | None, config: Mapping[str, str]) -> AbstractContextManager[PubSub]:
+    from kafka_pubsub.app import PubSub
+
+    return PubSub(bootstrap, config=dict(config))
+
+
+def _find_running() -> str | None:
+    from kafka_pubsub.local import find_running
+
+    return find_running()
+
+
+@dataclass
+class Session:
+    """The shared options of one command line, filled in while click parses it."""
+
+    open_pubsub: OpenPubSub = _open_pubsub
+    find_running: Callable[[], str | None] = _find_running
+    bootstrap: str | None = None
+    #: librdkafka settings given with `--config`; empty: none were.
+    config: dict[str, str] = field(default_factory=dict)
+    as_json: bool = False
+
+    @property
+    def output(self) -> Output:
+        """Writes answers in the form that was asked for."""
+        return Output(as_json=self.as_json)
+
+    def address(self) -> str | None:
+        """Kafka's address by the rules of `PubSub`: options, environment, the embedded broker; None: nowhere."""
+        from kafka_pubsub.config import Settings
+
+        try:
+            settings = Settings()
+        except ValueError:
+            # Whatever this says, `PubSub` will refuse the settings, and say better what is wrong with them.
+            return self.bootstrap or ""
+        configured = self.config.get("bootstrap.servers") or settings.config.get("bootstrap.servers")
+        return (
+            self.bootstrap or (str(configured) if configured else settings.bootstrap) or self.find_running()
+        )
+
+    def pubsub(self) -> AbstractContextManager[PubSub]:
+        """Opens a `PubSub` on the cluster that the options name."""
+        address = self.address()
+        if address is None:
+            raise FailedPrecondition(
+                "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
+                "--bootstrap HOST:PORT (KAFKA_PUBSUB_BOOTSTRAP)"
+            )
+        return self.open_pubsub(address or None, self.config)

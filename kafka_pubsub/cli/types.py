@@ -1,0 +1,61 @@
+"""Kinds of arguments: durations, and NAME=VALUE pairs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import click
+
+__all__ = ["DURATION", "PAIR", "pairs"]
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+class DurationType(click.ParamType[float]):
+    """Seconds, or a number with its unit: 500ms, 30s, 5m, 2h, 7d."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Text to seconds."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(
+                f"{value!r} is not a duration; write 30 (seconds), 500ms, 30s, 5m, 2h or 7d", param, ctx
+            )
+        return float(match[1]) * _UNITS[match[2]]
+
+
+class PairType(click.ParamType[tuple[str, str]]):
+    """NAME=VALUE; the value may be empty and may contain `=`."""
+
+    name = "NAME=VALUE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Text to a pair."""
+        if isinstance(value, tuple):
+            return value
+        name, separator, content = str(value).partition("=")
+        if not separator or not name:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, content
+
+
+DURATION = DurationType()
+PAIR = PairType()
+
+
+def pairs(given: Iterable[tuple[str, str]], option: str) -> dict[str, str]:
+    """A mapping; a name given twice is a mistake that must not be settled by chance."""
+    result: dict[str, str] = {}
+    for name, value in given:
+        if name in result:
+            raise click.BadParameter(f"{name!r} was given twice", param_hint=option)
+        result[name] = value
+    return result

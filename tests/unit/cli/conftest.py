@@ -1,0 +1,57 @@
+"""A command line over an in-memory cluster that all commands of a test share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafka_pubsub.app import PubSub
+from kafka_pubsub.cli.main import cli
+from kafka_pubsub.cli.session import Session
+
+
+@dataclass
+class CommandLine:
+    """Runs commands; `pubsub` is what they talk to."""
+
+    pubsub: PubSub
+    address: str | None = "memory"
+
+    def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
+        session = Session(
+            open_pubsub=lambda bootstrap, config: contextlib.nullcontext(self.pubsub),
+            find_running=lambda: self.address,
+        )
+        return CliRunner().invoke(cli, list(arguments), input=stdin, obj=session)
+
+    def json(self, *arguments: str, stdin: str | bytes | None = None) -> object:
+        """The answer of a command that must succeed."""
+        result = self(*arguments, "--json", stdin=stdin)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def error(self, *arguments: str, stdin: str | bytes | None = None) -> dict[str, object]:
+        """The error of a command that must fail, and leave stdout empty."""
+        result = self(*arguments, "--json", stdin=stdin)
+        assert result.exit_code != 0, result.output
+        assert result.stdout == ""
+        error = json.loads(result.stderr)["error"]
+        assert isinstance(error, dict)
+        return {"exit_code": result.exit_code, **error}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KAFKA_PUBSUB_BOOTSTRAP", "KAFKA_PUBSUB_CONFIG", "KAFKA_PUBSUB_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run() -> Iterator[CommandLine]:
+    with PubSub.in_memory() as pubsub:
+        yield CommandLine(pubsub)
