@@ -56,7 +56,8 @@ def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
     """Groups what was read by partition, in the shape that the core takes."""
     batches: dict[int, list[Record]] = {}
     last = -1
-    add: Callable[[Record], None] = [].append
+    nowhere: list[Record] = []
+    add = nowhere.append
     for record in records:
         number = record.partition()
         if number != last:

@@ -88,7 +88,7 @@ class Holder:
                 return Release(lease, index, Verdict.UNTOUCHED)
             self.index = index
             self.started = clock()
-            self.message = message = Message(record, self, 1 if index else lease.attempt)  # type: ignore[arg-type]
+            self.message = message = Message(record, self, 1 if index else lease.attempt)
             try:
                 callback(message)
             except Exception:
@@ -106,12 +106,12 @@ class Holder:
         self.index = index
         self.started = time.monotonic()
         attempt = 1 if index else self.lease.attempt
-        self.message = Message(self.lease.records[index][2], self, attempt)  # type: ignore[arg-type]
+        self.message = Message(self.lease.records[index][2], self, attempt)
         return self.message
 
     def raised(self, message: Message) -> None:
         """The callback raised: a nack, unless it had acked before."""
-        log.exception("the callback of %r raised; the message is redelivered", message)
+        log.error("the callback of %r raised; the message is redelivered", message, exc_info=True)
         if message._state == PENDING:
             message._state = NACKED
 

@@ -295,6 +295,6 @@ def _check_callable(callback: object) -> None:
 def _workers(given: int | None, default: int) -> int:
     if given is None:
         return default
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
+    if not 1 <= given <= 10_000:
         raise InvalidArgument(f"max_workers must be from 1 to 10000, not {given!r}")
     return given

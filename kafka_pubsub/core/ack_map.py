@@ -66,10 +66,11 @@ def encode(ack_map: AckMap, position: int) -> str:
         at = end
     units = [_VERSION, *_fixed(ack_map.writer, _WRITER_UNITS), int(ack_map.clean)]
     for number in (len(numbers), *numbers):
-        while number > _MASK:
-            units.append(number & _MASK | _MORE)
-            number >>= _PAYLOAD
-        units.append(number)
+        rest = number
+        while rest > _MASK:
+            units.append(rest & _MASK | _MORE)
+            rest >>= _PAYLOAD
+        units.append(rest)
     units += _fixed(_checksum(units, position), _CHECKSUM_UNITS)
     return "".join([chr(_FIRST + unit) for unit in units])
 

@@ -1,0 +1,354 @@
+"""The whole core: one partition driven by everything that can happen, against a naive model.
+
+The machine plays the shell: it reads a log, hands leases to holders that do anything holders may do, answers
+commits (or crashes before), loses and regains the partition. Time is a number.
+
+What is promised
+  I1  one record of a key with a handler at a time; a redelivery comes before its successors
+  I2  nothing below the committed position is unfinished
+  I3  a record is in one place (Partition.check)
+  I4  a verdict on a lease that is over changes nothing
+  I5  the map always fits (Partition.check)
+  lost  when all handlers ack, everything is finished
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.effects import Commit, Deliver, Effect, Stop, Withdraw
+from kafka_pubsub.core.events import (
+    CommitAnswered,
+    Demand,
+    Ended,
+    Event,
+    Extended,
+    Fetched,
+    Lost,
+    Progressed,
+    Release,
+    Released,
+    Returned,
+    Revoked,
+    Settled,
+    Settlement,
+    Tick,
+    Verdict,
+)
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.partition import Partition, Rules, Start
+from kafka_pubsub.core.redelivery import Backoff
+from tests.support import FakeBody
+
+KEYS = [b"a", b"b", b"c", None]
+BODY = FakeBody(10)
+
+
+@dataclass(eq=False)
+class Walker:
+    """A holder of the model: takes its lease's records in order."""
+
+    lease: Lease
+    first: int  # offset at which it began
+    acked: int = 0
+    began: bool = False
+    stopped: bool = False
+    withdrawn: bool = False
+    kept: bool = False
+    started: float = 0.0
+    offsets: list[int] = field(default_factory=list)
+
+
+class PartitionMachine(RuleBasedStateMachine):
+    """Plays shell, log and handlers."""
+
+    ordered = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.log: list[tuple[int, bytes | None]] = []
+        self.next = 0
+        self.read_to = 0
+        self.walkers: list[Walker] = []
+        self.lingering: list[Walker] = []
+        self.acked: set[int] = set()
+        self.durable: set[int] = set()
+        self.stored = Commit(0, "")
+        self.epoch = 0
+        self.unanswered = False
+        self.late = 0
+        self.partition = self.begin(())
+
+    def begin(self, held_back: tuple[bytes, ...]) -> Partition:
+        self.epoch += 1
+        found = ack_map.decode(self.stored.metadata, self.stored.offset)
+        known = found.runs if found else ()
+        rules = Rules(self.ordered, ack_deadline=10, max_extension=20, backoff=Backoff(1, 4))
+        start = Start(0, self.epoch, 42, self.stored.offset, known, held_back)
+        partition = Partition(start, rules, lambda: 0.5)
+        partition.committed = self.stored
+        self.read_to = partition.offsets.position
+        self.unanswered = False
+        return partition
+
+    def do(self, event: Event) -> None:
+        self.obey(self.partition.handle(event, self.now))
+
+    def obey(self, effects: object) -> None:
+        for effect in effects:  # type: ignore[attr-defined]
+            self.obey_one(effect)
+
+    def obey_one(self, effect: Effect) -> None:
+        if isinstance(effect, Deliver):
+            for lease in effect.leases:
+                self.delivered(lease)
+        elif isinstance(effect, Commit):
+            assert not self.unanswered, "two commits in flight"
+            self.unanswered = True
+            self.check_commit(effect)
+        elif isinstance(effect, Stop | Withdraw):
+            for walker in self.walkers:
+                if walker.lease in effect.leases:
+                    walker.stopped = True
+                    walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
+
+    def check_commit(self, commit: Commit) -> None:
+        found = ack_map.decode(commit.metadata, commit.offset)
+        assert found is not None
+        covered = {o for start, end in found.runs for o in range(start, end)}
+        said = {o for o, _ in self.log if o < commit.offset or o in covered}
+        assert said <= self.acked, f"committed before the ack: {said - self.acked}"
+        assert commit.offset >= self.stored.offset
+
+    def delivered(self, lease: Lease) -> None:
+        offsets = [record[0] for record in lease.records]
+        assert offsets == sorted(offsets)
+        if lease.key is not None:
+            assert all(w.lease.key != lease.key for w in self.walkers + self.lingering), "I1: two holders"
+            below = [o for o, key in self.log if key == lease.key and o < offsets[0]]
+            assert all(o in self.acked for o in below), "order: an earlier message of the key isn't acked"
+            mine = [o for o, key in self.log if key == lease.key and offsets[0] <= o <= offsets[-1]]
+            assert [o for o in mine if o not in self.durable] == [o for o in offsets if o not in self.durable]
+        assert not set(offsets) & self.durable, "delivered after a durable ack"
+        self.walkers.append(Walker(lease, offsets[0], offsets=offsets))
+
+    # The log
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8), hole=st.sampled_from([0, 0, 0, 2]))
+    def publish(self, keys: list[bytes | None], hole: int) -> None:
+        self.next += hole
+        for key in keys:
+            self.log.append((self.next, key))
+            self.next += 1
+
+    @precondition(lambda self: self.partition.open and self.read_to < self.next)
+    @rule(count=st.integers(1, 10))
+    def fetch(self, count: int) -> None:
+        batch = [(o, key, BODY) for o, key in self.log if o >= self.read_to][:count]
+        if batch:
+            self.read_to = batch[-1][0] + 1
+            self.do(Fetched(batch))
+
+    # Handlers
+
+    @rule(limit=st.integers(1, 5), run=st.integers(1, 4), spread=st.booleans())
+    def demand(self, limit: int, run: int, spread: bool) -> None:
+        before = len(self.walkers)
+        self.do(Demand(limit, run, spread))
+        assert len(self.walkers) - before <= limit
+        assert self.partition.open or len(self.walkers) == before
+
+    def pick(self, data: st.DataObject, *, kept: bool = False) -> Walker | None:
+        some = [walker for walker in self.walkers + self.lingering if walker.kept == kept]
+        return data.draw(st.sampled_from(some)) if some else None
+
+    @rule(data=st.data())
+    def handler_acks(self, data: st.DataObject) -> None:
+        """The current record is acked and its handler ends; the holder goes on unless it was stopped."""
+        walker = self.pick(data)
+        if walker is None or (not walker.began and walker.stopped):
+            return
+        if walker.withdrawn:
+            self.release(walker, Verdict.NACKED)  # the ack is late
+            return
+        self.acked.add(walker.offsets[walker.acked])
+        walker.acked += 1
+        walker.began = False
+        if walker.acked == len(walker.offsets):
+            self.release(walker, Verdict.FINISHED)
+
+    @rule(data=st.data())
+    def handler_begins(self, data: st.DataObject) -> None:
+        walker = self.pick(data)
+        if walker is not None and not walker.stopped and not walker.began:
+            walker.began, walker.started = True, self.now
+
+    @rule(data=st.data(), verdict=st.sampled_from([Verdict.NACKED, Verdict.KEPT]), delay=st.sampled_from([None, 3.0]))
+    def handler_ends(self, data: st.DataObject, verdict: Verdict, delay: float | None) -> None:
+        walker = self.pick(data)
+        if walker is not None and walker.began:
+            self.release(walker, verdict, delay)
+
+    @rule(data=st.data())
+    def holder_stops(self, data: st.DataObject) -> None:
+        walker = self.pick(data)
+        if walker is not None and walker.stopped and not walker.began:
+            self.release(walker, Verdict.UNTOUCHED)
+
+    def release(self, walker: Walker, verdict: Verdict, delay: float | None = None) -> None:
+        release = Release(walker.lease, walker.acked, verdict, delay)
+        lingered = walker in self.lingering
+        if verdict is Verdict.KEPT and not walker.withdrawn:
+            walker.kept = True
+        else:
+            (self.lingering if lingered else self.walkers).remove(walker)
+        if lingered:
+            self.do(Ended([walker.lease.key] if walker.lease.key is not None else []))
+        self.do(Released([release]))
+
+    @rule(data=st.data(), acked=st.booleans())
+    def verdict_later(self, data: st.DataObject, acked: bool) -> None:
+        walker = self.pick(data, kept=True)
+        if walker is None:
+            return
+        self.walkers.remove(walker)
+        if walker.withdrawn:
+            self.do(Settled([Settlement(walker.lease, walker.acked, acked)]))
+            return
+        if acked:
+            self.acked.add(walker.offsets[walker.acked])
+        self.do(Settled([Settlement(walker.lease, walker.acked, acked)]))
+
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 30.0]), kept=st.booleans())
+    def extend(self, data: st.DataObject, seconds: float, kept: bool) -> None:
+        walker = self.pick(data, kept=kept)
+        if walker is not None and (walker.began or kept):
+            self.do(Extended(walker.lease, walker.acked, seconds))
+
+    # Time and commits
+
+    @rule(seconds=st.sampled_from([0.01, 0.2, 2.0, 11.0, 25.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.do_progress()
+        self.do(Tick())
+        self.walkers = [walker for walker in self.walkers if not (walker.kept and walker.withdrawn)]
+
+    def do_progress(self) -> None:
+        for walker in self.walkers:
+            if walker.began and not walker.kept:
+                self.do(Progressed(walker.lease, walker.acked, walker.started))
+
+    @precondition(lambda self: self.unanswered)
+    @rule(accepted=st.sampled_from([True, True, False]))
+    def answer(self, accepted: bool) -> None:
+        self.settle_commit(accepted)
+
+    def settle_commit(self, accepted: bool) -> None:
+        commit = self.partition.in_flight
+        self.unanswered = False
+        if accepted and commit is not None:
+            self.store(commit)
+        self.do(CommitAnswered(accepted))
+
+    def store(self, commit: Commit) -> None:
+        self.stored = commit
+        found = ack_map.decode(commit.metadata, commit.offset)
+        assert found is not None
+        covered = {o for start, end in found.runs for o in range(start, end)}
+        self.durable |= {o for o, _ in self.log if o < commit.offset or o in covered}
+
+    # Ownership
+
+    @precondition(lambda self: self.partition.open)
+    @rule(accepted=st.booleans())
+    def revoke(self, accepted: bool) -> None:
+        if self.unanswered:
+            self.settle_commit(accepted)
+        self.do(Revoked())
+        if self.unanswered:
+            self.settle_commit(accepted)
+
+    @precondition(lambda self: not self.partition.open and self.partition.committed == self.stored)
+    @rule()
+    def come_back(self) -> None:
+        self.do(Returned())
+
+    @precondition(lambda self: not self.partition.open)
+    @rule()
+    def come_back_anew(self) -> None:
+        running = [walker for walker in self.walkers if not walker.kept]
+        self.do(Lost())
+        assert all(walker.withdrawn for walker in self.walkers)
+        self.lingering += running
+        self.walkers = []
+        self.replace()
+
+    def replace(self) -> None:
+        # acks that the log never learned of are lost with the ownership: those messages come again
+        self.acked &= self.durable
+        self.partition = self.begin(tuple(w.lease.key for w in self.lingering if w.lease.key is not None))
+
+    @rule()
+    def crash(self) -> None:
+        self.walkers, self.lingering = [], []
+        self.replace()
+
+    @invariant()
+    def promises_hold(self) -> None:
+        self.partition.check()
+        wake = self.partition.wakeup_at()
+        assert wake is None or wake == self.partition.wakeup_at()
+
+    def teardown(self) -> None:
+        """However it came to this: handlers that ack finish everything."""
+        if not self.partition.open:
+            self.do(Lost())
+            self.walkers, self.lingering = [], []
+            self.replace()
+        for walker in self.walkers + self.lingering:
+            if not walker.kept and walker.withdrawn:
+                self.release(walker, Verdict.NACKED)
+        for _ in range(len(self.log) * 4 + 20):
+            self.now += 30
+            self.do(Tick())
+            if self.unanswered:
+                self.settle_commit(accepted=True)
+            self.walkers = [w for w in self.walkers if not (w.kept and w.withdrawn)]
+            self.fetch_all()
+            self.do(Demand(100, 100))
+            for walker in [w for w in self.walkers if not w.kept]:
+                self.acked.update(walker.offsets[walker.acked :])
+                walker.acked = len(walker.offsets)
+                self.release(walker, Verdict.FINISHED)
+            self.partition.check()
+        assert self.acked >= {o for o, _ in self.log}, "lost"
+        assert self.stored.offset == self.partition.offsets.position
+
+    def fetch_all(self) -> None:
+        batch = [(o, key, BODY) for o, key in self.log if o >= self.read_to]
+        if batch:
+            self.read_to = batch[-1][0] + 1
+            self.do(Fetched(batch))
+
+
+class UnorderedMachine(PartitionMachine):
+    """The same without an order: only what isn't about keys is promised."""
+
+    ordered = False
+
+    @initialize()
+    def unordered(self) -> None:
+        assert not self.partition.queues.queues
+
+
+TestPartition = PartitionMachine.TestCase
+TestPartition.settings = settings(max_examples=400, stateful_step_count=60, deadline=None)
+TestUnorderedPartition = UnorderedMachine.TestCase
+TestUnorderedPartition.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
