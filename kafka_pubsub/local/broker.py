@@ -25,7 +25,7 @@ from kafka_pubsub.local.errors import LocalKafkaError, PortInUse
 from kafka_pubsub.local.guard import Guard
 from kafka_pubsub.local.installation import Installation, locate
 from kafka_pubsub.local.node import NodeFiles, NodeSettings
-from kafka_pubsub.local.ports import free_port, is_free
+from kafka_pubsub.local.ports import free_ports, is_free
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]
@@ -100,9 +100,14 @@ class LocalKafka:
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="kafka-pubsub-"))
         # Only a port that nobody asked for and no client knows yet may be exchanged for another.
-        spare = 0 if self._wanted_port or self._settings else SPARE_PORTS
-        while not self._start_once(installation, may_retry=spare > 0):
-            spare -= 1
+        fixed = self._settings.port if self._settings is not None else self._wanted_port
+        for spare in range(SPARE_PORTS, -1, -1):
+            try:
+                self._start_once(installation)
+                break
+            except PortInUse as error:
+                if error.port == fixed or not spare:
+                    raise
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the broker answers (`start()` does); raises what it died of instead."""
@@ -141,7 +146,7 @@ class LocalKafka:
     ) -> None:
         self.close()
 
-    def _start_once(self, installation: Installation, *, may_retry: bool) -> bool:
+    def _start_once(self, installation: Installation) -> None:
         before, files = self._settings, NodeFiles(self.data_dir)
         settings = self._choose_ports()
         try:
@@ -151,22 +156,17 @@ class LocalKafka:
             self._guard = Guard(self._process.pid, files.root if self._temporary else None)
             self._settings = settings
             self.wait_ready()
-        except BaseException as error:
+        except BaseException:
             self._end_process(signal.SIGKILL)
             self._settings = before
-            if may_retry and isinstance(error, PortInUse):
-                return False
             raise
-        return True
 
     def _choose_ports(self) -> NodeSettings:
-        if self._settings is not None:
-            return NodeSettings(self._settings.port, free_port())
-        if self._wanted_port is None:
-            return NodeSettings(free_port(), free_port())
-        if not is_free(self._wanted_port):
-            raise PortInUse(self._wanted_port)
-        return NodeSettings(self._wanted_port, free_port())
+        port, controller_port = free_ports(2)
+        kept = self._settings.port if self._settings is not None else self._wanted_port
+        if kept is not None and not is_free(kept):
+            raise PortInUse(kept)
+        return NodeSettings(kept or port, controller_port)
 
     def _end_process(self, how: signal.Signals) -> None:
         process = self._process

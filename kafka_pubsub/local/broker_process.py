@@ -116,11 +116,9 @@ def wait_until_ready(
     """Return when the broker answers; raise what it died of, or that it took too long."""
     deadline = time.monotonic() + timeout_s
     while True:
-        # In this order: a stranger may answer on the port that our broker, dead by now, couldn't get.
-        answered = broker_answers(settings.port)
         if is_dead():
             raise explain_death(files, settings.port)
-        if answered:
+        if broker_answers(settings.port, files.cluster_id):
             return
         if time.monotonic() > deadline:
             raise LocalKafkaError(

@@ -27,7 +27,7 @@ from kafka_pubsub.local.errors import ALREADY_EXISTS, LocalKafkaError, PortInUse
 from kafka_pubsub.local.installation import locate
 from kafka_pubsub.local.locking import exclusive
 from kafka_pubsub.local.node import NodeFiles, NodeSettings
-from kafka_pubsub.local.ports import broker_answers, free_port, is_free
+from kafka_pubsub.local.ports import broker_answers, free_ports, is_free
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
 
 __all__ = ["DEFAULT_PORT", "Status", "down", "find_running", "status", "up"]
@@ -91,7 +91,7 @@ def up(
         if not is_free(wanted_port):
             raise PortInUse(wanted_port)
         root = _root(data_dir, ephemeral)
-        settings = NodeSettings(wanted_port, free_port())
+        settings = NodeSettings(wanted_port, free_ports(1)[0])
         try:
             with prepare(installation, NodeFiles(root), settings) as lock:
                 on_progress(f"Starting Kafka on {settings.bootstrap}")
@@ -193,7 +193,7 @@ def _await(record: state.BrokerRecord, settings: NodeSettings, timeout_s: float)
 
 
 def _state_of_living(record: state.BrokerRecord) -> State:
-    if broker_answers(record.port):
+    if broker_answers(record.port, record.files.cluster_id):
         return "running"
     return "starting" if time.time() - record.started_at < READY_TIMEOUT_S else "unresponsive"
 

@@ -58,8 +58,10 @@ def data_in_use(folder: Path) -> LocalKafkaError:
 def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
     """Say why a broker ended by itself, as far as its logs tell."""
     text = _tail(files.broker_log) + _tail(files.output)
-    if re.search(r"Address already in use|Socket server failed to bind", text):
-        return PortInUse(port)
+    if "Address already in use" in text:
+        # The broker has a second port, for its controller, which nobody chose.
+        bound = re.findall(r"failed to bind to \S+:(\d+)", text)
+        return PortInUse(int(bound[-1]) if bound else port)
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return disk_full(files.root, "the broker said: no space left on device")
     if "Failed to acquire lock on file .lock" in text:

@@ -38,3 +38,7 @@ class PortInUse(LocalKafkaError):
             f"Port {port} is in use by another program. Choose another with --port (port=), or stop that "
             f"program; `ss -ltnp 'sport = :{port}'` or `lsof -i :{port}` shows which it is."
         )
+        self.port = port
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PortInUse, (self.port,))

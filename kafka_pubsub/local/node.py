@@ -82,6 +82,15 @@ class NodeFiles:
         """Whether the data directory has been given its identity."""
         return (self.log_dir / "meta.properties").exists()
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The identity that the data directory was given, if it was."""
+        try:
+            lines = (self.log_dir / "meta.properties").read_text("latin-1").splitlines()
+        except OSError:
+            return None
+        return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
+
 
 def server_properties(settings: NodeSettings, log_dir: Path) -> str:
     """The text of server.properties."""

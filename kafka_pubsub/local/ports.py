@@ -1,24 +1,28 @@
-"""Ports of the loopback address: is one free, give me a free one, does a broker answer there."""
+"""Ports of the loopback address: is one free, give me free ones, does our broker answer there."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from contextlib import ExitStack
 
 from kafka_pubsub.local.node import LOOPBACK
 
-__all__ = ["broker_answers", "free_port", "is_free"]
+__all__ = ["broker_answers", "free_ports", "is_free"]
 
-# ApiVersions, version 0, without a client id: the one request that every broker answers before anything else.
-_API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
+# A metadata request (key 3, version 2) for no topic at all: its answer lists the brokers and names the cluster.
+_METADATA = struct.pack(">hhihi", 3, 2, 1, -1, 0)
+# A cluster of a few brokers takes some 100 bytes; more is another protocol's chatter.
+_LONGEST_ANSWER = 64 * 1024
 
 
-def free_port() -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Different ports that nobody listens on right now."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def is_free(port: int) -> bool:
@@ -33,15 +37,19 @@ def is_free(port: int) -> bool:
         return True
 
 
-def broker_answers(port: int, timeout_s: float = 1.0) -> bool:
-    """Whether something that speaks Kafka's protocol answers on this port."""
+def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) -> bool:
+    """Whether a broker of this very cluster answers on the port; a stranger's broker doesn't count."""
+    if cluster_id is None:
+        return False
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
-            connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
-            answer = connection.recv(10, socket.MSG_WAITALL)
-    except OSError:
+            connection.sendall(struct.pack(">i", len(_METADATA)) + _METADATA)
+            (length,) = struct.unpack(">i", _read(connection, 4))
+            answer = _read(connection, min(length, _LONGEST_ANSWER))
+    except (OSError, struct.error):
         return False
-    if len(answer) < 10:
-        return False
-    _, correlation, error = struct.unpack(">iih", answer)
-    return bool(correlation == 1 and error == 0)
+    return cluster_id.encode() in answer
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    return connection.recv(max(0, length), socket.MSG_WAITALL)

@@ -54,8 +54,9 @@ def _identity_from_proc(pid: int) -> str | None:
     # The second field is the program's name in parentheses and may hold anything; state and start time
     # follow.
     fields = stat.rpartition(")")[2].split()
-    state, started = fields[0], fields[19]
-    return None if state in "ZX" else f"{boot}:{started}"
+    state, threads, started = fields[0], int(fields[17]), fields[19]
+    # A corpse with threads is still dying: what it had open, ports and locks, isn't free yet.
+    return None if state in "ZX" and threads <= 1 else f"{boot}:{started}"
 
 
 def _identity_from_ps(pid: int) -> str | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError, PartsMissing
 from kafka_pubsub.local.locking import exclusive, shared
+from kafka_pubsub.local.node import NodeFiles
 from kafka_pubsub.local.ports import broker_answers
 
 __all__ = ["shared_kafka"]
@@ -46,7 +47,7 @@ def hold(folder: Path) -> None:
         )
         return
     try:
-        _write(report, {"bootstrap": kafka.bootstrap})
+        _write(report, {"bootstrap": kafka.bootstrap, "data_dir": str(kafka.data_dir)})
         with exclusive(folder / "users.lock"):
             report.unlink(missing_ok=True)
             kafka.close()
@@ -73,23 +74,23 @@ def _start(folder: Path) -> str:
                 f"The process that was to run the shared Kafka ended:\n{text}", code=UNAVAILABLE
             )
         time.sleep(POLL_S)
-    return _reported(report)
+    return _reported(report)[0]
 
 
-def _reported(report: Path) -> str:
+def _reported(report: Path) -> tuple[str, NodeFiles]:
     data = json.loads(report.read_text("utf-8"))
     if "error" in data:
         kind = PartsMissing if data["missing"] else LocalKafkaError
         raise kind(data["error"], code=data["code"])
-    return str(data["bootstrap"])
+    return data["bootstrap"], NodeFiles(Path(data["data_dir"]))
 
 
 def _answering(folder: Path) -> str | None:
     try:
-        address = _reported(folder / "holder.json")
+        address, files = _reported(folder / "holder.json")
     except (OSError, LocalKafkaError):
         return None
-    return address if broker_answers(int(address.rpartition(":")[2])) else None
+    return address if broker_answers(int(address.rpartition(":")[2]), files.cluster_id) else None
 
 
 def _write(path: Path, data: dict[str, object]) -> None:

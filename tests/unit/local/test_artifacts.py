@@ -18,7 +18,7 @@ import pytest
 from kafka_pubsub.local import artifacts
 from kafka_pubsub.local.artifacts import Lock, LockedJar
 from kafka_pubsub.local.errors import LocalKafkaError, PartsMissing
-from kafka_pubsub.local.ports import free_port
+from kafka_pubsub.local.ports import free_ports
 
 CONTENT = {"first": b"one jar", "second": b"another jar"}
 LOCK = Lock(
@@ -64,7 +64,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKA_PUBSUB_MAVEN_REPOSITORY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("KAFKA_PUBSUB_MAVEN_REPOSITORY", f"http://127.0.0.1:{free_ports(1)[0]}")
 
 
 def test_the_lock_names_every_jar_once_with_its_hash_and_no_address() -> None:

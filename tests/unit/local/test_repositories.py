@@ -21,7 +21,7 @@ def settings(folder: Path, mirror: str, namespace: str = "") -> Path:
 def test_a_mirror_that_covers_central_is_used(tmp_path: Path, covers: str) -> None:
     mirror = f"<mirrorOf>{covers}</mirrorOf><url> {ADDRESS} </url>"
     assert mirror_of_central(settings(tmp_path, mirror)) == ADDRESS
-    namespace = ' xmlns="http://maven.apache.org/SETTINGS/1.2.0"'
+    namespace = ' xmlns="urn:maven-settings"'
     assert mirror_of_central(settings(tmp_path, mirror, namespace)) == ADDRESS
 
 
