@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.subscriber import Stream
+    from kafka_pubsub.client.state import SubscriptionState
+    from kafka_pubsub.client.stream import Stream
     from kafka_pubsub.client.subscription import Subscription
     from kafka_pubsub.client.topic import Topic
     from kafka_pubsub.config import (
@@ -75,6 +76,7 @@ __all__ = [
     "Stream",
     "Subscription",
     "SubscriptionOptions",
+    "SubscriptionState",
     "Topic",
     "TopicOptions",
     "UnknownAck",
@@ -90,9 +92,10 @@ _HOMES = {
     "PublishFlow": "config",
     "RetryPolicy": "config",
     "Settings": "config",
-    "Stream": "client.subscriber",
+    "Stream": "client.stream",
     "Subscription": "client.subscription",
     "SubscriptionOptions": "config",
+    "SubscriptionState": "client.state",
     "Topic": "client.topic",
     "TopicOptions": "config",
 }

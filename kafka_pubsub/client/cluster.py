@@ -3,8 +3,8 @@
 Rules
 1. Nothing is connected before the first use. A process that forked after that may not go on in the child: threads
    and connections stayed in the parent, so every call there says so.
-2. One publisher for each topic and one subscriber for each subscription. A publisher ends with its topic, a
-   subscriber with its subscription; a resource made anew under the same name gets a new one.
+2. One publisher for each topic and one subscriber for each subscription, made without I/O. They end with the
+   topic or subscription; one made anew under the same name gets a new one.
 3. `publisher` is called for every message: one look into a dict, no lock.
 4. Closing goes from the outside in: subscribers, publishers (flushed), writers, backend.
 """
@@ -15,17 +15,15 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.publish_pool import WriterPool
 from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.errors import FailedPrecondition
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.subscriber import Subscriber
 
 __all__ = ["Cluster"]
 
@@ -51,8 +49,8 @@ class Cluster:
         self._connection: _Connection | None = None
         # By topic; a topic that wasn't published to, or was deleted, has none.
         self._publishers: dict[str, TopicPublisher] = {}
-        # By subscription, with the moment of its creation: a namesake made later is another one.
-        self._subscribers: dict[str, tuple[float, Subscriber]] = {}
+        # By subscription; one that nobody received from, or that was deleted, has none.
+        self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
 
     @property
@@ -70,20 +68,15 @@ class Cluster:
         return self._publishers.get(topic) or self._new_publisher(topic)
 
     def subscriber(self, subscription: str) -> Subscriber:
-        """The subscription's subscriber; `NotFound` or `FailedPrecondition` if it can't be pulled from."""
-        from kafka_pubsub.client.subscriber import Subscriber
-
+        """The subscription's subscriber; it looks the subscription up whenever it begins to receive."""
         connection = self._connected()
-        record = connection.subscriptions.usable(subscription)
         with self._lock:
-            known = self._subscribers.get(subscription)
-            if known is not None and known[0] == record.created:
-                return known[1]
-            subscriber = Subscriber(connection.backend, lambda: connection.subscriptions.usable(subscription))
-            self._subscribers[subscription] = (record.created, subscriber)
-        if known is not None:
-            known[1].close()
-        return subscriber
+            self._check_open()
+            if subscription not in self._subscribers:
+                self._subscribers[subscription] = Subscriber(
+                    connection.backend, lambda: connection.subscriptions.usable(subscription)
+                )
+            return self._subscribers[subscription]
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic, after what was published to it from here has been stored or has failed."""
@@ -95,12 +88,14 @@ class Cluster:
 
     def delete_subscription(self, name: str) -> None:
         """Deletes a subscription; its streams in this process end first."""
-        subscriptions = self.subscriptions
-        with self._lock:
-            known = self._subscribers.pop(name, None)
-        if known is not None:
-            known[1].close()
-        subscriptions.delete(name)
+
+        def end_streams() -> None:
+            with self._lock:
+                subscriber = self._subscribers.pop(name, None)
+            if subscriber is not None:
+                subscriber.close()
+
+        self.subscriptions.delete(name, on_marked=end_streams)
 
     def close(self) -> None:
         """Ends everything; does nothing the second time, or in a forked child, which owns nothing of it."""
@@ -109,7 +104,7 @@ class Cluster:
                 return
             self._closed = True
             connection, self._connection = self._connection, None
-            subscribers = [subscriber for _, subscriber in self._subscribers.values()]
+            subscribers = list(self._subscribers.values())
             publishers = list(self._publishers.values())
             self._subscribers.clear()
             self._publishers.clear()
@@ -137,8 +132,7 @@ class Cluster:
 
     def _first_use(self) -> _Connection:
         with self._lock:
-            if self._closed:
-                raise FailedPrecondition("this PubSub is closed: make a new one")
+            self._check_open()
             if self._connection is None:
                 backend = self._connect()
                 topics = TopicAdmin(backend, may_create=self._may_create)
@@ -147,11 +141,14 @@ class Cluster:
                 self._connection = _Connection(os.getpid(), backend, topics, subscriptions, writers)
             return self._connection
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPrecondition("this PubSub is closed: make a new one")
+
     def _new_publisher(self, topic: str) -> TopicPublisher:
         connection = self._connected()
         with self._lock:
-            if self._closed:
-                raise FailedPrecondition("this PubSub is closed: make a new one")
+            self._check_open()
             if topic not in self._publishers:
                 self._publishers[topic] = TopicPublisher(
                     topic, lambda: _target(connection.topics, topic), connection.writers

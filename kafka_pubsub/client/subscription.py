@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING
 from kafka_pubsub.client.resources import refuse_unbuilt
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscriber import Stream, Subscriber
+    from kafka_pubsub.client.state import SubscriptionState
+    from kafka_pubsub.client.stream import Stream
+    from kafka_pubsub.client.subscriber import Subscriber
 
 __all__ = ["Subscription"]
 
@@ -72,6 +75,7 @@ class Subscription:
         executor: Executor | None = None,
     ) -> Stream:
         """Calls `callback` with each message until the stream is closed; one message of a key at a time."""
+        _refuse_coroutines(callback)
         return self._subscriber().pull(callback, flow=flow, max_workers=max_workers, executor=executor)
 
     def pull_batch(
@@ -85,6 +89,7 @@ class Subscription:
         executor: Executor | None = None,
     ) -> Stream:
         """Calls `callback` with lists: messages of distinct keys, or one key's run in its order."""
+        _refuse_coroutines(callback)
         return self._subscriber().pull_batch(
             callback,
             max_messages=max_messages,
@@ -114,7 +119,7 @@ class Subscription:
         """Cuts the subscription off its topic: not supported yet."""
         raise FailedPrecondition("detach is not supported yet: delete_subscription removes a subscription")
 
-    def state(self) -> object:
+    def state(self) -> SubscriptionState:
         """Lag, in flight, and the keys that are blocked, with the reason for each."""
         return self._subscriber().state()
 
@@ -124,3 +129,10 @@ class Subscription:
 
     def __repr__(self) -> str:
         return f"<Subscription {self._name!r}>"
+
+
+def _refuse_coroutines(callback: object) -> None:
+    if inspect.iscoroutinefunction(callback):
+        raise InvalidArgument(
+            "callback is a coroutine function, which nobody would await here: use kafka_pubsub.aio, or a plain function"
+        )

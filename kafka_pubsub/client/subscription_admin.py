@@ -104,9 +104,12 @@ class SubscriptionAdmin:
         """Changes the given options only; open streams keep theirs."""
         return settle(lambda: self._update(name, changes))
 
-    def delete(self, name: str) -> None:
-        """Deletes a subscription and its position; open streams end with `NotFound`."""
-        settle(lambda: self._delete(name))
+    def delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
+        """Deletes a subscription and its position; open streams end with `NotFound`.
+
+        `on_marked` is called when nobody can begin to receive any more; it ends what this process receives.
+        """
+        settle(lambda: self._delete(name, on_marked))
 
     # -- one attempt each ------------------------------------------------------------------------------------
 
@@ -165,13 +168,14 @@ class SubscriptionAdmin:
         self._put(after, record)
         return after
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
         record = self._find(name)
         if record is None:
             raise NotFound(f"subscription {name!r} not found: there is nothing to delete")
         going = record.model_copy(update={"state": "deleting"})
         if record.state != "deleting":
             self._put(going, record)
+        on_marked()
         self._wait_for_members_to_leave(name)
         with contextlib.suppress(NotFound):
             self._backend.admin.delete_group(name)
