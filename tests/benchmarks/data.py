@@ -1,0 +1,64 @@
+"""The messages that every row of every scenario sees: the same bytes, keys and interleaving, from one seed.
+
+A value is 1 KB: the key's number, the message's place in its key, the time it was meant to be sent (0 when it
+doesn't matter), then random bytes, so that no compression helps anyone. Nobody compresses anyway.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["VALUE_BYTES", "Head", "Payloads", "head", "key_name", "keys", "places"]
+
+VALUE_BYTES = 1024
+_HEAD = struct.Struct("<IIQ")
+# Slices of one random megabyte are as incompressible as fresh bytes, and cost nothing to make.
+_POOL_BYTES = 1 << 20
+
+
+class Head(NamedTuple):
+    """What the first bytes of a value say."""
+
+    key: int
+    place: int
+    intended_ns: int
+
+
+def head(value: bytes) -> Head:
+    """Read a value's head."""
+    return Head._make(_HEAD.unpack_from(value))
+
+
+def key_name(number: int) -> str:
+    """The ordering key with this number."""
+    return f"key-{number}"
+
+
+def keys(count: int, distinct: int, seed: int = 1) -> Iterator[int]:
+    """The numbers of the keys, message by message, in random order."""
+    choose = random.Random(seed).randrange
+    return (choose(distinct) for _ in range(count))
+
+
+def places(numbers: Iterator[int]) -> Iterator[tuple[int, int]]:
+    """Each key's number with the message's place in its key."""
+    reached: dict[int, int] = {}
+    for number in numbers:
+        place = reached.get(number, 0)
+        reached[number] = place + 1
+        yield number, place
+
+
+class Payloads:
+    """Makes values."""
+
+    def __init__(self, seed: int = 2) -> None:
+        self._random = random.Random(seed)
+        self._pool = self._random.randbytes(_POOL_BYTES)
+
+    def make(self, key: int, place: int, intended_ns: int = 0) -> bytes:
+        start = self._random.randrange(_POOL_BYTES - VALUE_BYTES)
+        return _HEAD.pack(key, place, intended_ns) + self._pool[start : start + VALUE_BYTES - _HEAD.size]

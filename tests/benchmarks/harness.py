@@ -1,0 +1,213 @@
+"""Runs scenarios: a fresh broker for each, every row in a fresh process, rows of a scenario one after the other.
+
+Rules
+1. The same broker, data, warm-up and patience for all rows of a scenario; nothing runs at the same time.
+2. A process per row and repeat: no row inherits another's heap, threads, connections or just-in-time state.
+3. Every second repeat goes through the rows backwards, so that being first is nobody's privilege.
+4. Whatever a row started dies with it: it gets a process group of its own, and the group is killed at the end.
+5. A row that fails is reported and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from tests.benchmarks.figures import Judgement, Parameter, Row, Run, Scenario, judge
+
+__all__ = ["Outcome", "Progress", "Runner", "order", "parse_report"]
+
+ROOT = Path(__file__).resolve().parents[2]
+# Rows bound themselves by their `patience`; this only ends one that ignores it.
+ROW_TIMEOUT_S = 1800.0
+# Of what a row printed on standard error, enough to see a traceback's end.
+ERROR_TAIL = 400
+
+#: Told which step begins: its text, how many steps are behind, and of how many.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Outcome:
+    """A scenario, what its rows reported, and how they compare with the targets."""
+
+    scenario: Scenario
+    runs: list[Run] = field(default_factory=list)
+    judged: bool = True
+    """False after a quick run: its numbers are too small to say anything."""
+
+    @property
+    def judgements(self) -> list[Judgement]:
+        rows = {row.name for row in self.scenario.rows}
+        wanted = [target for target in self.scenario.targets if target.row in rows]
+        verdicts = [judge(target, self.runs) for target in wanted]
+        if self.judged:
+            return verdicts
+        return [
+            replace(verdict, verdict="not judged", reason=verdict.reason or "a quick run")
+            for verdict in verdicts
+        ]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a row broke or a target was missed. A part that isn't installed is no failure."""
+        return any(run.error for run in self.runs) or any(each.verdict == "miss" for each in self.judgements)
+
+
+class Runner:
+    """Runs scenarios one after the other."""
+
+    def __init__(
+        self,
+        scenarios: Sequence[Scenario],
+        repeats: int,
+        judged: bool,
+        bootstrap: str | None,
+        progress: Progress,
+    ) -> None:
+        self._scenarios = scenarios
+        self._repeats = repeats
+        self._judged = judged
+        self._bootstrap = bootstrap
+        self._progress = progress
+        self._done = 0
+        self._steps = sum(self._steps_of(scenario) for scenario in scenarios)
+
+    def _steps_of(self, scenario: Scenario) -> int:
+        return self._repeats_of(scenario) * len(scenario.rows) + (scenario.prepare is not None)
+
+    def _repeats_of(self, scenario: Scenario) -> int:
+        return self._repeats if scenario.repeatable else 1
+
+    def run(self) -> list[Outcome]:
+        """All scenarios."""
+        return [self._run_scenario(scenario) for scenario in self._scenarios]
+
+    def _run_scenario(self, scenario: Scenario) -> Outcome:
+        outcome = Outcome(scenario, judged=self._judged)
+        with self._broker(scenario) as bootstrap:
+            if (broken := self._prepare(scenario, bootstrap)) is not None:
+                outcome.runs = [Run(row.name, 0, error=f"preparing: {broken}") for row in scenario.rows]
+                self._done += self._steps_of(scenario) - 1
+                return outcome
+            for repeat in range(self._repeats_of(scenario)):
+                for row in order(scenario.rows, repeat):
+                    self._step(
+                        f"{scenario.name}: {row.name}, run {repeat + 1} of {self._repeats_of(scenario)}"
+                    )
+                    outcome.runs.append(self._run_row(row, repeat, bootstrap, topic_of(scenario)))
+        return outcome
+
+    def _step(self, text: str) -> None:
+        self._progress(text, self._done, self._steps)
+        self._done += 1
+
+    @contextlib.contextmanager
+    def _broker(self, scenario: Scenario) -> Iterator[str]:
+        if self._bootstrap is not None:
+            try:
+                yield self._bootstrap
+            finally:
+                self._remove(scenario, self._bootstrap)
+            return
+        from kafka_pubsub.local import LocalKafka
+
+        # A broker for each scenario: the last one's gigabytes are off the disk and out of the page cache.
+        self._progress(f"{scenario.name}: starting Kafka", self._done, self._steps)
+        with LocalKafka() as kafka:
+            yield kafka.bootstrap
+
+    def _remove(self, scenario: Scenario, bootstrap: str) -> None:
+        prefix = topic_of(scenario)
+        ours = any(row.ours for row in scenario.rows)
+        parameters: dict[str, Parameter] = {"bootstrap": bootstrap, "prefix": prefix, "ours": ours}
+        row = Row("remove", "", "tests.benchmarks.cluster:remove", parameters=parameters)
+        run = self._run_row(row, 0, bootstrap, prefix)
+        if not run.worked:
+            text = f"{scenario.name}: its topics {prefix}* are still there ({run.error or run.missing})"
+            self._progress(text, self._done, self._steps)
+
+    def _prepare(self, scenario: Scenario, bootstrap: str) -> str | None:
+        if scenario.prepare is None:
+            return None
+        self._step(f"{scenario.name}: publishing its messages")
+        topic = topic_of(scenario)
+        ours = [row.name for row in scenario.rows if row.ours]
+        subscriptions = [group_of(topic, name, n) for name in ours for n in range(self._repeats_of(scenario))]
+        parameters = {**scenario.preparation, "subscriptions": subscriptions, "ours": bool(ours)}
+        row = Row("prepare", "", scenario.prepare, parameters=parameters)
+        run = self._run_row(row, 0, bootstrap, topic)
+        return None if run.worked else run.error or run.missing
+
+    def _run_row(self, row: Row, repeat: int, bootstrap: str, topic: str) -> Run:
+        places = {"{bootstrap}": bootstrap, "{topic}": topic, "{group}": group_of(topic, row.name, repeat)}
+        specification = {"call": row.call, "parameters": filled(row.parameters, places)}
+        return parse_report(row.name, repeat, *run_process(specification))
+
+
+def topic_of(scenario: Scenario) -> str:
+    """The name of a scenario's topic; unique, because a cluster that was named may have seen it before."""
+    return f"bench-{scenario.name}-{os.getpid()}"
+
+
+def group_of(topic: str, row: str, repeat: int) -> str:
+    """The consumer group, and subscription, of one run: no run continues where another stopped."""
+    return f"{topic}-{row}-{repeat}"
+
+
+def order(rows: Sequence[Row], repeat: int) -> list[Row]:
+    """The rows in the order in which this repeat runs them."""
+    return list(reversed(rows)) if repeat % 2 else list(rows)
+
+
+def filled(parameters: Mapping[str, Parameter], places: Mapping[str, str]) -> dict[str, Parameter]:
+    """The parameters with `{bootstrap}`, `{topic}` and `{group}` replaced."""
+    return {
+        name: places.get(value, value) if isinstance(value, str) else value
+        for name, value in parameters.items()
+    }
+
+
+def run_process(specification: Mapping[str, object]) -> tuple[int, str, str]:
+    """A row's exit code, output and errors."""
+    command = [sys.executable, "-m", "tests.benchmarks.row", json.dumps(specification)]
+    # Files and not pipes: what a row has left running can't keep us waiting for the end of a pipe.
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=errors, start_new_session=True)
+        try:
+            code = process.wait(ROW_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return 1, json.dumps({"error": f"no end after {ROW_TIMEOUT_S:.0f} s"}), ""
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return code, _text(output), _text(errors)
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def parse_report(row: str, repeat: int, code: int, output: str, errors: str) -> Run:
+    """What a row's process said; one that said nothing readable has failed."""
+    try:
+        report = json.loads(output.strip().splitlines()[-1])
+        metrics = {name: float(value) for name, value in report.get("metrics", {}).items()}
+    except (IndexError, ValueError, AttributeError, TypeError):
+        tail = errors.strip()[-ERROR_TAIL:] or output.strip()[-ERROR_TAIL:] or "without a word"
+        return Run(row, repeat, error=f"its process ended with {code}: {tail}")
+    missing, error = report.get("missing", ""), report.get("error", "")
+    if not metrics and not missing and not error:
+        error = "it reported no figures"
+    return Run(row, repeat, metrics, report.get("note", ""), missing, error)

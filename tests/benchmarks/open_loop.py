@@ -1,0 +1,79 @@
+"""A publisher that keeps to its timetable, in a process of its own: `python -m tests.benchmarks.open_loop '{...}'`.
+
+Message i is meant to leave at start + i / rate, and carries that instant. A publisher that falls behind, because
+something made it wait, sends late but stamps the time it should have kept: so a stall is counted for every message
+that it delayed, not once (coordinated omission). The last line on standard output says how late it was itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+
+from tests.benchmarks.cluster import PRODUCER
+from tests.benchmarks.data import Payloads, key_name, keys
+from tests.benchmarks.figures import percentile
+
+__all__ = ["main"]
+
+Send = Callable[[str, bytes], None]
+# Long enough that the loop is running before its first message is due.
+START_IN_NS = 200_000_000
+
+
+def _keep_time(send: Send, rate: int, total: int, distinct: int) -> list[float]:
+    payloads = Payloads()
+    interval = 1_000_000_000 // rate
+    start = time.time_ns() + START_IN_NS
+    late: list[float] = []
+    for place, number in enumerate(keys(total, distinct)):
+        due = start + place * interval
+        while (ahead := due - time.time_ns()) > 0:
+            time.sleep(ahead / 1e9)
+        send(key_name(number), payloads.make(number, place, due))
+        late.append((time.time_ns() - due) / 1e6)
+    return late
+
+
+def _raw(bootstrap: str, topic: str, run: Callable[[Send], list[float]]) -> list[float]:
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
+
+    def send(key: str, value: bytes) -> None:
+        producer.produce(topic, value, key, on_delivery=lambda *_: None)
+        producer.poll(0)
+
+    late = run(send)
+    producer.flush(60)
+    return late
+
+
+def _ours(bootstrap: str, topic: str, run: Callable[[Send], list[float]]) -> list[float]:
+    from kafka_pubsub import PubSub
+
+    with PubSub(bootstrap) as pubsub:
+        handle = pubsub.topic(topic)
+
+        def send(key: str, value: bytes) -> None:
+            handle.publish(value, ordering_key=key)
+
+        return run(send)
+
+
+def main() -> None:
+    """Entry point of the publisher's process."""
+    wanted = json.loads(sys.argv[1])
+    publisher = _ours if wanted["client"] == "ours" else _raw
+
+    def run(send: Send) -> list[float]:
+        return _keep_time(send, wanted["rate"], wanted["total"], wanted["distinct"])
+
+    late = sorted(publisher(wanted["bootstrap"], wanted["topic"], run))
+    print(json.dumps({"late_p99_ms": percentile(late, 99), "late_max_ms": late[-1]}))
+
+
+if __name__ == "__main__":
+    main()

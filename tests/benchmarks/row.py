@@ -1,0 +1,48 @@
+"""One row in a process of its own: `python -m tests.benchmarks.row '{"call": "module:function", ...}'`.
+
+The function gets the parameters by name and returns its metrics. The last line on standard output is JSON:
+`{"metrics": ..., "note": ...}`, `{"missing": what to install}` or `{"error": ...}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Measured", "Missing", "call", "main"]
+
+Measured = dict[str, float | str]
+"""A row's answer: its metrics by name, and under `note` what the reader of the table should know."""
+
+
+class Missing(Exception):
+    """A part of this row isn't installed; the text says how to get it."""
+
+
+def call(specification: dict[str, Any]) -> dict[str, Any]:
+    """Run what the specification names and report in the form of the last line."""
+    module, _, function = specification["call"].partition(":")
+    try:
+        run: Callable[..., Measured] = getattr(importlib.import_module(module), function)
+        measured = run(**specification["parameters"])
+    except Missing as missing:
+        return {"missing": str(missing)}
+    except ImportError as error:
+        return {"missing": f"pip install 'kafka-pubsub-orderly[bench]' ({error})"}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    note = measured.pop("note", "")
+    return {"metrics": measured, "note": note}
+
+
+def main() -> None:
+    """Entry point of the row's process."""
+    report = call(json.loads(sys.argv[1]))
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()

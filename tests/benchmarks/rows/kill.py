@@ -1,0 +1,153 @@
+"""kill -9 of the consumer at full speed, again and again, and a look into all diaries at the end.
+
+The kill comes at a random time after the first delivery, often before the first commit. The parent takes the time
+just before the kill, so an ack that still got through counts as later, never as earlier.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks import journal
+from tests.benchmarks.cluster import published_per_key
+from tests.benchmarks.row import Measured
+
+__all__ = ["ours"]
+
+# A killed member's partitions are given away when its session ends, 6 s later; this also covers a slow machine.
+FIRST_DELIVERY_S = 60.0
+# How long after its first delivery a process is killed. The first commit comes after 0.2 s.
+LIFETIME_S = (0.05, 1.5)
+# A process that wrote nothing in the last 50 ms was not at full speed, and its kill doesn't count.
+STILL_RUNNING_S = 0.05
+# Nothing written for so long: everything has been delivered.
+QUIET_S = 10.0
+PATIENCE_S = 300.0
+# The promise: commits at most this far behind.
+COMMIT_LAG_S = 0.2
+# Attempts in which the process was idle are repeated, but not for ever: the backlog may be too small.
+IDLE_KILLS = 10
+
+
+def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, distinct: int) -> Measured:
+    """Kill, start again, let the last one finish, and check."""
+    with tempfile.TemporaryDirectory(prefix="kafka-pubsub-bench-") as folder:
+        consumers = _Consumers(bootstrap, group, Path(folder))
+        chance = random.Random(time.time_ns())
+        counted = 0
+        for _ in range(kills + IDLE_KILLS):
+            counted += consumers.kill_one(chance.uniform(*LIFETIME_S))
+            if counted == kills:
+                break
+        consumers.finish()
+        found = journal.check(consumers.lives(), published_per_key(distinct, messages), COMMIT_LAG_S)
+    return {
+        "kills": counted,
+        "deliveries": found.deliveries,
+        "redeliveries": found.redeliveries,
+        "lost": found.lost,
+        "disordered": found.disordered,
+        "excess": found.excess,
+        "stale": found.stale,
+        "rate": consumers.rate(),
+        "note": "; ".join(found.examples),
+    }
+
+
+class _Consumers:
+    """The processes, one after the other, each with its diary."""
+
+    def __init__(self, bootstrap: str, group: str, folder: Path) -> None:
+        self._wanted = {"bootstrap": bootstrap, "group": group}
+        self._folder = folder
+        # When each process was killed, oldest first; None: it ended in peace.
+        self._killed: list[int | None] = []
+        self._busy_seconds = 0.0
+        self._busy_bytes = 0
+
+    def _diary(self, number: int) -> Path:
+        return self._folder / f"{number}.diary"
+
+    @contextmanager
+    def _process(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        diary = self._diary(len(self._killed))
+        diary.touch()
+        with (self._folder / "errors").open("wb+") as errors:
+            command = [sys.executable, "-m", "tests.benchmarks.doomed"]
+            specification = json.dumps({**self._wanted, "diary": str(diary)})
+            process = subprocess.Popen([*command, specification], stderr=errors)
+            try:
+                self._await_first_delivery(process, diary)
+                yield process, diary
+            except _Ended as ended:
+                errors.seek(0)
+                said = errors.read().decode(errors="replace").strip()[-400:]
+                raise RuntimeError(f"consumer {len(self._killed)} {ended}: {said}") from None
+            finally:
+                process.kill()
+                process.wait()
+
+    def _await_first_delivery(self, process: subprocess.Popen[bytes], diary: Path) -> None:
+        deadline = time.monotonic() + FIRST_DELIVERY_S
+        while not diary.stat().st_size:
+            if process.poll() is not None:
+                raise _Ended(f"ended with {process.returncode}")
+            if time.monotonic() > deadline:
+                raise _Ended(f"delivered nothing in {FIRST_DELIVERY_S:.0f} s (is the backlog too small?)")
+            time.sleep(0.005)
+
+    def kill_one(self, after: float) -> bool:
+        """Start one and kill it so many seconds after its first delivery; True if it was at full speed then."""
+        with self._process() as (process, diary):
+            started = time.monotonic()
+            time.sleep(max(0.0, after - STILL_RUNNING_S))
+            before = diary.stat().st_size
+            time.sleep(STILL_RUNNING_S)
+            if process.poll() is not None:
+                raise _Ended(f"ended by itself with {process.returncode}")
+            killed = time.time_ns()
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            self._busy_seconds += time.monotonic() - started
+        self._killed.append(killed)
+        self._busy_bytes += diary.stat().st_size
+        return diary.stat().st_size > before
+
+    def finish(self) -> None:
+        """The last one: until it has nothing more to do, then SIGTERM."""
+        deadline = time.monotonic() + PATIENCE_S
+        with self._process() as (process, diary):
+            size, quiet_since = 0, time.monotonic()
+            while time.monotonic() - quiet_since < QUIET_S and time.monotonic() < deadline:
+                time.sleep(0.2)
+                if process.poll() is not None:
+                    raise _Ended(f"ended by itself with {process.returncode}")
+                if (now := diary.stat().st_size) != size:
+                    size, quiet_since = now, time.monotonic()
+            process.terminate()
+            if process.wait(PATIENCE_S):
+                raise _Ended(f"ended with {process.returncode} after SIGTERM")
+        self._killed.append(None)
+
+    def lives(self) -> Iterator[journal.Life]:
+        """What each process wrote."""
+        for number, killed in enumerate(self._killed):
+            yield journal.Life(journal.read(self._diary(number)), killed)
+
+    def rate(self) -> float:
+        """Deliveries per second from the first delivery to the kill, over all kills."""
+        return self._busy_bytes / (2 * journal.RECORD_BYTES) / self._busy_seconds
+
+
+class _Ended(Exception):
+    """A consumer that didn't do its part."""

@@ -1,0 +1,111 @@
+"""What the same librdkafka reaches without us, and what bare Python reaches without Kafka: the yardsticks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from confluent_kafka import Consumer, Producer
+
+from tests.benchmarks.cluster import CONSUMER, PRODUCER
+from tests.benchmarks.data import Payloads, key_name, keys, places
+from tests.benchmarks.memory import peak_megabytes
+from tests.benchmarks.meter import Meter
+from tests.benchmarks.row import Measured
+
+__all__ = ["bare_tasks", "bare_threads", "memory", "publish", "pull"]
+
+
+def publish(bootstrap: str, topic: str, warmup: int, measured: int, distinct: int) -> Measured:
+    """`produce` with a delivery callback for each message; over when every callback has run."""
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
+    prepared = _values(warmup + measured, distinct)
+    delivered = 0
+    failed = 0
+
+    def report(error: object, _message: object) -> None:
+        nonlocal delivered, failed
+        delivered += error is None
+        failed += error is not None
+
+    def send(batch: list[tuple[str, bytes]]) -> None:
+        for key, value in batch:
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=report)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+            producer.poll(0)
+        producer.flush(120)
+
+    send(prepared[:warmup])
+    started = time.perf_counter()
+    send(prepared[warmup:])
+    seconds = time.perf_counter() - started
+    if failed or delivered != warmup + measured:
+        raise RuntimeError(f"{delivered} delivered, {failed} failed, of {warmup + measured}")
+    return {"rate": measured / seconds}
+
+
+def _values(count: int, distinct: int) -> list[tuple[str, bytes]]:
+    payloads = Payloads()
+    return [
+        (key_name(number), payloads.make(number, place)) for number, place in places(keys(count, distinct))
+    ]
+
+
+def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float) -> Measured:
+    """`consume(5000)`, with key, value, partition and offset read of each message; nothing is committed."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **CONSUMER})
+    consumer.subscribe([topic])
+    meter = Meter(warmup, measured)
+    deadline = time.monotonic() + patience
+    read_on = True
+    while read_on and time.monotonic() < deadline:
+        batch = consumer.consume(5000, 0.1)
+        for message in batch:
+            if message.error():
+                raise RuntimeError(str(message.error()))
+            message.key(), message.value(), message.partition(), message.offset()
+        read_on = meter.many(len(batch))
+    consumer.close()
+    return {"rate": meter.rate()}
+
+
+def memory(bootstrap: str, topic: str, group: str, messages: int, patience: float) -> Measured:
+    """The highest resident memory of the reader above, at librdkafka's own limits."""
+    measured = pull(bootstrap, topic, group, 1, messages - 1, patience)
+    return {"peak_mb": peak_megabytes(), **measured}
+
+
+def bare_threads(workers: int, warmup: int, measured: int, handler: float) -> Measured:
+    """So many threads that only sleep and count."""
+    meter = Meter(warmup, measured)
+
+    def work() -> None:
+        while not meter.done.is_set():
+            time.sleep(handler)
+            meter.one()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    return {"rate": meter.wait(600)}
+
+
+def bare_tasks(workers: int, warmup: int, measured: int, handler: float) -> Measured:
+    """So many asyncio tasks that only sleep and count."""
+    meter = Meter(warmup, measured)
+
+    async def work() -> None:
+        while not meter.done.is_set():
+            await asyncio.sleep(handler)
+            meter.one()
+
+    async def everyone() -> None:
+        await asyncio.gather(*(work() for _ in range(workers)))
+
+    asyncio.run(everyone())
+    return {"rate": meter.rate()}

@@ -1,0 +1,233 @@
+"""The scenarios: what is measured, over which data, and what must be reached.
+
+The sizes are such that a row runs for some seconds after its warm-up; `quick` shrinks them until they only show
+that everything works. All sizes of a scenario are in one place and the same for all its rows, except where a row's
+note says so (FastStream handles one or two thousand messages a second; two million would take half an hour).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tests.benchmarks.figures import Parameter, Row, Scenario, Target
+
+__all__ = ["NAMES", "scenarios"]
+
+_ROWS = "tests.benchmarks.rows."
+_FILL = "tests.benchmarks.cluster:prepare"
+_LOG: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "topic": "{topic}"}
+_READ: dict[str, Parameter] = {**_LOG, "group": "{group}"}
+
+
+def _fill(distinct: int, messages: int) -> Mapping[str, Parameter]:
+    return {**_LOG, "distinct": distinct, "messages": messages}
+
+
+def _publish(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {
+        **_LOG,
+        "distinct": 1000,
+        "warmup": 500 if quick else 20_000,
+        "measured": 5_000 if quick else 400_000,
+    }
+    return Scenario(
+        "publish",
+        "Publish with ordering keys, all acknowledged by the broker",
+        f"{size['measured']:,} messages of 1 KB, 1000 keys, 8 partitions, idempotent, acks=all, no compression",
+        {"rate": "msg/s"},
+        [
+            Row("ours", "kafka_pubsub: a future each", f"{_ROWS}ours:publish", True, "raw", size),
+            Row("raw", "confluent-kafka: produce with callbacks", f"{_ROWS}raw:publish", parameters=size),
+            Row("aiokafka", "aiokafka: a future each", f"{_ROWS}aiokafka:publish", False, "raw", size),
+        ],
+        [Target("80 % of raw confluent-kafka", "ours", "rate", at_least=0.8, beside="raw")],
+        _FILL,
+        _fill(1000, 0),
+    )
+
+
+def _pull(quick: bool) -> Scenario:
+    warmup, measured = (2_000, 20_000) if quick else (200_000, 2_000_000)
+    size: dict[str, Parameter] = {**_READ, "warmup": warmup, "measured": measured, "patience": 600}
+    slow = {**size, "warmup": 200 if quick else 2_000, "measured": 1_000 if quick else 20_000}
+    best: dict[str, Parameter] = {
+        **size,
+        "threads": [16] if quick else [16, 64, 100, 200],
+        "trial": 5_000 if quick else 400_000,
+    }
+    return Scenario(
+        "pull",
+        "Pull with a callback that only acknowledges",
+        f"{measured:,} messages of 1 KB after a warm-up of {warmup:,}, 1000 keys, 8 partitions, individual acks",
+        {"rate": "msg/s"},
+        [
+            Row("ours", "kafka_pubsub: ack each, order per key", f"{_ROWS}ours:pull", True, "raw", size),
+            Row("raw", "confluent-kafka: consume(5000), fields read", f"{_ROWS}raw:pull", parameters=size),
+            Row(
+                "parallel-consumer",
+                "Parallel Consumer KEY, best thread count",
+                f"{_ROWS}parallel_consumer:pull",
+                False,
+                "raw",
+                best,
+            ),
+            Row("aiokafka", "aiokafka: manual commit", f"{_ROWS}aiokafka:pull", False, "raw", size),
+            Row("faststream", "FastStream: ack each", f"{_ROWS}faststream:pull", False, "raw", slow),
+            Row("share", "ShareConsumer: no order", f"{_ROWS}share:pull", False, "raw", size),
+        ],
+        [
+            Target("50 % of raw confluent-kafka", "ours", "rate", at_least=0.5, beside="raw"),
+            Target("200,000 msg/s", "ours", "rate", at_least=200_000),
+            Target("2 x Parallel Consumer", "ours", "rate", at_least=2.0, beside="parallel-consumer"),
+        ],
+        _FILL,
+        _fill(1000, warmup + measured),
+    )
+
+
+def _handler(quick: bool) -> Scenario:
+    warmup, measured = (500, 3_000) if quick else (20_000, 200_000)
+    bare: dict[str, Parameter] = {"workers": 100, "warmup": warmup, "measured": measured, "handler": 0.005}
+    size = {**_READ, **bare, "patience": 300}
+    parallel = f"{_ROWS}parallel_consumer:handle"
+    return Scenario(
+        "handler",
+        "Pull with a callback of 5 ms, 100 workers",
+        f"{measured:,} messages of 1 KB after a warm-up of {warmup:,}, 100 keys, 8 partitions",
+        {"rate": "msg/s"},
+        [
+            Row("ours-threads", "kafka_pubsub: threads", f"{_ROWS}ours:handler", True, "threads", size),
+            Row("threads", "100 bare threads that sleep", f"{_ROWS}raw:bare_threads", parameters=bare),
+            Row("ours-asyncio", "kafka_pubsub.aio", f"{_ROWS}ours_aio:handler", True, "tasks", size),
+            Row("tasks", "100 bare asyncio tasks that sleep", f"{_ROWS}raw:bare_tasks", parameters=bare),
+            Row("parallel-consumer", "Parallel Consumer KEY, 100 threads", parallel, False, "threads", size),
+        ],
+        [
+            Target("threads: 90 % of bare threads", "ours-threads", "rate", at_least=0.9, beside="threads"),
+            Target("asyncio: 90 % of bare tasks", "ours-asyncio", "rate", at_least=0.9, beside="tasks"),
+        ],
+        _FILL,
+        # More than is measured: towards the end of a log keys run dry, and with them the concurrency.
+        _fill(100, round((warmup + measured) * 1.5)),
+    )
+
+
+def _stuck(quick: bool) -> Scenario:
+    seconds = 3 if quick else 30
+    size: dict[str, Parameter] = {
+        **_READ,
+        "workers": 100,
+        "handler": 0.005,
+        "warmup": 1_000 if quick else 20_000,
+        "seconds": seconds,
+        "patience": 180,
+    }
+    return Scenario(
+        "stuck",
+        f"One key's callback stuck for {seconds} s",
+        "1000 keys, 100 workers, callbacks of 5 ms: what the other 999 keys get done in that time",
+        {"others_rate": "msg/s of the others"},
+        [
+            Row("ours", "one key stuck", f"{_ROWS}ours:stuck", True, "free", {**size, "stick": True}),
+            Row("free", "no key stuck", f"{_ROWS}ours:stuck", True, "", {**size, "stick": False}),
+        ],
+        [Target("the others lose at most 10 %", "ours", "others_rate", at_least=0.9, beside="free")],
+        _FILL,
+        _fill(1000, 100_000 if quick else 800_000),
+    )
+
+
+def _latency(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {
+        "bootstrap": "{bootstrap}",
+        # A topic for each run: what one run published is not the next one's backlog.
+        "topic": "{group}",
+        "rate": 5000,
+        "warmup_seconds": 2 if quick else 5,
+        "seconds": 2 if quick else 30,
+        "distinct": 1000,
+    }
+    return Scenario(
+        "latency",
+        "From publish to callback at 5,000 msg/s, open loop",
+        f"{size['seconds']} s after {size['warmup_seconds']} s of warm-up; measured from the instant each message "
+        "was meant to be sent; publisher and consumer in a process each",
+        {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms"},
+        [
+            Row("ours", "kafka_pubsub to kafka_pubsub", f"{_ROWS}latency:ours", True, parameters=size),
+            Row("raw", "confluent-kafka to confluent-kafka", f"{_ROWS}latency:raw", parameters=size),
+        ],
+        [
+            Target("p50 at most 5 ms", "ours", "p50_ms", at_most=5),
+            Target("p99 at most 25 ms", "ours", "p99_ms", at_most=25),
+        ],
+    )
+
+
+def _memory(quick: bool) -> Scenario:
+    messages, distinct = (20_000, 2_000) if quick else (1_000_000, 100_000)
+    size: dict[str, Parameter] = {**_READ, "messages": messages, "patience": 300}
+    slow = {**size, "slow_seconds": 2 if quick else 20}
+    return Scenario(
+        "memory",
+        "Memory of a consumer with a backlog",
+        f"{messages:,} messages of 1 KB, {distinct:,} keys; ours handles them slowly (5 ms each, 16 workers) for "
+        f"{slow['slow_seconds']} s, so that its buffers fill, then at full speed to the end",
+        {"peak_mb": "peak MB"},
+        [
+            Row("ours", "kafka_pubsub", f"{_ROWS}ours:memory", True, parameters=slow),
+            Row("raw", "confluent-kafka: consume(5000)", f"{_ROWS}raw:memory", parameters=size),
+        ],
+        [Target("under 300 MB resident", "ours", "peak_mb", at_most=300)],
+        _FILL,
+        _fill(distinct, messages),
+    )
+
+
+def _kill(quick: bool) -> Scenario:
+    kills = 2 if quick else 20
+    messages = 400_000 if quick else 3_000_000
+    size: dict[str, Parameter] = {**_READ, "kills": kills, "messages": messages, "distinct": 1000}
+    return Scenario(
+        "kill",
+        f"kill -9 of the consumer at full speed, {kills} times",
+        f"{messages:,} messages, 1000 keys; each delivery and each ack is in a diary that survives the kill",
+        {
+            "kills": "kills",
+            "deliveries": "deliveries",
+            "redeliveries": "redeliveries",
+            "lost": "lost",
+            "disordered": "out of order",
+            "excess": "redeliveries too many",
+            "stale": "redelivered, acked >200 ms before",
+            "rate": "msg/s between kills",
+        },
+        [Row("ours", "kafka_pubsub", f"{_ROWS}kill:ours", True, parameters=size)],
+        [
+            Target(f"{kills} kills at full speed", "ours", "kills", at_least=kills),
+            Target("nothing lost", "ours", "lost", at_most=0),
+            Target("no key out of order", "ours", "disordered", at_most=0),
+            Target("redelivered: in flight + acks of the last 200 ms", "ours", "excess", at_most=0),
+        ],
+        _FILL,
+        _fill(1000, messages),
+        repeatable=False,
+    )
+
+
+_ALL: Mapping[str, Callable[[bool], Scenario]] = {
+    "publish": _publish,
+    "pull": _pull,
+    "handler": _handler,
+    "stuck": _stuck,
+    "latency": _latency,
+    "memory": _memory,
+    "kill": _kill,
+}
+
+NAMES = tuple(_ALL)
+
+
+def scenarios(quick: bool) -> list[Scenario]:
+    """All of them, in the order of the issue's table."""
+    return [make(quick) for make in _ALL.values()]
