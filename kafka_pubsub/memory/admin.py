@@ -72,13 +72,11 @@ class MemoryAdmin:
                     raise problem
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
-        """The group's positions in every partition of the topic."""
+        """What the group has committed in the topic; empty if nothing, or if there is no such group."""
         self._may("group_offsets", group)
         with self._cluster.changed:
-            count = self._cluster.info(topic).partitions
             stored = self._cluster.group(group).offsets if self._cluster.has_group(group) else {}
-            nowhere = Committed(None, "")
-            return {number: stored.get(TopicPartition(topic, number), nowhere) for number in range(count)}
+            return {at.partition: value for at, value in sorted(stored.items()) if at.topic == topic}
 
     def group_members(self, group: str) -> int:
         """How many members the group has now; 0 if it doesn't exist."""

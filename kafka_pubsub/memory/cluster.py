@@ -47,15 +47,10 @@ class _Topic:
 
 
 class MemoryCluster:
-    """A cluster's whole state. `session_timeout` is in seconds.
+    """A cluster's whole state."""
 
-    By default a member may stay away for 300 s, as long as librdkafka lets an application not poll: within one
-    process nobody dies unseen. A simulation of processes that die passes a session's 6 s instead.
-    """
-
-    def __init__(self, clock: Clock | None = None, *, session_timeout: float = 300.0) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else SystemClock()
-        self.session_timeout = session_timeout
         self.changed = threading.Condition(threading.RLock())
         #: Rises with every change, so that a waiter knows whether it missed one.
         self.version = 0
@@ -136,7 +131,7 @@ class MemoryCluster:
         """The group of that name, made when it is first asked for, without its dead members."""
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(name, self.session_timeout, self.partitions_of)
+            group = self._groups[name] = Group(name, self.partitions_of)
         if group.expire(self.clock.now()):
             self.version += 1
             self.changed.notify_all()

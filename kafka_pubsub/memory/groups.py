@@ -8,8 +8,8 @@ Rules
 1. A commit is fenced by membership and generation, *not* by ownership: a member of the current generation may
    commit any partition, as on a real broker. A commit while the rebalance is open still counts, because the
    generation hasn't risen yet.
-2. Time is an argument. A member is alive from its last call for `session_timeout` seconds; whoever calls next
-   finds the dead ones.
+2. Time is an argument. A member is alive from its last call for as long as its own session lasts; whoever
+   calls next finds the dead ones.
 3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
    counts give one member the same partition numbers of all topics.
 4. A member that has gone may come back only as a new one.
@@ -40,10 +40,11 @@ class Standing(Enum):
 
 
 class _Member:
-    __slots__ = ("assignment", "joined", "seen", "topics")
+    __slots__ = ("assignment", "joined", "seen", "session", "topics")
 
-    def __init__(self, topics: Sequence[str], now: float) -> None:
+    def __init__(self, topics: Sequence[str], session: float, now: float) -> None:
         self.topics = tuple(topics)
+        self.session = session
         self.seen = now
         # Whether it has joined the open rebalance; between rebalances True.
         self.joined = True
@@ -54,12 +55,11 @@ class _Member:
 class Group:
     """One group. `partitions_of` gives a topic's partition count, None for a topic that doesn't exist."""
 
-    def __init__(self, name: str, session_timeout: float, partitions_of: Callable[[str], int | None]) -> None:
+    def __init__(self, name: str, partitions_of: Callable[[str], int | None]) -> None:
         self.name = name
         self.generation = 0
         # Commits by partition; a missing one: never committed, or forgotten by the broker.
         self.offsets: dict[TopicPartition, Committed] = {}
-        self._session_timeout = session_timeout
         self._partitions_of = partitions_of
         self._members: dict[str, _Member] = {}
         self._rebalancing = False
@@ -70,12 +70,12 @@ class Group:
         """The ids of the members, in the assignor's order."""
         return sorted(self._members)
 
-    def join(self, member: str | None, client: str, topics: Sequence[str], now: float) -> str:
+    def join(self, member: str | None, client: str, topics: Sequence[str], session: float, now: float) -> str:
         """Enters the group (`member` None) or the open rebalance; returns the member's id."""
         if member is None or member not in self._members:
             self._joins += 1
             member = f"{client}-{self._joins:06d}"
-            self._members[member] = _Member(topics, now)
+            self._members[member] = _Member(topics, session, now)
             self.rebalance()
         entry = self._members[member]
         if entry.topics != tuple(topics):
@@ -98,8 +98,7 @@ class Group:
 
     def expire(self, now: float) -> bool:
         """Removes the members whose session ran out; whether there were any."""
-        oldest = now - self._session_timeout
-        dead = [name for name, entry in self._members.items() if entry.seen < oldest]
+        dead = [name for name, entry in self._members.items() if entry.seen + entry.session < now]
         for name in dead:
             self.leave(name)
         return bool(dead)

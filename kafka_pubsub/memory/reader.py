@@ -8,7 +8,9 @@ Rules
 1. The listener's methods run inside `read` and `close`, never under the cluster's lock.
 2. A member that stayed away too long is told `lost`, once, before it joins again as a new one.
 3. An assigned partition without a position is never read; one whose position isn't in the log is reported to
-   `failed` once, and stands still until a `seek`.
+   `failed` once, as fatal, and stands still until a `seek`.
+4. As with Kafka's client, `assigned` also says that nothing was assigned; `revoked` and `lost` come only to
+   those who hold something. A pause ends with the assignment.
 """
 
 from __future__ import annotations
@@ -51,11 +53,14 @@ class Listener(Protocol):
 class MemoryReader:
     """A `LogReader` of one group."""
 
-    def __init__(self, cluster: MemoryCluster, faults: FaultPlan, group: str, client: str) -> None:
+    def __init__(
+        self, cluster: MemoryCluster, faults: FaultPlan, group: str, client: str, session: float
+    ) -> None:
         self._cluster = cluster
         self._faults = faults
         self._group = group
         self._client = client
+        self._session = session
         self._topics: tuple[str, ...] = ()
         self._listener: Listener | None = None
         self._closed = False
@@ -186,7 +191,7 @@ class MemoryReader:
             missing = [topic for topic in self._topics if self._cluster.partitions_of(topic) is None]
             group = self._cluster.group(self._group)
             if self._member is None or self._member in group.members:
-                self._member = group.join(self._member, self._client, self._topics, now)
+                self._member = group.join(self._member, self._client, self._topics, self._session, now)
         for topic in missing:
             listener.failed(None, NotFound(f"subscribed topic {topic} doesn't exist"), False)
 
@@ -202,9 +207,8 @@ class MemoryReader:
 
     def _take(self, listener: Listener, share: Sequence[TopicPartition]) -> None:
         self._held = list(share)
-        if share:
-            starts = listener.assigned(tuple(share))
-            self._positions = {at: offset for at, offset in starts.items() if at in self._held}
+        starts = listener.assigned(tuple(share))
+        self._positions = {at: offset for at, offset in starts.items() if at in self._held}
 
     # Records
 
@@ -241,14 +245,14 @@ class MemoryReader:
 
     def _report(self, listener: Listener, failures: Sequence[tuple[TopicPartition, PubSubError]]) -> None:
         for partition, error in failures:
-            listener.failed(partition, error, False)
+            listener.failed(partition, error, True)
         broken = self._faults.read_error(self._group, self._client)
         if broken is not None:
             listener.failed(None, broken, False)
 
     def _wait(self, seen: int, deadline: float) -> None:
         # A third of the session: a waiting member must be heard of before it counts as dead.
-        longest = self._cluster.session_timeout / 3
+        longest = self._session / 3
         with self._cluster.changed:
             if self._cluster.version == seen:
                 self._cluster.changed.wait(min(deadline - self._cluster.clock.now(), longest))

@@ -1,0 +1,53 @@
+"""Each conformance test runs over each backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.memory import MemoryBackend, MemoryCluster
+from tests.contract.world import World
+
+
+@pytest.fixture(scope="session")
+def kafka_backend(kafka: RunningKafka) -> Iterator[Backend]:
+    from kafka_pubsub.kafka.backend import KafkaBackend
+
+    backend = KafkaBackend(kafka.bootstrap)
+    yield backend
+    backend.close()
+
+
+def _memory() -> World:
+    cluster = MemoryCluster()
+    return World(
+        MemoryBackend(cluster=cluster),
+        # Seconds; the members that a test keeps alive are called far more often.
+        lambda: MemoryBackend(cluster=cluster, session_timeout=1.0),
+        lambda: MemoryBackend(cluster=cluster, writer_limit=5),
+    )
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """The backend under test."""
+    made = _memory() if request.param == "memory" else _kafka(request)
+    yield made
+    made.close()
+
+
+def _kafka(request: pytest.FixtureRequest) -> World:
+    from kafka_pubsub.kafka.backend import KafkaBackend
+
+    backend: Backend = request.getfixturevalue("kafka_backend")
+    bootstrap: str = request.getfixturevalue("kafka").bootstrap
+
+    def with_config(**config: int) -> Callable[[], Backend]:
+        return lambda: KafkaBackend(
+            bootstrap, {name.replace("_", "."): value for name, value in config.items()}
+        )
+
+    return World(backend, with_config(max_poll_interval_ms=6000), with_config(queue_buffering_max_messages=5))

@@ -1,0 +1,136 @@
+"""Commits: what is stored, what is refused, and for whom."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.model import Committed, TopicPartition
+from tests.contract.world import PATIENCE, Member, World, until
+
+
+def _ready(world: World, partitions: int = 1) -> tuple[Member, TopicPartition, str]:
+    topic, group = world.topic(partitions), world.name("group")
+    member = world.member(group, topic)
+    until(lambda: len(member.owned) == partitions, member)
+    return member, TopicPartition(topic, 0), group
+
+
+def test_offset_and_metadata_come_back_as_they_were_written(world: World) -> None:
+    member, at, group = _ready(world)
+    stored = Committed(7, "m" * 4095)
+    assert member.reader.commit({at: stored}) == {at: None}
+    assert member.reader.committed([at]) == {at: stored}
+    assert world.backend.admin.group_offsets(group, at.topic) == {0: stored}
+
+
+def test_longer_metadata_is_refused_and_the_older_commit_stays(world: World) -> None:
+    member, at, _ = _ready(world)
+    assert member.reader.commit({at: Committed(1, "old")}) == {at: None}
+    answer = member.reader.commit({at: Committed(2, "m" * 4097)})
+    assert isinstance(answer[at], PubSubError)
+    assert member.reader.committed([at]) == {at: Committed(1, "old")}
+
+
+def test_one_refused_partition_does_not_take_the_others_with_it(world: World) -> None:
+    member, good, _ = _ready(world, partitions=2)
+    bad = TopicPartition(good.topic, 1)
+    answer = member.reader.commit({good: Committed(3, "fine"), bad: Committed(3, "m" * 5000)})
+    assert answer[good] is None
+    assert isinstance(answer[bad], PubSubError)
+    assert member.reader.committed([good, bad]) == {good: Committed(3, "fine"), bad: Committed(None, "")}
+
+
+def test_a_later_commit_may_go_back(world: World) -> None:
+    member, at, _ = _ready(world)
+    member.reader.commit({at: Committed(9, "")})
+    assert member.reader.commit({at: Committed(4, "")}) == {at: None}
+    assert member.reader.committed([at]) == {at: Committed(4, "")}
+
+
+def test_nothing_to_commit_is_no_error(world: World) -> None:
+    member, _, _ = _ready(world)
+    assert member.reader.commit({}) == {}
+
+
+def test_a_commit_inside_revoked_is_stored(world: World) -> None:
+    member, at, group = _ready(world)
+    answers: list[Mapping[TopicPartition, PubSubError | None]] = []
+
+    def commit(partitions: Sequence[TopicPartition]) -> None:
+        answers.append(member.reader.commit({each: Committed(5, "last words") for each in partitions}))
+
+    member.listener.on_revoked = commit
+    second = world.member(group, at.topic)
+    until(lambda: second.listener.events and answers, member, second)
+    assert answers[0] == {at: None}
+    assert second.reader.committed([at]) == {at: Committed(5, "last words")}
+
+
+def test_a_commit_inside_revoked_is_stored_at_close(world: World) -> None:
+    member, at, group = _ready(world)
+    member.listener.on_revoked = lambda partitions: answers.append(
+        member.reader.commit({each: Committed(6, "") for each in partitions})
+    )
+    answers: list[Mapping[TopicPartition, PubSubError | None]] = []
+    member.reader.close()
+    assert answers == [{at: None}]
+    assert world.backend.admin.group_offsets(group, at.topic) == {0: Committed(6, "")}
+
+
+def test_a_member_that_saw_the_rebalance_may_commit_what_is_not_its_own(world: World) -> None:
+    """The coordinator fences by membership, not by ownership; our own fence has to."""
+    topic, group = world.topic(partitions=2), world.name("group")
+    first, second = world.member(group, topic), world.member(group, topic)
+    until(lambda: first.owned and second.owned, first, second)
+    (foreign,) = second.owned
+    assert first.reader.commit({foreign: Committed(11, "foreign")}) == {foreign: None}
+    assert second.reader.committed([foreign]) == {foreign: Committed(11, "foreign")}
+
+
+def test_a_member_that_slept_through_a_rebalance_is_refused_and_told(world: World) -> None:
+    topic, group = world.topic(partitions=2), world.name("group")
+    with world.lasting(world.impatient) as impatient:
+        sleeper = world.member(group, topic, backend=impatient)
+        until(lambda: len(sleeper.owned) == 2, sleeper)
+        held = frozenset(sleeper.owned)
+        heir = world.member(group, topic, backend=impatient)
+        until(lambda: len(heir.owned) == 2, heir)
+        at = min(held)
+        assert heir.reader.commit({at: Committed(8, "heir")}) == {at: None}
+        answer = sleeper.reader.commit({at: Committed(3, "sleeper")})
+        assert isinstance(answer[at], FailedPrecondition)
+        assert heir.reader.committed([at]) == {at: Committed(8, "heir")}
+
+        until(lambda: sleeper.owned and not sleeper.owned & heir.owned, sleeper, heir)
+        assert sleeper.listener.heard("lost") == [held]
+        assert sleeper.listener.heard("revoked") == []
+
+
+def test_a_reader_that_never_joined_may_not_commit(world: World) -> None:
+    """A generation below 0 would get past the coordinator's fence."""
+    topic, group = world.topic(), world.name("group")
+    at = TopicPartition(topic, 0)
+    world.backend.admin.set_group_offsets(group, topic, {0: 2})
+    answer = world.reader(group).commit({at: Committed(9, "")})
+    assert isinstance(answer[at], FailedPrecondition)
+    assert world.backend.admin.group_offsets(group, topic) == {0: Committed(2, "")}
+
+
+def test_another_thread_commits_while_the_reader_reads(world: World) -> None:
+    member, at, _ = _ready(world)
+    answers: list[Mapping[TopicPartition, PubSubError | None]] = []
+    ranges: list[tuple[int, int]] = []
+
+    def commit() -> None:
+        answers.extend(member.reader.commit({at: Committed(offset, "")}) for offset in range(1, 11))
+        ranges.append(member.reader.log_range(at))
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    until(lambda: not thread.is_alive(), member)
+    thread.join(PATIENCE)
+    assert answers == [{at: None}] * 10
+    assert ranges == [(0, 0)]
+    assert member.reader.committed([at]) == {at: Committed(10, "")}

@@ -1,0 +1,175 @@
+"""What the conformance tests see of a backend, whichever it is: names of their own, writers, and members.
+
+One thread drives all members: `Member.step` is one short `read`, and `until` steps several members in turn, as
+processes beside each other would run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kafka_pubsub.client.ports import Backend, LogReader, LogWriter
+from kafka_pubsub.config import Batching
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+
+__all__ = ["MEGABYTE", "Delivery", "Member", "World", "until"]
+
+#: Seconds that anything may take before a test gives up; only a bound against hanging.
+PATIENCE = 45.0
+
+MEGABYTE = 1_048_576
+
+Delivery = tuple[object, StoredRecord]
+
+
+class Recorder:
+    """A listener that keeps what it was told and starts partitions where `starts` says."""
+
+    def __init__(self, starts: Callable[[TopicPartition], int | None]) -> None:
+        self.starts = starts
+        self.owned: set[TopicPartition] = set()
+        self.events: list[tuple[str, frozenset[TopicPartition]]] = []
+        self.failures: list[tuple[TopicPartition | None, PubSubError, bool]] = []
+        self.threads: set[int] = set()
+        self.on_revoked: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
+        self.on_assigned: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._note("assigned", partitions)
+        self.owned.update(partitions)
+        self.on_assigned(partitions)
+        starts = {partition: self.starts(partition) for partition in partitions}
+        return {partition: offset for partition, offset in starts.items() if offset is not None}
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+        self.owned.difference_update(partitions)
+        self.on_revoked(partitions)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._note("lost", partitions)
+        self.owned.difference_update(partitions)
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        self.threads.add(threading.get_ident())
+        self.failures.append((partition, error, fatal))
+
+    def heard(self, event: str) -> list[frozenset[TopicPartition]]:
+        """The partitions of each event of that name that named any."""
+        return [partitions for name, partitions in self.events if name == event and partitions]
+
+    def _note(self, event: str, partitions: Sequence[TopicPartition]) -> None:
+        self.threads.add(threading.get_ident())
+        self.events.append((event, frozenset(partitions)))
+
+
+class Member:
+    """A reader with its listener and what it has read."""
+
+    def __init__(self, reader: LogReader, listener: Recorder) -> None:
+        self.reader = reader
+        self.listener = listener
+        self.records: list[StoredRecord] = []
+
+    def step(self, timeout: float = 0.05) -> None:
+        """One short read."""
+        self.records.extend(self.reader.read(100, timeout))
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        return self.listener.owned
+
+    def values(self) -> list[bytes | None]:
+        """What was read so far."""
+        return [record.value() for record in self.records]
+
+
+def until(condition: Callable[[], object], *members: Member, patience: float = PATIENCE) -> None:
+    """Steps the members in turn until the condition holds."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {patience} s: {[m.listener.events for m in members]}"
+        for member in members:
+            member.step()
+
+
+class World:
+    """One backend under test. `impatient()` is the same cluster, seen by processes whose silence is noticed soon."""
+
+    def __init__(
+        self, backend: Backend, impatient: Callable[[], Backend], small_queue: Callable[[], Backend]
+    ) -> None:
+        self.backend = backend
+        self.impatient = impatient
+        self.small_queue = small_queue
+        self._opened: list[LogReader | LogWriter] = []
+        self._backends: list[Backend] = []
+
+    def name(self, prefix: str) -> str:
+        """A name that no other test has."""
+        return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+    def topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """A new topic's name."""
+        name = self.name("contract")
+        self.backend.admin.create_topic(name, partitions, None, config or {})
+        return name
+
+    def writer(self, backend: Backend | None = None) -> LogWriter:
+        """A writer, closed after the test."""
+        writer = (backend or self.backend).writer(Batching(), MEGABYTE)
+        self._opened.append(writer)
+        return writer
+
+    def write(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+    ) -> list[Delivery]:
+        """Writes and waits; the reports in the order in which they came."""
+        writer = self.writer()
+        reports: list[Delivery] = []
+        for value in values:
+            writer.append(topic, value, key, headers, lambda error, record: reports.append((error, record)))
+        assert writer.flush(PATIENCE) == 0
+        return reports
+
+    def reader(self, group: str, backend: Backend | None = None) -> LogReader:
+        """An unsubscribed reader, closed after the test."""
+        reader = (backend or self.backend).reader(group, self.name("member"))
+        self._opened.append(reader)
+        return reader
+
+    def member(
+        self,
+        group: str,
+        *topics: str,
+        starts: Callable[[TopicPartition], int | None] = lambda partition: 0,
+        backend: Backend | None = None,
+    ) -> Member:
+        """A subscribed member that reads from the beginning unless told otherwise."""
+        listener = Recorder(starts)
+        member = Member(self.reader(group, backend), listener)
+        member.reader.subscribe(topics, listener)
+        return member
+
+    @contextmanager
+    def lasting(self, make: Callable[[], Backend]) -> Iterator[Backend]:
+        """Another backend for as long as the test's block runs."""
+        backend = make()
+        try:
+            yield backend
+        finally:
+            backend.close()
+
+    def close(self) -> None:
+        """Closes what the test opened; closing what it closed itself changes nothing."""
+        for each in reversed(self._opened):
+            each.close()
