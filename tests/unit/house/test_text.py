@@ -18,7 +18,7 @@ REGISTRY = re.compile(
     r"""
     \b(?:[\w-]+\.)*(?:
         pyp[i]\.(?:org|python\.org) | pythonhoste[d]\.org
-      | (?:repo\d*|central|search)\.mave[n]\.(?:org|com) | mave[n]\.apache\.org | mave[n]central\b
+      | (?:repo\d*|central|search)\.mave[n]\.(?:org|com) | repo\.mave[n]\.apache\.org | mave[n]central\b
       | (?:oss|s01)\.sonatyp[e]\.org | packages\.confluen[t]\.io
       | npmj[s]\.(?:org|com) | crate[s]\.io | conda\.anacond[a]\.org
       | (?:registry-1|hub|index)\.docke[r]\.(?:io|com)
@@ -86,6 +86,7 @@ def test_paths_of_a_machine_are_recognised(line: str) -> None:
     "line",
     [
         "https://kafka.apache.org/documentation",
+        "http://maven.apache.org/SETTINGS/1.2.0",
         "mkdir /tmp/kafka",
         "~/.cache/kafka_pubsub",
         "docs/work/x",
