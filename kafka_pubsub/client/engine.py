@@ -7,7 +7,7 @@ neither of the others does. Rebalance callbacks run on the fetcher, which asks t
 
 Rules
 1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
-   ownership that it doesn't belong to. What a read returns together with a rebalance is thrown away and read again.
+   ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
 2. One commit in flight: commits are sent under `_committing`. A revoke takes that lock first, so every commit has
    been answered before the last word is sent.
 3. The runner never waits for the fetcher, a worker or the log.
@@ -31,7 +31,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.events import Record, Release, Settlement
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import Committed, Message, StoredRecord, TopicPartition
 
 __all__ = ["Engine", "by_partition"]
@@ -111,8 +111,6 @@ class Engine:
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         self._full = False
         self._drained = threading.Event()
-        #: Partitions that came or went during the current read.
-        self._moved: set[int] = set()
         self._fetching = True
         self._running = True
         #: One entry for each verdict that came too late.
@@ -326,23 +324,12 @@ class Engine:
 
     def fetch(self, wait: float) -> None:
         """One read, posted to the runner."""
-        self._moved.clear()
         records = self._reader.read(READ, wait)
         if not records:
             return
         batches = by_partition(records)
-        if self._moved:
-            self._throw_away(batches)
         self._fetched += 1
         self.post(lambda: self._book(batches))
-
-    def _throw_away(self, batches: dict[int, list[Record]]) -> None:
-        """What was read together with a rebalance may belong to the ownership before it: read it again."""
-        for number in self._moved & batches.keys():
-            del batches[number]
-            if number in self.coordinator.owned:
-                position = self.coordinator.owned[number].offsets.position
-                self._reader.seek(self._place(number), position)
 
     def _book(self, batches: Mapping[int, Sequence[Record]]) -> None:
         self._booked += 1
@@ -355,7 +342,6 @@ class Engine:
     # What the group says (RebalanceListener), on the fetcher
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self._moved.update(place.partition for place in partitions)
         self._record = self._look_up()  # whole or nothing: refuses a layout that has changed
         committed = self._reader.committed(partitions)
         ranges = {place.partition: self._reader.log_range(place) for place in partitions}
@@ -369,38 +355,33 @@ class Engine:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]
-        self._moved.update(numbers)
         with self._committing:
             last = self.ask(lambda: self.coordinator.revoke(numbers, self._clock()))
             self.commit(last)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]
-        self._moved.update(numbers)
         with self._committing:
             self.ask(lambda: self.coordinator.lose(numbers, self._clock()))
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        if fatal:
-            raise error
-        if partition is not None and not isinstance(error, BrokerUnavailable):
-            self._stepped_out(partition, error)
-        else:
+        if not fatal:
             log.warning("subscription %r: %s", self._record.name, error)
+        elif partition is None:
+            raise error
+        else:
+            self._stepped_out(partition, error)
 
     def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
-        """The log refused our position; it may have moved its start past us (retention)."""
+        """The log won't read on at our position; retention may have moved its start past us."""
         owned = self.coordinator.owned.get(place.partition)
         if owned is None:
             return
-        low, high = self._reader.log_range(place)
         position = owned.offsets.position
-        if not low <= position <= high:
-            stored = Committed(position, "")
-            position = beginning(self._record, place.partition, stored, (low, high)).position
-            self._reader.seek(place, position)
-        else:
-            log.warning("subscription %r: %s of %s", self._record.name, error, place)
+        log_range = self._reader.log_range(place)
+        log.warning("subscription %r: %s (position %d, log %s)", self._record.name, error, position, log_range)
+        start = beginning(self._record, place.partition, Committed(position, ""), log_range)
+        self._reader.seek(place, start.position)
 
 
 def _drain(line: deque[Release] | deque[Settlement]) -> list:  # type: ignore[type-arg]
