@@ -226,3 +226,17 @@ def test_subscribing_again_shares_anew() -> None:
     for _ in range(3):
         member.read()
     assert member.log == ["assigned 2", "revoked 2", "assigned 4"]
+
+
+def test_who_was_removed_is_refused_before_the_generation_rises() -> None:
+    cluster, _ = cluster_of("t")
+    removed, other = Process(cluster, "a", "t"), Process(cluster, "b", "t")
+    for _ in range(4):
+        removed.read()
+        other.read()
+    cluster.evict("g", "a")
+    # The rebalance is open and the other hasn't joined: the generation is the one that both know.
+    answer = removed.reader.commit({AT: Committed(5, "")})
+    assert isinstance(answer[AT], FailedPrecondition)
+    assert other.reader.commit({AT: Committed(6, "")}) == {AT: None}
+    assert other.reader.committed([AT]) == {AT: Committed(6, "")}
