@@ -1,0 +1,319 @@
+"""Topics and groups of the cluster, by Kafka's admin requests.
+
+Rules
+1. The handle is made at the first call and shared by all threads (librdkafka's is thread-safe).
+2. A topic that `create_topic` returns can be written and read at once: all its partitions have leaders. One that
+   `delete_topic` has deleted is no longer there.
+3. A group's offsets are read `require_stable`: a position inside an open transaction is waited for, not guessed.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.kafka.calls import DEADLINE, ask, wait_for
+from kafka_pubsub.kafka.errors import error_of
+from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
+
+__all__ = ["KafkaAdmin"]
+
+_T = TypeVar("_T")
+
+#: The broker's default for a topic that sets nothing; only used if a broker doesn't report it.
+_DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+
+#: What the broker answers to commits from outside while the group has members.
+_HAS_MEMBERS = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+
+
+class KafkaAdmin:
+    """An `Admin` over librdkafka's admin client."""
+
+    def __init__(self, handles: Handles, *, deadline: float = DEADLINE) -> None:
+        self._handles = handles
+        self._deadline = deadline
+        self._trouble = Trouble()
+        self._lock = threading.Lock()
+        # None until the first call: a process may fork before.
+        self._client: AdminClient | None = None
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
+    ) -> TopicInfo:
+        """Makes a topic and waits until it can be used; `replication=None` leaves it to the broker."""
+        doing = f"create topic {name!r}"
+        # -1 asks for the broker's default.replication.factor.
+        wanted = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=-1 if replication is None else replication,
+            config=dict(config),
+        )
+        self._ask(doing, lambda client, left: client.create_topics([wanted], request_timeout=left)[name])
+        return self._ask_here(doing, lambda client, left: self._settled(client, name, left))
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and waits until the cluster has forgotten it."""
+        doing = f"delete topic {name!r}"
+        self._ask(doing, lambda client, left: client.delete_topics([name], request_timeout=left)[name])
+        self._ask_here(doing, lambda client, left: self._forgotten(client, name, left))
+
+    def topic(self, name: str) -> TopicInfo:
+        """The topic as it is now; `NotFound` if there is none."""
+        return self._ask_here(f"topic {name!r}", lambda client, left: self._describe(client, name, left))
+
+    def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Changes the given settings only; None goes back to the broker's default."""
+        entries = [
+            ConfigEntry(
+                key,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in config.items()
+        ]
+        if not entries:
+            return
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        self._ask(
+            f"update topic {name!r}",
+            lambda client, left: client.incremental_alter_configs([resource], request_timeout=left)[resource],
+        )
+
+    def topic_names(self) -> Sequence[str]:
+        """All topics that this client may see, Kafka's own included."""
+
+        def names(client: AdminClient, left: float) -> list[str]:
+            # A short wait: this one call blocks in C, where Ctrl-C can't reach it. It is asked again.
+            return sorted(client.list_topics(timeout=min(left, 1.0)).topics)
+
+        return self._ask_here("list topics", names)
+
+    # -- positions -------------------------------------------------------------------------------------------
+
+    def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
+        """Where a committed reader would stand at the end of each partition now."""
+        doing = f"end of topic {topic!r}"
+        partitions = range(self.topic(topic).partitions)
+        ends = self._offsets(
+            [TopicPartition(topic, each) for each in partitions],
+            OffsetSpec.latest(),
+            IsolationLevel.READ_COMMITTED,
+            doing,
+        )
+        return {partition.partition: offset for partition, offset in ends.items()}
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset still stored, and the next one to be written (open transactions included)."""
+        doing = f"range of {partition.topic}[{partition.partition}]"
+        level = IsolationLevel.READ_UNCOMMITTED
+        first = self._offsets([partition], OffsetSpec.earliest(), level, doing)
+        end = self._offsets([partition], OffsetSpec.latest(), level, doing)
+        return first[partition], end[partition]
+
+    def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commits for a group without members; `FailedPrecondition` if it has any."""
+        doing = f"set the position of group {group!r}"
+        wanted = ConsumerGroupTopicPartitions(
+            group, [KafkaPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        )
+
+        def commit(client: AdminClient, left: float) -> None:
+            future = client.alter_consumer_group_offsets([wanted], request_timeout=left)[group]
+            for each in wait_for(future, left, client.poll).topic_partitions:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+
+        try:
+            self._ask_here(doing, commit, refused=_HAS_MEMBERS)
+        except _Refused as refusal:
+            raise FailedPrecondition(
+                f"{doing}: the group has members; close every stream of the subscription first [{refusal}]"
+            ) from None
+
+    def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
+        """What the group has committed in the topic; empty if nothing, or if there is no such group."""
+
+        def offsets(client: AdminClient, left: float) -> Mapping[int, Committed]:
+            wanted = ConsumerGroupTopicPartitions(group)
+            future = client.list_consumer_group_offsets([wanted], require_stable=True, request_timeout=left)
+            found = wait_for(future[group], left, client.poll).topic_partitions
+            for each in found:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+            return {
+                each.partition: Committed(
+                    None if each.offset == OFFSET_INVALID else each.offset, each.metadata or ""
+                )
+                for each in found
+                if each.topic == topic
+            }
+
+        try:
+            return self._ask_here(f"position of group {group!r}", offsets)
+        except NotFound:
+            return {}
+
+    # -- groups ----------------------------------------------------------------------------------------------
+
+    def group_members(self, group: str) -> int:
+        """How many members the group has now; 0 if it doesn't exist."""
+        try:
+            found = self._ask(
+                f"members of group {group!r}",
+                lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
+            )
+        except NotFound:
+            return 0
+        return 0 if found.state == ConsumerGroupState.DEAD else len(found.members)
+
+    def delete_group(self, group: str) -> None:
+        """Forgets the group's offsets; `NotFound` if there is none, `FailedPrecondition` if it has members."""
+        self._ask(
+            f"delete group {group!r}",
+            lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
+        )
+
+    def close(self) -> None:
+        """Lets go of the handle; its destructor ends librdkafka's threads."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            self._handles.close_admin(client)
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def _connect(self) -> AdminClient:
+        self._handles.check()
+        with self._lock:
+            if self._client is None:
+                self._client = self._handles.admin(self._trouble.note)
+            return self._client
+
+    def _ask(self, doing: str, request: Callable[[AdminClient, float], concurrent.futures.Future[_T]]) -> _T:
+        return self._ask_here(doing, lambda client, left: wait_for(request(client, left), left, client.poll))
+
+    def _ask_here(
+        self,
+        doing: str,
+        call: Callable[[AdminClient, float], _T],
+        refused: frozenset[int] = frozenset(),
+    ) -> _T:
+        client = self._connect()
+
+        def attempt(left: float) -> _T:
+            try:
+                return call(client, left)
+            except KafkaException as failure:
+                if error_of(failure).code() in refused:
+                    raise _Refused(error_of(failure).name()) from None
+                raise
+            except ValueError as failure:
+                # The Python client's own checks of names and numbers.
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(failure))) from None
+
+        return ask(
+            attempt, doing, address=self._handles.address, trouble=self._trouble, deadline=self._deadline
+        )
+
+    def _describe(self, client: AdminClient, name: str, left: float) -> TopicInfo:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        # Both questions at once: they cost one round trip.
+        topic = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
+        settings = client.describe_configs([resource], request_timeout=left)[resource]
+        found: TopicDescription = wait_for(topic, left, client.poll)
+        config = {
+            key: str(entry.value)
+            for key, entry in wait_for(settings, left, client.poll).items()
+            if entry.value is not None
+        }
+        return TopicInfo(
+            name=name,
+            topic_id=str(found.topic_id),
+            partitions=len(found.partitions),
+            replication=max((len(each.replicas) for each in found.partitions), default=0),
+            max_message_bytes=int(config.get("max.message.bytes", _DEFAULT_MAX_MESSAGE_BYTES)),
+            config=config,
+        )
+
+    def _settled(self, client: AdminClient, name: str, left: float) -> TopicInfo:
+        try:
+            found = wait_for(
+                client.describe_topics(TopicCollection([name]), request_timeout=left)[name], left, client.poll
+            )
+            info = self._describe(client, name, left)
+        except KafkaException as failure:
+            if error_of(failure).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+                raise _not_yet("the new topic isn't known to every broker yet") from None
+            raise
+        if not found.partitions or any(each.leader is None for each in found.partitions):
+            raise _not_yet("the new topic has no leaders yet")
+        return info
+
+    def _forgotten(self, client: AdminClient, name: str, left: float) -> None:
+        try:
+            wait_for(
+                client.describe_topics(TopicCollection([name]), request_timeout=left)[name], left, client.poll
+            )
+        except KafkaException as failure:
+            if error_of(failure).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+                return
+            raise
+        raise _not_yet("the topic is still being deleted")
+
+    def _offsets(
+        self, partitions: Sequence[TopicPartition], where: OffsetSpec, level: IsolationLevel, doing: str
+    ) -> Mapping[TopicPartition, int]:
+        def offsets(client: AdminClient, left: float) -> Mapping[TopicPartition, int]:
+            wanted = {KafkaPartition(*each): where for each in partitions}
+            futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
+            return {
+                TopicPartition(each.topic, each.partition): wait_for(future, left, client.poll).offset
+                for each, future in futures.items()
+            }
+
+        return self._ask_here(doing, offsets)
+
+
+class _Refused(Exception):
+    """The broker's answer means something special to this call; the text is the code's name."""
+
+
+def _not_yet(why: str) -> KafkaException:
+    return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, why))

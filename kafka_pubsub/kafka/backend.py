@@ -1,0 +1,100 @@
+"""One Apache Kafka cluster: checks the settings and makes the adapters.
+
+Rules
+1. The constructor checks everything that can be checked without a connection, and makes no thread and no socket;
+   the first use of an adapter connects. So a backend that wasn't used yet may be carried through a fork.
+2. `close` closes what it made, in the order in which things depend on each other. Twice is once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from kafka_pubsub.config import Batching
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.catalog import KafkaCatalog
+from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
+from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.reader import KafkaLogReader
+
+if TYPE_CHECKING:
+    from kafka_pubsub.kafka.writer import KafkaLogWriter
+
+__all__ = ["GroupProtocol", "KafkaBackend"]
+
+GroupProtocol = Literal["classic", "consumer"]
+
+
+class KafkaBackend:
+    """A `Backend` over librdkafka.
+
+    `config` holds librdkafka's own settings (security, addresses, buffers); what our promises stand on can't be
+    set there. `create=False` never makes a topic, the catalog's included.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        create: bool = True,
+        group_protocol: GroupProtocol = "classic",
+    ) -> None:
+        if group_protocol not in ("classic", "consumer"):
+            raise InvalidArgument(f"group_protocol must be 'classic' or 'consumer', not {group_protocol!r}")
+        self._handles = Handles(Configuration(bootstrap, config or {}))
+        self._group_protocol = group_protocol
+        self._admin = KafkaAdmin(self._handles)
+        self._catalog = KafkaCatalog(self._handles, self._admin, create=create)
+        self._lock = threading.Lock()
+        # What was handed out; each stays until the backend closes. Closing one that its user closed does nothing.
+        self._readers: list[KafkaLogReader] = []
+        self._writers: list[KafkaLogWriter] = []
+
+    @property
+    def address(self) -> str:
+        """The bootstrap addresses, for people."""
+        return self._handles.address
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        """Topics and groups."""
+        return self._admin
+
+    @property
+    def catalog(self) -> KafkaCatalog:
+        """What topics and subscriptions there are."""
+        return self._catalog
+
+    def writer(self, batching: Batching, max_batch_bytes: int) -> KafkaLogWriter:
+        """A new idempotent writer."""
+        from kafka_pubsub.kafka.writer import KafkaLogWriter
+
+        writer = KafkaLogWriter(self._handles, batching, max_batch_bytes)
+        with self._lock:
+            self._writers.append(writer)
+        return writer
+
+    def reader(self, group: str, member: str) -> KafkaLogReader:
+        """A new, unsubscribed member of the group."""
+        reader = KafkaLogReader(self._handles, self._admin, group, member, self._group_protocol)
+        with self._lock:
+            self._readers = [each for each in self._readers if not each.closed]
+            self._readers.append(reader)
+        return reader
+
+    def close(self) -> None:
+        """Closes every adapter that it made."""
+        with self._lock:
+            readers, self._readers = self._readers, []
+            writers, self._writers = self._writers, []
+        for reader in readers:
+            reader.close()
+        for writer in writers:
+            writer.close()
+        self._catalog.close()
+        self._admin.close()
+        self._handles.close()

@@ -1,0 +1,242 @@
+"""librdkafka's and the broker's errors in our words.
+
+Rules
+1. A text says what we were doing, what happened and what to do about it; the code's own name stands at the end,
+   in brackets, for whoever searches for it.
+2. The class tells the caller what can help: `BrokerUnavailable` and `DeadlineExceeded` pass by themselves (those
+   in `TRANSIENT` within a second or so), the others don't without somebody doing something.
+3. A code that isn't in the table is a `PubSubError`, never an exception of librdkafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PubSubError,
+    ResourceExhausted,
+)
+
+__all__ = ["CONNECTION", "FENCED", "TRANSIENT", "error_of", "is_transient", "translate", "unreachable"]
+
+
+class _Meaning(NamedTuple):
+    kind: type[PubSubError]
+    text: str
+
+
+#: Errors about reaching a broker at all; librdkafka goes on trying by itself.
+CONNECTION = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE})
+
+#: Answers of a cluster that is about to be right: an election, a coordinator that moves or loads its state.
+TRANSIENT = frozenset(
+    {
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+    }
+)
+
+#: The group or the transaction coordinator no longer knows this client: another took its place.
+FENCED = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError._FENCED,
+    }
+)
+
+_NO_BROKER = "no broker could be reached; check the address, that the cluster runs, and the network between"
+_BUSY = "the cluster is electing or loading what this needs; it passes by itself, try again"
+_SLOW = "no answer in time; the cluster is overloaded or partly down, try again"
+_GONE = "the cluster gave this client's place to another (it was silent too long, or was replaced)"
+_RULES = "the cluster's access rules forbid it; ask for the right"
+_DAMAGED = "the stored batch can't be decoded; look at the producer that wrote it and at the broker's disk"
+
+_MEANINGS: Mapping[int, _Meaning] = {
+    **dict.fromkeys(TRANSIENT, _Meaning(BrokerUnavailable, _BUSY)),
+    **dict.fromkeys(CONNECTION, _Meaning(BrokerUnavailable, _NO_BROKER)),
+    **dict.fromkeys(FENCED, _Meaning(FailedPrecondition, _GONE)),
+    KafkaError._TIMED_OUT: _Meaning(DeadlineExceeded, _SLOW),
+    KafkaError.REQUEST_TIMED_OUT: _Meaning(DeadlineExceeded, _SLOW),
+    KafkaError._MSG_TIMED_OUT: _Meaning(DeadlineExceeded, _SLOW),
+    KafkaError._TIMED_OUT_QUEUE: _Meaning(DeadlineExceeded, _SLOW),
+    KafkaError.NOT_ENOUGH_REPLICAS: _Meaning(
+        BrokerUnavailable,
+        "too few in-sync replicas; bring the missing brokers back or lower min.insync.replicas",
+    ),
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _Meaning(
+        BrokerUnavailable, "written, but on too few in-sync replicas; bring the missing brokers back"
+    ),
+    KafkaError.KAFKA_STORAGE_ERROR: _Meaning(
+        BrokerUnavailable, "a broker's disk failed or is full; look there"
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _Meaning(PermissionDenied, f"{_RULES} on the topic"),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _Meaning(PermissionDenied, f"{_RULES} on the group"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _Meaning(PermissionDenied, f"{_RULES} on the cluster"),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _Meaning(
+        PermissionDenied, f"{_RULES} on the transactional id"
+    ),
+    KafkaError._AUTHENTICATION: _Meaning(
+        PermissionDenied,
+        "the broker refused the login; check security.protocol and the sasl.* or ssl.* settings",
+    ),
+    KafkaError.SASL_AUTHENTICATION_FAILED: _Meaning(
+        PermissionDenied, "the broker refused the login; check sasl.username and sasl.password"
+    ),
+    KafkaError._SSL: _Meaning(
+        BrokerUnavailable, "TLS failed; check security.protocol and the ssl.* settings"
+    ),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _Meaning(NotFound, "there is no such topic or partition"),
+    KafkaError.UNKNOWN_TOPIC_ID: _Meaning(NotFound, "the topic was deleted, and perhaps made again"),
+    KafkaError._UNKNOWN_TOPIC: _Meaning(NotFound, "there is no such topic"),
+    KafkaError._UNKNOWN_PARTITION: _Meaning(NotFound, "there is no such partition"),
+    KafkaError.GROUP_ID_NOT_FOUND: _Meaning(NotFound, "there is no such group"),
+    KafkaError.TOPIC_ALREADY_EXISTS: _Meaning(AlreadyExists, "there is such a topic already"),
+    KafkaError.TOPIC_EXCEPTION: _Meaning(
+        InvalidArgument,
+        "Kafka can't hold that name: 1 to 249 of A-Z, a-z, 0-9, '.', '_', '-', and not alike another",
+    ),
+    KafkaError.INVALID_PARTITIONS: _Meaning(InvalidArgument, "that number of partitions isn't possible"),
+    KafkaError.INVALID_REPLICATION_FACTOR: _Meaning(
+        InvalidArgument, "replication is larger than the number of brokers; ask for less or add brokers"
+    ),
+    KafkaError.INVALID_CONFIG: _Meaning(InvalidArgument, "the broker refuses a setting or its value"),
+    KafkaError.INVALID_REQUEST: _Meaning(InvalidArgument, "the broker refuses the request as it stands"),
+    KafkaError.INVALID_GROUP_ID: _Meaning(InvalidArgument, "Kafka can't hold that group name"),
+    KafkaError.INVALID_SESSION_TIMEOUT: _Meaning(
+        InvalidArgument, "the broker allows another range for session.timeout.ms; set it in config"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: _Meaning(
+        InvalidArgument, "larger than the topic's max.message.bytes; send less or raise the topic's limit"
+    ),
+    KafkaError.INVALID_MSG_SIZE: _Meaning(InvalidArgument, "larger than the broker takes in one batch"),
+    KafkaError.INVALID_RECORD: _Meaning(
+        InvalidArgument, "the broker refuses the record as it stands (a compacted topic needs a key)"
+    ),
+    KafkaError.OFFSET_METADATA_TOO_LARGE: _Meaning(
+        InvalidArgument, "the text beside the offset is above the broker's offset.metadata.max.bytes (4096)"
+    ),
+    KafkaError._INVALID_ARG: _Meaning(InvalidArgument, "librdkafka refuses an argument or setting"),
+    KafkaError.POLICY_VIOLATION: _Meaning(
+        FailedPrecondition, "a policy of the cluster forbids it; ask its operator or change what is asked for"
+    ),
+    KafkaError.NON_EMPTY_GROUP: _Meaning(
+        FailedPrecondition, "the group has members; close every stream of the subscription first"
+    ),
+    KafkaError.GROUP_SUBSCRIBED_TO_TOPIC: _Meaning(
+        FailedPrecondition, "the group is reading the topic; close every stream of the subscription first"
+    ),
+    KafkaError.REBALANCE_IN_PROGRESS: _Meaning(
+        BrokerUnavailable, "the group is sharing out its partitions; it passes by itself, try again"
+    ),
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: _Meaning(
+        FailedPrecondition,
+        "the group's other members use another protocol or assignor; stop them, or set group_protocol alike",
+    ),
+    KafkaError.GROUP_MAX_SIZE_REACHED: _Meaning(ResourceExhausted, "the group has as many members as it may"),
+    KafkaError.OFFSET_OUT_OF_RANGE: _Meaning(
+        FailedPrecondition,
+        "the position is no longer stored: retention or an operator removed those messages",
+    ),
+    KafkaError._AUTO_OFFSET_RESET: _Meaning(
+        FailedPrecondition,
+        "the position is no longer stored: retention or an operator removed those messages",
+    ),
+    KafkaError._MAX_POLL_EXCEEDED: _Meaning(
+        FailedPrecondition,
+        "nothing was read for longer than max.poll.interval.ms, so the group went on without us",
+    ),
+    KafkaError._STATE: _Meaning(FailedPrecondition, "the client isn't in the state that this needs"),
+    KafkaError._DESTROY: _Meaning(FailedPrecondition, "the client is being closed"),
+    KafkaError.UNSUPPORTED_VERSION: _Meaning(
+        FailedPrecondition, "the broker is too old for it, or has that feature switched off"
+    ),
+    KafkaError._UNSUPPORTED_FEATURE: _Meaning(FailedPrecondition, "the broker is too old for it"),
+    KafkaError.TOPIC_DELETION_DISABLED: _Meaning(
+        FailedPrecondition, "the cluster forbids deleting topics (delete.topic.enable=false)"
+    ),
+    KafkaError.SECURITY_DISABLED: _Meaning(FailedPrecondition, "the cluster has no access rules switched on"),
+    KafkaError._QUEUE_FULL: _Meaning(ResourceExhausted, "too much waits to be sent; publish more slowly"),
+    KafkaError._BAD_COMPRESSION: _Meaning(PubSubError, _DAMAGED),
+    KafkaError._BAD_MSG: _Meaning(PubSubError, _DAMAGED),
+    KafkaError.INVALID_MSG: _Meaning(PubSubError, _DAMAGED),
+}
+
+#: Codes whose own text names the culprit (a setting, a policy's reason), so it is quoted.
+_QUOTED = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+        KafkaError._STATE,
+        KafkaError._TRANSPORT,
+    }
+)
+
+
+def error_of(failure: KafkaError | KafkaException) -> KafkaError:
+    """The `KafkaError` inside an exception of librdkafka's."""
+    if isinstance(failure, KafkaError):
+        return failure
+    inner = failure.args[0] if failure.args else None
+    return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(failure))
+
+
+def is_transient(failure: BaseException) -> bool:
+    """Whether the same call is likely to work in a moment."""
+    return isinstance(failure, KafkaException) and error_of(failure).code() in TRANSIENT
+
+
+def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
+    """The error in our words; `doing` is what we were at ("create topic 'orders'")."""
+    error = error_of(failure)
+    meaning = _MEANINGS.get(error.code(), _Meaning(PubSubError, ""))
+    said = error.str().strip()
+    text = meaning.text or f"the cluster refused it: {said}"
+    quote = f": {said}" if meaning.text and said and error.code() in _QUOTED else ""
+    return meaning.kind(f"{doing}: {text}{quote} [{error.name()}]")
+
+
+def unreachable(doing: str, address: str, trouble: KafkaError) -> PubSubError:
+    """No answer came and the connection is known to be the reason."""
+    if trouble.code() in CONNECTION:
+        return BrokerUnavailable(f"{doing}: no broker answers at {address}: {_NO_BROKER} ({trouble.str()})")
+    return translate(trouble, f"{doing} at {address}")

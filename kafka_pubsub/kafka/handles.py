@@ -1,0 +1,200 @@
+"""librdkafka's handles: made lazily, counted, closed, and never touched after a fork.
+
+Rules
+1. Threads don't survive a fork, so a handle that was made before can't work in the child. Once a backend has made
+   its first handle it belongs to that process; in a child every use is `FailedPrecondition`.
+2. In the child the inherited handles are made immortal: their destructor would wait for threads that don't exist.
+3. Whoever made a handle closes it; `close` closes what is left.
+4. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
+from kafka_pubsub.kafka.errors import translate
+from kafka_pubsub.kafka.log import LibrdkafkaLog
+
+__all__ = ["Handles", "OnError", "Trouble"]
+
+OnError = Callable[[KafkaError], None]
+_Handle = TypeVar("_Handle", Consumer, Producer, AdminClient)
+
+#: What every kind of client gets unless the user says otherwise.
+COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
+    # Brokers and load balancers drop idle connections; TCP's own probes find dead ones.
+    "socket.keepalive.enable": True,
+    # Milliseconds. librdkafka's 30 s is how long a partition without leader could look healthy.
+    "socket.connection.setup.timeout.ms": 10_000,
+    # Milliseconds. Back within a second of a broker's return, without hammering one that is down.
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    # Milliseconds. At the default of 100 every committed() and every transaction waits out one backoff.
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 250,
+}
+
+_COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "statistics.interval.ms": 0}
+
+
+class Trouble:
+    """The last complaint about the connection, if there was one since `clear`."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+        self.since = 0.0
+
+    def note(self, error: KafkaError) -> None:
+        """Keeps the first of a series' time and the most telling of its errors."""
+        if self.last is None:
+            self.since = time.monotonic()
+        # "All brokers are down" says less than the reason that came before it.
+        if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.last = error
+
+    def clear(self) -> None:
+        """An answer came: whatever it was is over."""
+        self.last = None
+
+
+class Handles:
+    """The librdkafka handles of one backend."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self._log = LibrdkafkaLog()
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._closed = False
+        # What was made and not closed yet. Empty: this process may still fork freely.
+        self._open: list[Consumer | Producer | AdminClient] = []
+        _ALL.add(self)
+
+    @property
+    def address(self) -> str:
+        """Where the cluster is, for error texts."""
+        return self.configuration.bootstrap
+
+    def check(self) -> None:
+        """`FailedPrecondition` after `close`, or in a child forked after the first use."""
+        if self._pid is not None and self._pid != os.getpid():
+            raise FailedPrecondition(
+                "this PubSub was used before fork(), and its connections don't exist in the child process; "
+                "create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
+            )
+        if self._closed:
+            raise FailedPrecondition("this PubSub is closed; create a new one")
+
+    def consumer(
+        self,
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None = None,
+    ) -> Consumer:
+        """A new consumer."""
+        return self._make(Consumer, defaults, rules, on_error)
+
+    def producer(
+        self,
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None = None,
+    ) -> Producer:
+        """A new producer."""
+        return self._make(Producer, defaults, rules, on_error)
+
+    def admin(self, on_error: OnError | None = None) -> AdminClient:
+        """A new admin client."""
+        return self._make(AdminClient, {}, {"client.id": "kafka_pubsub-admin"}, on_error)
+
+    def _make(
+        self,
+        kind: type[_Handle],
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None,
+    ) -> _Handle:
+        self.check()
+        settings = self.configuration.merged({**COMMON_DEFAULTS, **defaults}, {**_COMMON_RULES, **rules})
+        if kind is Producer:
+            del settings["allow.auto.create.topics"]
+        with self._lock:
+            self._pid = os.getpid()
+            try:
+                # The stub of AdminClient has no callbacks among its settings.
+                given = cast("dict[str, ConfigValue]", {**settings, "error_cb": on_error or _ignore})
+                handle = kind(given, logger=self._log)
+            except KafkaException as failure:
+                raise translate(failure, "config") from None
+            self._open.append(handle)
+        return handle
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Leaves the group, if any, and frees it."""
+        if self._forget(consumer):
+            consumer.close()
+
+    def close_producer(self, producer: Producer) -> None:
+        """Frees it; what wasn't flushed is lost."""
+        if self._forget(producer):
+            # A fenced producer complains while closing, which is what we are doing about it.
+            with contextlib.suppress(KafkaException):
+                producer.close()
+
+    def close_admin(self, client: AdminClient) -> None:
+        """Lets it go; it has no close of its own, its destructor does the work."""
+        self._forget(client)
+
+    def close(self) -> None:
+        """Closes what its makers left open."""
+        if self._pid not in (None, os.getpid()):
+            return
+        self._closed = True
+        for handle in list(self._open):
+            if isinstance(handle, Consumer):
+                self.close_consumer(handle)
+            elif isinstance(handle, Producer):
+                self.close_producer(handle)
+            else:
+                self.close_admin(handle)
+
+    def _forget(self, handle: Consumer | Producer | AdminClient) -> bool:
+        with self._lock:
+            if not any(handle is known for known in self._open):
+                return False
+            self._open = [known for known in self._open if known is not handle]
+            return True
+
+    def abandon(self) -> None:
+        """In a forked child: keeps the destructors of what was inherited from ever running."""
+        self._lock = threading.Lock()
+        for handle in self._open:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def _ignore(error: KafkaError) -> None:
+    """Without any callback librdkafka prints to stderr; the same trouble reaches `logging` as a line."""
+
+
+# Every living Handles of this process, so that a fork can find them. Empty: nothing to do.
+_ALL: weakref.WeakSet[Handles] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for handles in list(_ALL):
+        handles.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)

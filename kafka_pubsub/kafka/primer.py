@@ -1,0 +1,210 @@
+"""Sees to it that a partition has acknowledged something of a producer before keyed messages may be pipelined to it.
+
+Theory (tried on Kafka 4.3): a broker checks a producer's sequence numbers only once it knows the producer. Of the
+first batches that a new producer pipelines to a partition the first may be refused and the second stored, whatever
+librdkafka is told: a gap. Once one batch is acknowledged, everything behind a refused one is refused as well.
+
+Rules
+1. Of a partition that hasn't acknowledged anything yet one keyed message is on its way, alone; the others wait here,
+   in the order of their appends. Its report sends or fails them.
+2. The number of partitions is asked for after the topic's first acknowledged message; until then the whole topic
+   counts as one partition.
+3. A broker forgets a producer that it hasn't heard from for a day (`producer.id.expiration.ms`), so after
+   `PRIMED_FOR_S` everything begins anew; that costs a partition one round trip.
+4. A message without a key has no order to lose and isn't held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = ["PRIMED_FOR_S", "Held", "Primer", "Report"]
+
+#: Seconds; a twenty-fourth of the time after which a stock broker forgets a producer.
+PRIMED_FOR_S = 3600.0
+
+# Keys whose partition we looked up. Beyond that they are looked up again: about 3 us each, and bounded memory.
+_KNOWN_KEYS = 100_000
+
+# Stands for the whole topic while its number of partitions is unknown.
+_WHOLE_TOPIC = -1
+
+Report = Callable[[object, StoredRecord], None]
+
+
+class Held:
+    """A message that waits for its partition; also the record that its report gets if it is never sent."""
+
+    __slots__ = ("_headers", "_key", "_topic", "_value", "report")
+
+    def __init__(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes,
+        headers: Sequence[Header] | None,
+        report: Report,
+    ) -> None:
+        self._topic, self._value, self._key, self._headers = topic, value, key, headers
+        self.report = report
+
+    def topic(self) -> str:
+        """Where it was to go."""
+        return self._topic
+
+    def partition(self) -> int | None:
+        """None: it isn't stored."""
+        return None
+
+    def offset(self) -> int | None:
+        """None: it isn't stored."""
+        return None
+
+    def key(self) -> bytes:
+        """The ordering key's bytes."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """The body."""
+        return self._value
+
+    def headers(self) -> list[Header] | None:
+        """The attributes."""
+        return None if self._headers is None else list(self._headers)
+
+    def timestamp(self) -> tuple[int, int]:
+        """Not available: it isn't stored."""
+        return (0, 0)
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
+
+class _Topic:
+    """What is known of a topic's partitions."""
+
+    __slots__ = ("known", "partitions", "primed", "waiting")
+
+    def __init__(self) -> None:
+        self.partitions: int | None = None
+        self.primed: set[int] = set()
+        self.known: set[bytes] = set()
+        # Partition -> what waits behind its first message. An entry exists while that one is on its way.
+        self.waiting: dict[int, deque[Held]] = {}
+
+    def place(self, key: bytes) -> int:
+        return _WHOLE_TOPIC if self.partitions is None else partition_of(key, self.partitions)
+
+    def complete(self) -> bool:
+        return self.partitions is not None and len(self.primed) >= self.partitions
+
+
+class Primer:
+    """The partitions that one producer may pipeline keyed messages to.
+
+    `open` is for the writer's fast path: for each topic the keys that may go straight to the producer, or None
+    when all may. `send` is the producer; `count` asks for a topic's number of partitions, None if it can't tell.
+    """
+
+    def __init__(self, send: Callable[[Held, Report], None], count: Callable[[str], int | None]) -> None:
+        self.open: dict[str, set[bytes] | None] = {}
+        self._send = send
+        self._count = count
+        self._topics: dict[str, _Topic] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def held(self) -> int:
+        """How many messages wait here."""
+        with self._lock:
+            return sum(len(queue) for topic in self._topics.values() for queue in topic.waiting.values())
+
+    def admit(self, message: Held) -> None:
+        """Sends the message or keeps it back. What `send` raises comes through, and nothing is kept then."""
+        with self._lock:
+            self._admit(message)
+
+    def _admit(self, message: Held) -> None:
+        topic = self._topic(message.topic())
+        place = topic.place(message.key())
+        if place in topic.primed:
+            self._send(message, message.report)
+            if len(topic.known) >= _KNOWN_KEYS:
+                topic.known.clear()
+            topic.known.add(message.key())
+        elif place in topic.waiting:
+            topic.waiting[place].append(message)
+        else:
+            self._send(message, lambda error, record: self._first(message, place, error, record))
+            topic.waiting[place] = deque()
+
+    def _topic(self, name: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = _Topic()
+            self.open[name] = topic.known
+        return topic
+
+    def _first(self, message: Held, place: int, error: object, record: StoredRecord) -> None:
+        # The report first: it pauses the key, if it must, before the fate of those behind is decided.
+        message.report(error, record)
+        name = message.topic()
+        partitions = None if error is not None or place != _WHOLE_TOPIC else self._count(name)
+        failed: list[Held] = []
+        with self._lock:
+            topic = self._topics[name]
+            behind = topic.waiting.pop(place)
+            if error is None:
+                self._opened(name, topic, partitions, record.partition())
+            while behind:
+                following = behind.popleft()
+                if error is None:
+                    error = self._try(following)
+                if error is not None:
+                    failed.append(following)
+        for each in failed:
+            each.report(error, each)
+
+    def _opened(self, name: str, topic: _Topic, partitions: int | None, acknowledged: int | None) -> None:
+        topic.partitions = partitions or topic.partitions
+        if acknowledged is not None:
+            topic.primed.add(acknowledged)
+        if topic.complete():
+            self.open[name] = None
+
+    def _try(self, message: Held) -> object:
+        """None, or why it can't be sent: those behind it can't either then."""
+        try:
+            self._admit(message)
+        except Exception as error:
+            return error
+        return None
+
+    def expire(self) -> None:
+        """Begins anew with every topic of which nothing waits."""
+        with self._lock:
+            for name, topic in self._topics.items():
+                if not topic.waiting:
+                    topic.primed.clear()
+                    topic.known = set()
+                    self.open[name] = topic.known
+
+    def fail_all(self, error: object) -> None:
+        """Nothing of this will be sent."""
+        with self._lock:
+            lost = [
+                message
+                for topic in self._topics.values()
+                for queue in topic.waiting.values()
+                for message in queue
+            ]
+            for topic in self._topics.values():
+                for queue in topic.waiting.values():
+                    queue.clear()
+        for message in lost:
+            message.report(error, message)

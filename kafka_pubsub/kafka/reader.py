@@ -1,0 +1,465 @@
+"""A member of a consumer group that reads committed records.
+
+Theory: librdkafka keeps a queue of fetched records and of events (rebalance, errors); `read` drains it and runs our
+listener for the events. Three things about that queue are not obvious:
+
+- A batch is cut from the queue in order, so records that were fetched before a rebalance come out in the same call
+  as the rebalance itself. Handing those out after the listener was told would deliver records of an assignment that
+  is over, and leave a hole in the next one. So a read in which the assignment changed hands out nothing of the
+  partitions concerned, and those that came start again at the offset that the listener gave.
+- An exception inside a callback makes librdkafka's client throw away the batch. Ours never raise: what the listener
+  raised is kept, the group is answered (with nothing), and `read` raises it.
+- Under the protocol `consumer` librdkafka assigns in steps (incremental), under classic `range` as a whole (eager).
+
+Rules
+1. One thread reads (`read`, `seek`, `pause`, `resume`); `commit`, `committed` and `log_range` may come from others,
+   also while a listener's method runs. After `close` they are `FailedPrecondition`; a close waits for those running.
+2. `failed(partition, error, fatal)`: fatal means that waiting won't help: that partition (or, without one, this
+   reader) won't read on. The same trouble is told once a second, not 20 times.
+3. A commit's answer is by partition. `BrokerUnavailable` and `DeadlineExceeded`: unknown or not now, commit again.
+   `FailedPrecondition`: the group gave our place away, the commit wasn't stored.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.calls import ask
+from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.configuration import ConfigValue
+from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachable
+from kafka_pubsub.kafka.gate import Gate
+from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.model import Committed, TopicPartition
+
+__all__ = ["KafkaLogReader"]
+
+_T = TypeVar("_T")
+
+#: Defaults that a user's config may override.
+_DEFAULTS: Mapping[str, ConfigValue] = {
+    # Milliseconds. When the queue is full a partition waits this long before it fetches again: the default of
+    # 1000 costs two thirds of the throughput.
+    "fetch.queue.backoff.ms": 5,
+    # Kilobytes of prefetched records in this process, all partitions together; on top of FlowControl.max_bytes.
+    "queued.max.messages.kbytes": 16_384,
+    # Records a partition that librdkafka tries to have ready; the bound in kilobytes above is what limits.
+    "queued.min.messages": 10_000,
+    # Milliseconds. A partition that is assigned or resumed joins the next fetch, so an idle fetch must end soon.
+    "fetch.wait.max.ms": 100,
+    # Bytes of one answer: it is held beside the queue, so it counts twice.
+    "fetch.max.bytes": 16 * 1024 * 1024,
+}
+
+#: Milliseconds; only under the classic protocol, where they are the client's to choose. 6 s is the least that
+#: brokers allow by default: a killed member's partitions stand still that long.
+_CLASSIC_DEFAULTS: Mapping[str, ConfigValue] = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
+
+_RULES: Mapping[str, ConfigValue] = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": False,
+}
+
+#: Seconds. `committed()` is asked at every assignment, inside a rebalance, which the group waits for.
+_COMMITTED_DEADLINE = 30.0
+
+#: Seconds that a commit is tried again after an answer that passes by itself; the next commit follows anyhow.
+_COMMIT_DEADLINE = 2.0
+
+#: Seconds that `close` gives the group to take our partitions back before it leaves without.
+_REVOKE_DEADLINE = 10.0
+
+#: Seconds between two looks at the revocation while closing.
+_CLOSE_SLICE = 0.05
+
+#: Seconds between two reports of the same trouble.
+_REPORT_EVERY = 1.0
+
+#: Errors after which the whole reader can't go on.
+_FATAL = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._FATAL,
+        KafkaError._FENCED,
+    }
+)
+
+#: Refusals of a commit that may concern one partition of several.
+_OF_ONE_PARTITION = (InvalidArgument, NotFound, PermissionDenied)
+
+#: Errors after which a partition can't go on.
+_PARTITION_FATAL = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._UNKNOWN_PARTITION}
+)
+
+
+class Listener(Protocol):
+    """The shape of the client's rebalance listener."""
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """New partitions; returns where to read each from."""
+        ...
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """They go; commits are still accepted until this returns."""
+        ...
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are gone already."""
+        ...
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        """The log reported an error."""
+        ...
+
+
+class KafkaLogReader:
+    """A `LogReader` over librdkafka's consumer."""
+
+    def __init__(
+        self, handles: Handles, admin: KafkaAdmin, group: str, member: str, group_protocol: str
+    ) -> None:
+        self._handles = handles
+        self._admin = admin
+        self._group = group
+        self._incremental = group_protocol == "consumer"
+        self._trouble = Trouble()
+        defaults, rules = _settings(group, member, group_protocol)
+        self._consumer = handles.consumer(defaults, rules, self._on_error)
+        self._calls = Gate()
+        # Held by `read`, so that a `close` from another thread waits for it to return.
+        self._reading = threading.Lock()
+        # Whether no broker at all could be reached when last heard of.
+        self._down = False
+        self._listener: Listener | None = None
+        # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
+        self._assigned: dict[TopicPartition, int | None] = {}
+        # What came or went during the read that is running. Empty in between.
+        self._moved: set[TopicPartition] = set()
+        # What a listener raised, until `read` raises it.
+        self._raised: BaseException | None = None
+        # Trouble -> when it was last told (monotonic seconds). Empty: none so far.
+        self._told: dict[tuple[TopicPartition | None, int], float] = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._calls.closed
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Joins the group at the next `read`."""
+        self._listener = listener
+        with self._calls.one():
+            self._consumer.subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+
+    def read(self, max_records: int, timeout: float) -> Sequence[Message]:
+        """Up to `max_records`, waiting up to `timeout` seconds for the first."""
+        self._handles.check()
+        with self._reading:
+            self._calls.check()
+            try:
+                records = self._consumer.consume(max_records, 0)
+                if not records and timeout > 0:
+                    # Waiting for many would wait for all of them: wait for one, then take what came with it.
+                    records = self._consumer.consume(1, timeout)
+                    if records and max_records > 1:
+                        records += self._consumer.consume(max_records - 1, 0)
+            except KafkaException as failure:
+                raise translate(failure, f"read of group {self._group!r}") from None
+            if self._moved:
+                records = self._without_moved(records)
+            self._raise_kept()
+            good = [record for record in records if record.error() is None]
+            if good:
+                self._down = False
+            if len(good) != len(records):
+                self._report_records(records)
+                self._raise_kept()
+        return good
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """All of them in one request; waits while a transaction with their offsets is open."""
+        wanted = [KafkaPartition(*each) for each in partitions]
+
+        def answers(left: float) -> Mapping[TopicPartition, Committed]:
+            found = self._consumer.committed(wanted, timeout=left)
+            for each in found:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+            return {
+                TopicPartition(each.topic, each.partition): Committed(
+                    None if each.offset == OFFSET_INVALID else each.offset, each.metadata or ""
+                )
+                for each in found
+            }
+
+        self._handles.check()
+        with self._calls.one():
+            return ask(
+                answers,
+                f"position of group {self._group!r}",
+                address=self._handles.address,
+                trouble=self._trouble,
+                deadline=_COMMITTED_DEADLINE,
+            )
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Committed]
+    ) -> Mapping[TopicPartition, PubSubError | None]:
+        """Commits and waits for the answers."""
+        self._handles.check()
+        answers: dict[TopicPartition, PubSubError | None] = {}
+        with self._calls.one():
+            for request in requests(positions, answers):
+                answers.update(self._commit_request(request))
+        return answers
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset still stored, and the next one to be written."""
+        return self._admin.log_range(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """The next record read of the partition is the first at or after `offset`."""
+        with self._calls.one():
+            try:
+                self._consumer.seek(KafkaPartition(*partition, offset))
+            except KafkaException as failure:
+                raise translate(failure, f"seek in {_name(partition)}") from None
+            self._assigned[partition] = offset
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads nothing more of them; what isn't ours any more is left alone."""
+        self._switch(self._consumer.pause, partitions, "pause")
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads on; what isn't ours any more, or was assigned without a position, is left alone."""
+        mine = [each for each in partitions if self._assigned.get(each) is not None]
+        self._switch(self._consumer.resume, mine, "resume")
+        # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek to
+        # where we are does (tried: 700 ms and 3 ms).
+        for where, offset in self._positions(mine).items():
+            self._start_again(where, offset)
+
+    def close(self) -> None:
+        """Gives the partitions back (`revoked`), waits for running commits, leaves the group."""
+        if self._calls.closed:
+            return
+        try:
+            self._handles.check()
+        except FailedPrecondition:
+            return
+        with self._reading:
+            try:
+                self._give_back()
+            finally:
+                self._calls.close()
+                self._handles.close_consumer(self._consumer)
+            self._raise_kept()
+
+    # -- inside read -----------------------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        mine = _plain(partitions)
+        starts = self._tell(lambda listener: listener.assigned(mine)) or {}
+        self._moved.update(mine)
+        for each in mine:
+            self._assigned[each] = starts.get(each)
+        # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
+        answer = [KafkaPartition(*each, starts.get(each, 0)) for each in mine]
+        (consumer.incremental_assign if self._incremental else consumer.assign)(answer)
+        idle = [KafkaPartition(*each) for each in mine if each not in starts]
+        if idle:
+            consumer.pause(idle)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._went(partitions, lambda listener, mine: listener.revoked(mine))
+
+    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._went(partitions, lambda listener, mine: listener.lost(mine))
+
+    def _went(
+        self, partitions: list[KafkaPartition], tell: Callable[[Listener, list[TopicPartition]], None]
+    ) -> None:
+        # librdkafka's client unassigns by itself when this returns, by the protocol in force.
+        mine = _plain(partitions)
+        self._moved.update(mine)
+        self._tell(lambda listener: tell(listener, mine))
+        for each in mine:
+            self._assigned.pop(each, None)
+
+    def _tell(self, call: Callable[[Listener], _T]) -> _T | None:
+        if self._listener is None:
+            return None
+        try:
+            return call(self._listener)
+        except BaseException as raised:  # it must not reach librdkafka; `read` raises it
+            self._raised = self._raised or raised
+            return None
+
+    def _raise_kept(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def _without_moved(self, records: list[Message]) -> list[Message]:
+        """Drops what a change of assignment made doubtful, and has it fetched again if it is still ours."""
+        moved, self._moved = self._moved, set()
+        kept, again = [], set()
+        for record in records:
+            where = _where(record)
+            if where in moved:
+                again.add(where)
+            else:
+                kept.append(record)
+        for where in again:
+            start = self._assigned.get(where)
+            if start is not None:
+                self._start_again(where, start)
+        return kept
+
+    def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the next record of each will come from."""
+        if not partitions:
+            return {}
+        found = self._consumer.position([KafkaPartition(*each) for each in partitions])
+        return {
+            where: each.offset if each.offset >= 0 else self._assigned[where] or 0
+            for where, each in zip(_plain(found), found, strict=True)
+        }
+
+    def _start_again(self, partition: TopicPartition, offset: int) -> None:
+        try:
+            self._consumer.seek(KafkaPartition(*partition, offset))
+        except KafkaException as failure:
+            # Not fetching yet: then it will begin where the assignment said, which is the same place.
+            if error_of(failure).code() != KafkaError._STATE:
+                self._raised = self._raised or translate(failure, f"start of {_name(partition)}")
+
+    # -- errors ----------------------------------------------------------------------------------------------
+
+    def _on_error(self, error: KafkaError) -> None:
+        code = error.code()
+        if error.fatal() or code in _FATAL:
+            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=True)
+            return
+        if code not in CONNECTION:
+            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=False)
+            return
+        self._trouble.note(error)
+        # One broker of several hanging up is everyday life; only with none left is it worth telling.
+        self._down = self._down or code == KafkaError._ALL_BROKERS_DOWN
+        if self._down or code == KafkaError._RESOLVE:
+            last = self._trouble.last or error
+            told = unreachable(f"group {self._group!r}", self._handles.address, last)
+            self._report(None, KafkaError._ALL_BROKERS_DOWN, told, fatal=False)
+
+    def _report_records(self, records: Sequence[Message]) -> None:
+        for record in records:
+            error = record.error()
+            if error is None:
+                continue
+            where = _where(record)
+            doing = f"group {self._group!r}" if where is None else f"read of {_name(where)}"
+            if where is None and record.topic():
+                doing = f"read of topic {record.topic()!r}"
+            code = error.code()
+            fatal = error.fatal() or code in (_FATAL if where is None else _FATAL | _PARTITION_FATAL)
+            self._report(where, code, translate(error, doing), fatal=fatal)
+
+    def _report(
+        self, partition: TopicPartition | None, code: int, error: PubSubError, *, fatal: bool
+    ) -> None:
+        now = time.monotonic()
+        last = self._told.get((partition, code))
+        if not fatal and last is not None and now - last < _REPORT_EVERY:
+            return
+        self._told[partition, code] = now
+        self._tell(lambda listener: listener.failed(partition, error, fatal))
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def _commit_request(self, offsets: list[KafkaPartition]) -> Mapping[TopicPartition, PubSubError | None]:
+        doing = f"commit of group {self._group!r}"
+        try:
+            found = ask(
+                lambda _: self._consumer.commit(offsets=offsets, asynchronous=False),
+                doing,
+                address=self._handles.address,
+                trouble=self._trouble,
+                deadline=_COMMIT_DEADLINE,
+            )
+        except PubSubError as refused:
+            if len(offsets) == 1 or not isinstance(refused, _OF_ONE_PARTITION):
+                return dict.fromkeys(_plain(offsets), refused)
+            # librdkafka raises one partition's error for all of them, though the others were stored.
+            alone = [self._commit_request([each]) for each in offsets]
+            return {partition: answer for each in alone for partition, answer in each.items()}
+        return {
+            TopicPartition(each.topic, each.partition): None
+            if each.error is None
+            else translate(each.error, f"{doing} in {each.topic}[{each.partition}]")
+            for each in found
+        }
+
+    def _switch(
+        self,
+        switch: Callable[[list[KafkaPartition]], None],
+        partitions: Sequence[TopicPartition],
+        doing: str,
+    ) -> None:
+        mine = [KafkaPartition(*each) for each in partitions if each in self._assigned]
+        if not mine:
+            return
+        try:
+            switch(mine)
+        except KafkaException as failure:
+            raise translate(failure, f"{doing} of group {self._group!r}") from None
+
+    def _give_back(self) -> None:
+        if not self._assigned:
+            return
+        # Pausing drops what was prefetched, so that the event we wait for is next in the queue.
+        self._consumer.pause([KafkaPartition(*each) for each in self._assigned])
+        self._consumer.unsubscribe()
+        end = time.monotonic() + _REVOKE_DEADLINE
+        while self._assigned and time.monotonic() < end:
+            self._consumer.consume(1, _CLOSE_SLICE)
+
+
+def _settings(
+    group: str, member: str, group_protocol: str
+) -> tuple[Mapping[str, ConfigValue], Mapping[str, ConfigValue]]:
+    rules = {**_RULES, "group.id": group, "client.id": member, "group.protocol": group_protocol}
+    if group_protocol == "consumer":
+        return _DEFAULTS, {**rules, "group.remote.assignor": "range"}
+    return {**_DEFAULTS, **_CLASSIC_DEFAULTS}, {**rules, "partition.assignment.strategy": "range"}
+
+
+def _plain(partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
+    return [TopicPartition(each.topic, each.partition) for each in partitions]
+
+
+def _where(record: Message) -> TopicPartition | None:
+    topic, partition = record.topic(), record.partition()
+    return None if topic is None or partition is None or partition < 0 else TopicPartition(topic, partition)
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}[{partition.partition}]"
