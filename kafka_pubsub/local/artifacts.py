@@ -10,6 +10,7 @@ size and time of change are those of the last good verification isn't hashed aga
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -79,16 +80,23 @@ def ensure_jars(cache: Path, on_progress: Callable[[str], None], lock: Lock | No
     """Return the verified jars, fetching those that are missing (the only use of the network)."""
     lock = lock or load_lock()
     folder = cache / f"kafka-{lock.kafka}"
-    missing = [jar for jar in lock.jars if not (folder / jar.filename).exists()]
-    if missing:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Two processes that start at once on a fresh machine: the second waits and finds everything there.
-        with exclusive(cache / "fetch.lock"):
-            missing = [jar for jar in missing if not (folder / jar.filename).exists()]
-            if missing:
-                _fetch(missing, folder, on_progress)
-    verify(lock, folder)
+    try:
+        if _missing(lock, folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            # Two processes that start at once on a fresh machine: the second waits and finds everything there.
+            with exclusive(cache / "fetch.lock"):
+                _fetch(_missing(lock, folder), folder, on_progress)
+        verify(lock, folder)
+    except OSError as error:
+        raise LocalKafkaError(
+            f"Can't keep Kafka's jars in {folder} ({error.strerror or error}). Make it readable and writable, or "
+            "set KAFKA_PUBSUB_CACHE to a directory that is."
+        ) from error
     return [folder / jar.filename for jar in lock.jars]
+
+
+def _missing(lock: Lock, folder: Path) -> list[LockedJar]:
+    return [jar for jar in lock.jars if not (folder / jar.filename).exists()]
 
 
 def verify(lock: Lock, folder: Path) -> None:
@@ -135,6 +143,8 @@ def _write_json(path: Path, data: object) -> None:
 
 
 def _fetch(jars: list[LockedJar], folder: Path, on_progress: Callable[[str], None]) -> None:
+    if not jars:
+        return
     if shutil.disk_usage(folder).free < DOWNLOAD_BYTES:
         raise LocalKafkaError(
             f"Kafka's jars need {DOWNLOAD_BYTES >> 20} MB in {folder}, and less is free there. Free "
@@ -173,6 +183,8 @@ def _downloader(scratch: Path) -> Callable[[LockedJar], Path]:
         try:
             path: Path = context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
         except (OSError, RuntimeError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+                raise
             raise PartsMissing(_network_hint(jar, error), code=UNAVAILABLE) from error
         return path
 

@@ -14,7 +14,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -81,7 +82,7 @@ def up(
         )
     checked_heap(heap_mb)
     wanted_port = DEFAULT_PORT if port is None else checked_port(port)
-    with exclusive(paths.home() / "up.lock"):
+    with _alone():
         running = _clear_the_way(on_progress)
         if running is not None:
             if exist_ok and running.state == "running":
@@ -100,7 +101,9 @@ def up(
             if ephemeral:
                 shutil.rmtree(root, ignore_errors=True)
             raise
-        record = _record(pid, settings, root, ephemeral)
+        # A broker that died at once has no identity any more; an empty one never fits, so it counts as dead.
+        known = processes.identity(pid) or ""
+        record = state.BrokerRecord(pid, known, settings.port, str(root), ephemeral, time.time())
         return _await(record, settings, ready_timeout)
 
 
@@ -108,7 +111,7 @@ def down(
     *, timeout: float = STOP_TIMEOUT_S, on_progress: Callable[[str], None] = lambda text: None
 ) -> Status:
     """Stop the broker that `up` started; returns what it was (state `stopped`: there was none)."""
-    with exclusive(paths.home() / "up.lock"):
+    with _alone():
         before = status()
         record = state.load(paths.state_file())
         if record is None:
@@ -136,6 +139,20 @@ def find_running() -> str | None:
     """The address of the broker that `up` started, if its process lives: cheap, and never an error."""
     record = state.load(paths.state_file())
     return record.bootstrap if record is not None and record.alive else None
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other `up` or `down` of this user meanwhile."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(paths.home() / "up.lock"))
+        except OSError as error:
+            raise LocalKafkaError(
+                f"Can't keep the record of the running broker in {paths.home()} ({error.strerror or error}). "
+                "Make it writable, or set KAFKA_PUBSUB_HOME to a directory that is."
+            ) from error
+        yield
 
 
 def _clear_the_way(on_progress: Callable[[str], None]) -> Status | None:
@@ -174,16 +191,9 @@ def _root(data_dir: str | os.PathLike[str] | None, ephemeral: bool) -> Path:
     return paths.default_data_dir() if data_dir is None else Path(data_dir).expanduser().absolute()
 
 
-def _record(pid: int, settings: NodeSettings, root: Path, ephemeral: bool) -> state.BrokerRecord:
-    # A broker that died at once has no identity any more; an empty one never fits, so it counts as dead.
-    known = processes.identity(pid) or ""
-    record = state.BrokerRecord(pid, known, settings.port, str(root), ephemeral, time.time())
-    state.save(paths.state_file(), record)
-    return record
-
-
 def _await(record: state.BrokerRecord, settings: NodeSettings, timeout_s: float) -> Status:
     try:
+        state.save(paths.state_file(), record)
         wait_until_ready(record.files, settings, lambda: not record.alive, timeout_s)
     except BaseException:
         processes.end(record.pid, record.identity, timeout_s=0)

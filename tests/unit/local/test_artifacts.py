@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,6 +147,22 @@ def test_a_jar_verified_before_is_read_again_only_when_it_changed(
     os.utime(folder / "first-1.jar", (1, 1))
     artifacts.ensure_jars(tmp_path, silent, LOCK)
     assert read == ["first-1.jar", "second-1.jar", "first-1.jar"]
+
+
+def test_without_jgo_the_error_gives_the_command_that_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    with pytest.raises(
+        PartsMissing, match=r"jgo.*isn't installed: pip install 'kafka-pubsub-orderly\[local\]'"
+    ):
+        artifacts.ensure_jars(tmp_path, silent, LOCK)
+
+
+def test_a_cache_that_cant_be_written_is_named(tmp_path: Path, no_network: None) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalKafkaError, match=r"Can't keep Kafka's jars in .*file.*KAFKA_PUBSUB_CACHE"):
+        artifacts.ensure_jars(tmp_path / "file", silent, LOCK)
 
 
 def test_a_missing_network_says_what_to_do(tmp_path: Path, no_network: None) -> None:

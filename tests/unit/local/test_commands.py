@@ -82,6 +82,14 @@ def test_options_that_cant_be_right_are_refused_by_name(options: dict[str, objec
         up(**options)  # type: ignore[arg-type]
 
 
+def test_a_home_that_cant_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KAFKA_PUBSUB_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(PubSubError, match=r"Can't keep the record .*file/home.*KAFKA_PUBSUB_HOME"):
+        up()
+    assert status().state == "stopped"
+
+
 def test_a_broker_that_wasnt_started_has_no_address() -> None:
     kafka = LocalKafka()
     with pytest.raises(PubSubError, match="wasn't started yet"):

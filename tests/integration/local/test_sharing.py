@@ -1,0 +1,84 @@
+"""One broker for processes that don't know each other, and the pytest fixture on top of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub.local.ports import free_ports, is_free
+
+USER = """
+import sys
+from pathlib import Path
+from kafka_pubsub.local.sharing import shared_kafka
+with shared_kafka(Path(sys.argv[1])) as address:
+    print(address, flush=True)
+    sys.stdin.read()
+"""
+
+
+def user(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", USER, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_it_lives_as_long_as_anybody_uses_it(tmp_path: Path) -> None:
+    with user(tmp_path) as first, user(tmp_path) as second:
+        address = address_of(first)
+        assert address == address_of(second)
+        port = int(address.split(":")[1])
+        # Whoever came first may have started it; it must not take it away from the other.
+        first.kill()
+        first.wait()
+        with user(tmp_path) as third:
+            assert address_of(third) == address
+            third.communicate()
+        assert not is_free(port)
+        second.communicate()
+    deadline = time.monotonic() + 30
+    while not is_free(port) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert is_free(port)
+
+
+def run_a_users_suite(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_mine.py").write_text(
+        "def test_mine(local_kafka):\n    assert local_kafka.bootstrap.startswith('127.0.0.1:')\n"
+    )
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "KAFKA", "CI"))
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "."]
+    environment = {**ours, "PYTHONPATH": str(Path(__file__).parents[3]), **settings}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_fixture_gives_a_broker(tmp_path: Path) -> None:
+    done = run_a_users_suite(tmp_path)
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def test_the_fixture_takes_a_broker_that_runs_already(tmp_path: Path) -> None:
+    done = run_a_users_suite(
+        tmp_path, KAFKA_PUBSUB_TEST_BOOTSTRAP="127.0.0.1:1", KAFKA_PUBSUB_JAVA="/nowhere"
+    )
+    assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 error")])
+def test_without_kafka_tests_are_skipped_but_a_build_fails(tmp_path: Path, ci: str, outcome: str) -> None:
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
+    cache = str(tmp_path / "empty")
+    done = run_a_users_suite(tmp_path, CI=ci, KAFKA_PUBSUB_CACHE=cache, KAFKA_PUBSUB_MAVEN_REPOSITORY=nowhere)
+    assert outcome in done.stdout, done.stdout
+    assert "which the embedded Kafka needs once" in done.stdout
