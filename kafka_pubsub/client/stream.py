@@ -63,6 +63,9 @@ class Stream:
         self._on_closed = on_closed
         self._closing = threading.Lock()
         self._begun = False
+        self._listening = threading.Lock()
+        # Whom to tell of the end. None once they were told.
+        self._listeners: list[Callable[[Stream], object]] | None = []
 
     def result(self, timeout: float | None = None) -> None:
         """Waits for the end. Raises what the stream failed of; `TimeoutError` if it goes on."""
@@ -86,6 +89,20 @@ class Stream:
     def done(self) -> bool:
         """Whether it has ended."""
         return self._engine.ended.is_set()
+
+    def add_done_callback(self, callback: Callable[[Stream], object]) -> None:
+        """Calls `callback` with the stream when it has ended, at once if it has; it must neither block nor raise."""
+        with self._listening:
+            if self._listeners is not None:
+                self._listeners.append(callback)
+                return
+        callback(self)
+
+    def remove_done_callback(self, callback: Callable[[Stream], object]) -> None:
+        """Forgets a callback; nothing happens if it was called already."""
+        with self._listening:
+            if self._listeners is not None and callback in self._listeners:
+                self._listeners.remove(callback)
 
     def cancel(self) -> bool:
         """Begins to close and returns at once; `result` waits for the end. False if it has ended already."""
@@ -111,6 +128,10 @@ class Stream:
             )
         engine.finish()
         self._on_closed(self)
+        with self._listening:
+            listeners, self._listeners = self._listeners, None
+        for listener in listeners or ():
+            listener(self)
 
     @property
     def stats(self) -> Stats:

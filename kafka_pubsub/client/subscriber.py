@@ -271,11 +271,13 @@ class Subscriber:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines)
 
-    def close(self) -> None:
-        """Closes every stream."""
+    def close(self, error: PubSubError | None = None) -> None:
+        """Closes every stream; `error`, if there is one, is what they end with."""
         with self._lock:
             self._closed = True
             streams = list(self._streams)
+            for engine in self._engines.values():
+                engine.failure = engine.failure or error
         for stream in streams:
             stream.close()
 
