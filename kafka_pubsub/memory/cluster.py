@@ -203,7 +203,7 @@ class MemoryCluster:
             entry = self.group(group)
             for name in entry.members:
                 if member is None or name.rpartition("-")[0] == member:
-                    entry.leave(name)
+                    entry.remove(name)
 
     def _topic(self, name: str) -> _Topic:
         topic = self._topics.get(name)

@@ -13,6 +13,8 @@ Rules
 3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
    counts give one member the same partition numbers of all topics.
 4. A member that has gone may come back only as a new one.
+5. Who was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it was
+   removed, so its listener hears an ordinary `revoked`, when commits are refused already.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Standing(Enum):
     WAITING = "it has joined, others haven't"
     ASSIGNED = "a new generation has begun"
     UNKNOWN = "its session ran out or it was removed"
+    OUSTED = "it was removed because it didn't answer a rebalance"
 
 
 class _Member:
@@ -63,6 +66,8 @@ class Group:
         self._partitions_of = partitions_of
         self._members: dict[str, _Member] = {}
         self._rebalancing = False
+        # Removed members that an open rebalance was waiting for, until they call again.
+        self._ousted: set[str] = set()
         self._joins = 0
 
     @property
@@ -100,8 +105,14 @@ class Group:
         """Removes the members whose session ran out; whether there were any."""
         dead = [name for name, entry in self._members.items() if entry.seen + entry.session < now]
         for name in dead:
-            self.leave(name)
+            self.remove(name)
         return bool(dead)
+
+    def remove(self, member: str) -> None:
+        """Takes a member out that didn't ask for it."""
+        if self._rebalancing and not self._members[member].joined:
+            self._ousted.add(member)
+        self.leave(member)
 
     def rebalance(self) -> None:
         """Opens a rebalance, unless one is open."""
@@ -119,7 +130,9 @@ class Group:
         """A heartbeat, and what the member has to do now."""
         entry = self._members.get(member)
         if entry is None:
-            return Standing.UNKNOWN
+            ousted = member in self._ousted
+            self._ousted.discard(member)
+            return Standing.OUSTED if ousted else Standing.UNKNOWN
         entry.seen = now
         if self._rebalancing:
             return Standing.WAITING if entry.joined else Standing.REJOIN

@@ -6,7 +6,8 @@ two steps, and with a real clock the steps follow each other while `read` waits.
 
 Rules
 1. The listener's methods run inside `read` and `close`, never under the cluster's lock.
-2. A member that stayed away too long is told `lost`, once, before it joins again as a new one.
+2. A member that stayed away too long is told `lost`, once, before it joins again as a new one; or `revoked`, if
+   it was asked to give up before it was removed (a commit inside it is refused).
 3. An assigned partition without a position is never read; one whose position isn't in the log is reported to
    `failed` once, as fatal, and stands still until a `seek`.
 4. As with Kafka's client, `assigned` also says that nothing was assigned; `revoked` and `lost` come only to
@@ -175,9 +176,9 @@ class MemoryReader:
             standing = group.standing(self._member, self._generation, self._cluster.clock.now())
             share = group.assignment(self._member)
             generation = group.generation
-        if standing is Standing.UNKNOWN:
+        if standing in (Standing.UNKNOWN, Standing.OUSTED):
             self._member, self._generation = None, -1
-            self._give_up(listener.lost)
+            self._give_up(listener.lost if standing is Standing.UNKNOWN else listener.revoked)
         elif standing is Standing.REJOIN:
             self._give_up(listener.revoked)
             self._join(listener)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,7 +27,6 @@ def _memory() -> World:
         MemoryBackend(cluster=cluster),
         # Seconds; the members that a test keeps alive are called far more often.
         lambda: MemoryBackend(cluster=cluster, session_timeout=1.0),
-        lambda: MemoryBackend(cluster=cluster, writer_limit=5),
     )
 
 
@@ -45,9 +44,5 @@ def _kafka(request: pytest.FixtureRequest) -> World:
     backend: Backend = request.getfixturevalue("kafka_backend")
     bootstrap: str = request.getfixturevalue("kafka").bootstrap
 
-    def with_config(**config: int) -> Callable[[], Backend]:
-        return lambda: KafkaBackend(
-            bootstrap, {name.replace("_", "."): value for name, value in config.items()}
-        )
-
-    return World(backend, with_config(max_poll_interval_ms=6000), with_config(queue_buffering_max_messages=5))
+    # Milliseconds, the least that a stock broker allows.
+    return World(backend, lambda: KafkaBackend(bootstrap, {"max.poll.interval.ms": 6000}))

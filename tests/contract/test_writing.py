@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-
-import pytest
 
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import StoredRecord
-from tests.contract.world import PATIENCE, Delivery, World, until
+from tests.contract.world import PATIENCE, Delivery, World, flush, until
 
 
 def test_reports_name_the_places_in_the_order_of_a_key(world: World) -> None:
@@ -32,7 +29,7 @@ def test_every_key_keeps_its_order_among_many(world: World) -> None:
     writer = world.writer()
     for number in range(600):
         writer.append(topic, b"%d" % number, b"key-%d" % (number % 20), None, lambda error, record: None)
-    assert writer.flush(PATIENCE) == 0
+    flush(writer)
     member = world.member(world.name("group"), topic)
     until(lambda: len(member.records) == 600, member)
     by_key: dict[bytes | None, list[int]] = defaultdict(list)
@@ -48,7 +45,7 @@ def test_each_record_is_reported_once_and_only_inside_poll_or_flush(world: World
     for _ in range(50):
         writer.append(topic, b"v", None, None, lambda error, record: threads.append(threading.get_ident()))
     assert threads == []
-    assert writer.flush(PATIENCE) == 0
+    flush(writer)
     assert threads == [threading.get_ident()] * 50
     assert writer.poll(0) == 0
 
@@ -103,7 +100,7 @@ def test_many_threads_write_with_one_writer(world: World) -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    assert writer.flush(PATIENCE) == 0
+    flush(writer)
     assert [error for error, _ in reports] == [None] * 400
     for name in range(4):
         offsets = [record.offset() for _, record in reports if record.key() == b"t%d" % name]
@@ -119,7 +116,7 @@ def test_keys_go_where_every_kafka_producer_puts_them(world: World) -> None:
         writer.append(
             topic, b"v", key, None, lambda error, record: places.append((record.key(), record.partition()))
         )
-    assert writer.flush(PATIENCE) == 0
+    flush(writer)
     assert len(places) == len(keys)
     wrong = [(key, found) for key, found in places if key is None or found != partition_of(key, 7)]
     assert wrong == []
@@ -139,32 +136,6 @@ def test_a_message_above_the_topics_limit_is_explained_and_not_stored(world: Wor
     assert (report[0], report[1].offset()) == (None, 0)
 
 
-def test_a_full_queue_is_a_buffer_error_until_reports_ran(world: World) -> None:
-    topic = world.topic()
-    with world.lasting(world.small_queue) as small:
-        writer = world.writer(small)
-        reports: list[object] = []
-
-        def append() -> None:
-            writer.append(topic, b"v", None, None, lambda error, record: reports.append(error))
-
-        accepted = _append_until_full(append)
-        assert 0 < accepted <= 5
-        assert writer.flush(PATIENCE) == 0
-        append()
-        assert writer.flush(PATIENCE) == 0
-        assert reports == [None] * (accepted + 1)
-
-
-def _append_until_full(append: Callable[[], None]) -> int:
-    for accepted in range(1000):
-        try:
-            append()
-        except BufferError:
-            return accepted
-    pytest.fail("the queue never filled")
-
-
 def _refusal(world: World, topic: str, value: bytes) -> PubSubError:
     """The explained error of a record that must not be stored, wherever it is found: at append or in the report."""
     writer = world.writer()
@@ -173,7 +144,7 @@ def _refusal(world: World, topic: str, value: bytes) -> PubSubError:
         writer.append(topic, value, None, None, lambda error, record: errors.append(error))
     except PubSubError as error:
         return error
-    assert writer.flush(PATIENCE) == 0
+    flush(writer)
     (reported,) = errors
     assert reported is not None
     return writer.explain(reported)

@@ -17,7 +17,7 @@ from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
 
-__all__ = ["MEGABYTE", "Delivery", "Member", "World", "until"]
+__all__ = ["MEGABYTE", "Delivery", "Member", "World", "flush", "until"]
 
 #: Seconds that anything may take before a test gives up; only a bound against hanging.
 PATIENCE = 45.0
@@ -98,17 +98,20 @@ def until(condition: Callable[[], object], *members: Member, patience: float = P
             member.step()
 
 
+def flush(writer: LogWriter) -> None:
+    """Waits until everything was reported; a single call may return before with what is left."""
+    deadline = time.monotonic() + PATIENCE
+    while left := writer.flush(deadline - time.monotonic()):
+        assert time.monotonic() < deadline, f"{left} records weren't reported within {PATIENCE} s"
+
+
 class World:
     """One backend under test. `impatient()` is the same cluster, seen by processes whose silence is noticed soon."""
 
-    def __init__(
-        self, backend: Backend, impatient: Callable[[], Backend], small_queue: Callable[[], Backend]
-    ) -> None:
+    def __init__(self, backend: Backend, impatient: Callable[[], Backend]) -> None:
         self.backend = backend
         self.impatient = impatient
-        self.small_queue = small_queue
         self._opened: list[LogReader | LogWriter] = []
-        self._backends: list[Backend] = []
 
     def name(self, prefix: str) -> str:
         """A name that no other test has."""
@@ -138,7 +141,7 @@ class World:
         reports: list[Delivery] = []
         for value in values:
             writer.append(topic, value, key, headers, lambda error, record: reports.append((error, record)))
-        assert writer.flush(PATIENCE) == 0
+        flush(writer)
         return reports
 
     def reader(self, group: str, backend: Backend | None = None) -> LogReader:

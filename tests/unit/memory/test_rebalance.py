@@ -129,6 +129,27 @@ def test_a_session_that_ends_inside_revoked_is_noticed_afterwards() -> None:
     assert "lost 2" not in slow.log, "it had given up already"
 
 
+def test_who_slept_through_an_open_rebalance_hears_revoked_too_late_to_commit() -> None:
+    """A real client had queued that call before the group gave the member up."""
+    cluster, clock = cluster_of("t")
+    sleeper, heir = Process(cluster, "a", "t"), Process(cluster, "b", "t")
+    sleeper.read()
+    sleeper.read()
+    heir.read()
+    clock.advance(SESSION / 2)
+    heir.read()
+    clock.advance(SESSION / 2 + 1)
+    heir.read()
+    heir.read()
+    assert len(heir.owned) == 2
+    answers: list[object] = []
+    sleeper.on_revoked = lambda: answers.extend(sleeper.reader.commit({AT: Committed(9, "late")}).values())
+    sleeper.read()
+    assert sleeper.log == ["assigned 2", "revoked 2"]
+    assert isinstance(answers[0], FailedPrecondition)
+    assert heir.reader.committed([AT]) == {AT: Committed(None, "")}
+
+
 def test_an_eviction_needs_no_time() -> None:
     cluster, _ = cluster_of("t")
     victim = Process(cluster, "a", "t")
