@@ -271,15 +271,25 @@ class Subscriber:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines)
 
-    def close(self, error: PubSubError | None = None) -> None:
-        """Closes every stream; `error`, if there is one, is what they end with."""
+    @property
+    def pulling(self) -> bool:
+        """Whether it has streams."""
+        return bool(self._streams)
+
+    def end(self, error: PubSubError | None = None) -> None:
+        """Closes the streams that there are; `error`, if there is one, is what they end with."""
         with self._lock:
-            self._closed = True
             streams = list(self._streams)
             for engine in self._engines.values():
                 engine.failure = engine.failure or error
         for stream in streams:
             stream.close()
+
+    def close(self) -> None:
+        """Closes every stream; there will be no more."""
+        with self._lock:
+            self._closed = True
+        self.end()
 
 
 def _rules(record: SubscriptionRecord) -> Rules:
