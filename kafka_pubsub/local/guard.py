@@ -22,7 +22,11 @@ read -r word
 [ "$word" = done ] && exit 0
 kill -KILL "$1" 2>/dev/null
 [ -n "$2" ] || exit 0
-sleep 0.2
+tries=0
+while kill -0 "$1" 2>/dev/null && [ "$tries" -lt 100 ]; do
+  tries=$((tries + 1))
+  sleep 0.05
+done
 rm -rf -- "$2"
 """
 

@@ -6,11 +6,12 @@ sees.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from kafka_pubsub.local.errors import LocalKafkaError
 
 __all__ = ["exclusive", "shared", "try_exclusive"]
 
@@ -19,7 +20,7 @@ __all__ = ["exclusive", "shared", "try_exclusive"]
 def exclusive(path: Path) -> Iterator[None]:
     """Wait for the lock, and hold it alone."""
     with _opened(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _lock(file, alone=True)
         yield
 
 
@@ -27,7 +28,7 @@ def exclusive(path: Path) -> Iterator[None]:
 def shared(path: Path) -> Iterator[None]:
     """Wait until nobody holds the lock alone, and hold it together with others."""
     with _opened(path) as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+        _lock(file, alone=False)
         yield
 
 
@@ -35,11 +36,21 @@ def try_exclusive(path: Path) -> IO[str] | None:
     """The open lock file, locked, or None when somebody has it; a child process may inherit it."""
     file = _opened(path)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file, alone=True, wait=False)
     except BlockingIOError:
         file.close()
         return None
     return file
+
+
+def _lock(file: IO[str], *, alone: bool, wait: bool = True) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        raise LocalKafkaError(
+            "The embedded Kafka runs on Linux and macOS. On Windows use it inside WSL, or use an existing cluster."
+        ) from None
+    fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB))
 
 
 def _opened(path: Path) -> IO[str]:

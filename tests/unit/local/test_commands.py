@@ -124,3 +124,10 @@ def test_a_lock_is_free_again_when_its_holder_dies(tmp_path: Path) -> None:
         holder.wait()
         with exclusive(path):
             assert try_exclusive(path) is None
+
+
+def test_where_files_cant_be_locked_the_error_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    assert find_running() is None
+    with pytest.raises(PubSubError, match=r"runs on Linux and macOS\. On Windows use it inside WSL"):
+        up()
