@@ -20,9 +20,13 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from queue import SimpleQueue
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
-__all__ = ["CallbackThread", "PublishFuture"]
+from kafka_pubsub.client.publish_flow import Epoch
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import StoredRecord
+
+__all__ = ["CallbackThread", "PublishFuture", "PublishOwner"]
 
 # The standard library's words: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
@@ -43,32 +47,65 @@ def _renew_birth_lock() -> None:
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
 
+class PublishOwner(Protocol):
+    """What a future's report needs of the topic's publisher."""
+
+    name: str
+    callbacks: CallbackThread
+
+    def settled(self, epoch: Epoch, size: int) -> None: ...
+    def failed(self, key: bytes | None, error: object) -> PubSubError:
+        """What the future fails with; the key is paused when this returns."""
+
+
 class PublishFuture(Future[str]):
     """Resolves to the message id, once the message is on the in-sync replicas.
 
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    # Names without a prefix of ours are those that the base class and `wait` read and write.
+    # `_done_callbacks`, `_exception`, `_state` and `_waiters` are the base class's, read by `wait` and others too.
     __slots__ = (
         "_done_callbacks",
         "_exception",
+        "_key",
         "_lazy_condition",
         "_offset",
+        "_owner",
         "_partition",
-        "_runner",
+        "_size",
         "_state",
-        "_topic",
         "_waiters",
+        "epoch",
     )
 
-    def __init__(self, topic: str, runner: CallbackThread) -> None:
+    def __init__(self, owner: PublishOwner, key: bytes | None, size: int) -> None:
         # Without the base class's: it would build the condition.
-        self._topic = topic
-        self._runner = runner
+        self._owner = owner
+        self._key = key
+        self._size = size
         self._state = _RUNNING
         self._exception = None
         self._lazy_condition: threading.Condition | None = None
+        # In which its report is counted; None: it was never queued.
+        self.epoch: Epoch | None = None
+
+    def reported(self, error: object, record: StoredRecord) -> None:
+        """The delivery report, for `LogWriter.append`."""
+        owner = self._owner
+        if error is None:
+            self._partition, self._offset = record.partition(), record.offset()
+        else:
+            self._exception = owner.failed(self._key, error)
+        self._finish()
+        # Counted last: a flush that has returned promises resolved futures.
+        if self.epoch is not None:
+            owner.settled(self.epoch, self._size)
+
+    def fail(self, error: PubSubError) -> None:
+        """The message was not queued."""
+        self._exception = error
+        self._finish()
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -86,17 +123,7 @@ class PublishFuture(Future[str]):
     def _result(self) -> str | None:  # type: ignore[override]
         if self._state != _FINISHED or self._exception is not None:
             return None
-        return f"{self._topic}:{self._partition}:{self._offset}"
-
-    def succeed(self, partition: int | None, offset: int | None) -> None:
-        """The message is stored there."""
-        self._partition, self._offset = partition, offset
-        self._finish()
-
-    def fail(self, error: BaseException) -> None:
-        """The message will not be stored, or nobody can say."""
-        self._exception = error
-        self._finish()
+        return f"{self._owner.name}:{self._partition}:{self._offset}"
 
     def _finish(self) -> None:
         with _birth:
@@ -114,7 +141,7 @@ class PublishFuture(Future[str]):
             condition.notify_all()
             called_back = bool(self._done_callbacks)
         if called_back:
-            self._runner.run(self._call_back)
+            self._owner.callbacks.run(self._call_back)
 
     def _call_back(self) -> None:
         for callback in self._done_callbacks:
@@ -126,7 +153,7 @@ class PublishFuture(Future[str]):
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
         if self._state == _FINISHED and self._exception is None:
-            return f"{self._topic}:{self._partition}:{self._offset}"
+            return f"{self._owner.name}:{self._partition}:{self._offset}"
         return super().result(timeout)
 
     def done(self) -> bool:
@@ -185,4 +212,4 @@ class CallbackThread:
             task()
 
     def _all_tasks(self) -> Iterable[Callable[[], None]]:
-        return iter(self._tasks.get, None)  # type: ignore[arg-type]
+        return iter(self._tasks.get, None)

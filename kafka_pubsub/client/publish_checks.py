@@ -14,7 +14,16 @@ from typing import Final
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX, Header
 
-__all__ = ["MAX_KEY_BYTES", "check_size", "encode_attributes", "encode_key", "refuse_data", "stored_size"]
+__all__ = [
+    "MAX_KEY_BYTES",
+    "SIZE_SLACK",
+    "check_size",
+    "encode_attributes",
+    "encode_key",
+    "headers_size",
+    "refuse_data",
+    "stored_size",
+]
 
 #: Bytes of an ordering key in UTF-8, as in the seed.
 MAX_KEY_BYTES: Final = 1024
@@ -62,7 +71,9 @@ def encode_attributes(attributes: object) -> list[Header]:
 
 def _attribute_name(name: object) -> str:
     if not isinstance(name, str):
-        raise InvalidArgument(f"attributes: the name {name!r:.60} must be a string, not {type(name).__name__}")
+        raise InvalidArgument(
+            f"attributes: the name {name!r:.60} must be a string, not {type(name).__name__}"
+        )
     if name.startswith(RESERVED_HEADER_PREFIX):
         raise InvalidArgument(
             f"attributes: the name {name!r:.60} begins with {RESERVED_HEADER_PREFIX!r}, which is reserved; "
@@ -89,6 +100,12 @@ def _encodable(text: str, what: str) -> bytes:
         raise InvalidArgument(
             f"attributes: {what} can't be encoded as UTF-8: character {error.start} is a lone surrogate"
         ) from None
+
+
+def headers_size(headers: list[Header]) -> int:
+    """At least the bytes that they take, framing included."""
+    # A name's length takes 3 bytes at most, a value's 5.
+    return sum(len(name.encode()) + len(value or b"") + 8 for name, value in headers)
 
 
 def check_size(topic: str, data: bytes, key: bytes | None, headers: list[Header] | None, limit: int) -> None:

@@ -3,26 +3,49 @@
 Rules
 1. A pump's thread calls `poll` and `flush`; nobody else does. So reports of a writer come one after the other.
 2. A writer lives until the pool is closed: topics come and go, connections to a cluster are worth keeping.
-3. After a fork the child owns nothing here: threads and connections stayed in the parent.
+3. What publishers know of their topics is renewed here, in the background: never by a message.
+4. A process that ends without `close()` flushes for `AT_EXIT_S`; a forked child owns nothing and does nothing.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import threading
+import time
+import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from kafka_pubsub.client.futures import CallbackThread
 from kafka_pubsub.client.ports import LogWriter
 from kafka_pubsub.config import Batching
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
-__all__ = ["Pump", "WriterPool"]
+__all__ = ["AT_EXIT_S", "Pump", "WriterPool"]
 
 # Seconds. A report ends the wait at once; this only bounds how long a flush or a close goes unnoticed.
 _POLL_S: Final = 0.1
 
+#: Seconds between two looks at a topic that is published to; one look is two requests.
+RENEW_S: Final = 30.0
+
+# Seconds between two looks after an error, so that a series of errors is one look.
+_RENEW_SOON_S: Final = 1.0
+
+#: Seconds that the end of a process waits for what was published and not flushed.
+AT_EXIT_S: Final = 10.0
+
+# Seconds; callbacks are users' code, which may not end.
+_CALLBACKS_S: Final = 5.0
+
 _log = logging.getLogger("kafka_pubsub.publish")
+
+
+class _Publisher(Protocol):
+    def renew(self) -> None: ...
+    def flush(self, timeout: float | None = None) -> None: ...
 
 
 class Pump:
@@ -45,15 +68,15 @@ class Pump:
         writer = self.writer
         while not self._stopping:
             try:
-                if self._flushes:
-                    writer.flush(_POLL_S)
-                else:
+                # A flush with nothing left returns at once, and others of its topic may still be counting.
+                if not self._flushes or not writer.flush(_POLL_S):
                     writer.poll(_POLL_S)
             except Exception:
                 _log.exception("serving delivery reports failed; going on")
+                time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Ends the thread and closes the writer; what wasn't reported by now never will be."""
+        """Ends the thread and closes the writer; the writer reports what it gives up."""
         self._stopping = True
         self._thread.join()
         self.writer.close()
@@ -65,12 +88,21 @@ class WriterPool:
     def __init__(self, new_writer: Callable[[Batching, int], LogWriter]) -> None:
         self._new_writer = new_writer
         self._pumps: dict[tuple[Batching, int], Pump] = {}
+        self._publishers: weakref.WeakSet[_Publisher] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self._renewal: threading.Thread | None = None
+        self._renew_now = threading.Event()
+        self._closed = False
+        self._process = os.getpid()
         self.callbacks = CallbackThread()
+        # By a weak reference: a pool that was forgotten must not live until the end for this.
+        self._at_exit = _AtExit(weakref.ref(self))
+        atexit.register(self._at_exit)
 
     def pump(self, batching: Batching, max_batch_bytes: int) -> Pump:
-        """The writer for these settings; connects in the background when it is new."""
+        """The writer for these settings; it connects in the background when it is new."""
         with self._lock:
+            self._check_open()
             pump = self._pumps.get((batching, max_batch_bytes))
             if pump is None:
                 writer = self._new_writer(batching, max_batch_bytes)
@@ -78,10 +110,71 @@ class WriterPool:
                 self._pumps[batching, max_batch_bytes] = pump
             return pump
 
+    def register(self, publisher: _Publisher) -> None:
+        """Renews what the publisher knows of its topic from now on, and flushes it at the process's end."""
+        with self._lock:
+            self._check_open()
+            self._publishers.add(publisher)
+            if self._renewal is None:
+                self._renewal = threading.Thread(
+                    target=self._renew_for_ever, name="kafka-pubsub-publish-renewal", daemon=True
+                )
+                self._renewal.start()
+
+    def renew_soon(self) -> None:
+        """Something failed: look at the topics again, in the background."""
+        self._renew_now.set()
+
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise FailedPrecondition("this PubSub was used before the process forked: make it in the child")
+        if self._closed:
+            raise FailedPrecondition("this PubSub is closed: make a new one")
+
+    def _renew_for_ever(self) -> None:
+        while not self._closed:
+            self._renew_now.wait(RENEW_S)
+            self._renew_now.clear()
+            for publisher in self._registered():
+                if not self._closed:
+                    publisher.renew()
+            time.sleep(_RENEW_SOON_S)
+
+    def _registered(self) -> list[_Publisher]:
+        with self._lock:
+            return list(self._publishers)
+
+    def flush_at_exit(self) -> None:
+        """Flushes all topics together for up to `AT_EXIT_S`."""
+        if self._closed or self._process != os.getpid():
+            return
+        end = time.monotonic() + AT_EXIT_S
+        for publisher in self._registered():
+            try:
+                publisher.flush(max(0.0, end - time.monotonic()))
+            except PubSubError as error:
+                _log.error("the process ended without PubSub.close(): %s", error.message)
+
     def close(self) -> None:
         """Stops all; close the topics' publishers first."""
         with self._lock:
+            self._closed = True
             pumps, self._pumps = list(self._pumps.values()), {}
+        atexit.unregister(self._at_exit)
+        self._renew_now.set()
         for pump in pumps:
             pump.stop()
-        self.callbacks.close(timeout=5)
+        if not self.callbacks.close(_CALLBACKS_S):
+            _log.warning("done-callbacks of publish futures still run after %s s; going on", _CALLBACKS_S)
+
+
+class _AtExit:
+    """What `atexit` calls; equal only to itself, so that it can be unregistered."""
+
+    def __init__(self, pool: weakref.ref[WriterPool]) -> None:
+        self._pool = pool
+
+    def __call__(self) -> None:
+        pool = self._pool()
+        if pool is not None:
+            pool.flush_at_exit()

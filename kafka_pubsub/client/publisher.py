@@ -2,30 +2,39 @@
 
 Rules
 1. Argument errors are raised by the call; whatever happens later comes through the future.
-2. No gap: after a failed message of a key, the key is paused before the failure is visible to anybody, and
-   nothing of it is queued until `resume`. The writer sees to it that what was queued behind the failed one fails too.
-3. One lock per topic makes "is the key paused, is there room, append" one step. It is held for microseconds;
-   delivery reports don't take it unless somebody waits.
+2. No gap: when a message of a key fails, the key is paused before anybody can see the failure, and nothing of it is
+   queued until `resume`. The writer sees to it that what was queued behind the failed message fails too, and accepts
+   nothing (`BufferError`) until all of that was reported.
+3. One lock for each topic makes "is the key paused, is there room, append" one step; it also is the order of
+   messages of a key from several threads. Delivery reports don't take it unless somebody waits.
+4. What must be looked at before a message may be queued (first use, a fork, closing, a topic that refuses, a size
+   near the limit) is behind one comparison: `_small` is -1 then, or the message is larger.
+5. `_pump` is None when another writer is due. It comes after the old one has reported everything, so that no
+   message overtakes another.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from kafka_pubsub.client.futures import CallbackThread, PublishFuture
+from kafka_pubsub.client.futures import PublishFuture
 from kafka_pubsub.client.publish_checks import (
     SIZE_SLACK,
     check_size,
     encode_attributes,
     encode_key,
+    headers_size,
     refuse_data,
 )
-from kafka_pubsub.client.publish_flow import Outstanding
+from kafka_pubsub.client.publish_flow import Epoch, Outstanding
 from kafka_pubsub.client.publish_pool import Pump, WriterPool
+from kafka_pubsub.client.publish_target import PublishTarget, TargetWatch
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     DeadlineExceeded,
@@ -33,31 +42,30 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     OrderingKeyPaused,
     PublishError,
+    PubSubError,
 )
-from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.model import Header
 
 __all__ = ["PublishTarget", "TopicPublisher"]
 
-_fork_count = 0
+# Seconds between two looks whether a writer that replaces its producer accepts messages again.
+_BUSY_S: Final = 0.005
 
+# Seconds that `resume` waits for what was queued before; a cluster that answers at all needs far less.
+_RESUME_S: Final = 30.0
 
-def _count_fork() -> None:
-    global _fork_count
-    _fork_count += 1
+# Seconds between two lines that say how much a closing publisher still waits for.
+_PROGRESS_S: Final = 5.0
 
-
-os.register_at_fork(after_in_child=_count_fork)
-
-
-class PublishTarget(NamedTuple):
-    """What a publisher must know of its topic. `ordering`: as configured, None when never said either way."""
-
-    ordering: bool | None
-    max_message_bytes: int
+_log = logging.getLogger("kafka_pubsub.publish")
 
 
 class TopicPublisher:
-    """Publishes to one topic. Made without I/O; `target` is asked at the first publish."""
+    """Publishes to one topic. Made without I/O; `target` is asked at the first publish.
+
+    `target` raises what forbids publishing (`NotFound`, `FailedPrecondition`). If it can't reach a broker, messages
+    are accepted and wait, as they do when the broker goes away later.
+    """
 
     def __init__(
         self,
@@ -67,19 +75,28 @@ class TopicPublisher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self._ask_target = target
+        self.callbacks = writers.callbacks
+        self._watch = TargetWatch(name, target, clock)
         self._writers = writers
-        self._clock = clock
-        self._lock = threading.Lock()
         self._batching = Batching()
-        self._outstanding = Outstanding(self._lock, PublishFlow())
-        self._ordering_override: bool | None = None
-        self._paused: dict[bytes, PublishError] = {}
+        self._flow = PublishFlow()
+        self._lock = threading.Lock()
+        self._outstanding = Outstanding(self._lock, self._flow)
+        # Key -> what its first failed message died of. Empty: every key may be published.
+        self._paused: dict[bytes, PubSubError] = {}
+        # As configured here or, failing that, on the topic; False refuses keys.
+        self._configured_ordering: bool | None = None
+        self._ordering: bool | None = None
+        self._limit = 0
+        self._small = -1
         self._pump: Pump | None = None
-        self._target: PublishTarget | None = None
-        self._roomy_size = 0
-        self._born = _fork_count
+        # The one that `_pump` was last; None until the first message.
+        self._last_pump: Pump | None = None
+        # Something failed since the topic was last looked at.
+        self._doubtful = False
         self._closed = False
+        self._forked = False
+        _ALL.add(self)
 
     def publish(
         self,
@@ -88,12 +105,153 @@ class TopicPublisher:
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> PublishFuture:
-        """Queues a message; the future resolves to its id once it is on the in-sync replicas."""
-        raise NotImplementedError
+        """Queues a message; the future resolves to its id once it is on the in-sync replicas.
+
+        It waits for the broker as long as it must: bound your own waiting with `future.result(timeout)`.
+        """
+        if not isinstance(data, bytes):
+            raise refuse_data(data)
+        key = headers = None
+        size = len(data)
+        if ordering_key is not None:
+            key = encode_key(ordering_key)
+            size += len(key)
+        if attributes is not None:
+            headers = encode_attributes(attributes)
+            size += headers_size(headers)
+        if size > self._small:
+            self._look(data, key, headers)
+        if key is not None and self._ordering is False:
+            raise InvalidArgument("Message ordering must be enabled on topic to use ordering keys")
+        future = PublishFuture(self, key, size)
+        with self._lock:
+            self._queue(future, data, key, headers, size)
+        return future
+
+    def _queue(
+        self, future: PublishFuture, data: bytes, key: bytes | None, headers: list[Header] | None, size: int
+    ) -> None:
+        outstanding = self._outstanding
+        while True:
+            if outstanding.full(size):
+                outstanding.make_room(size)
+            pump = self._pump or self._next_pump()
+            # Last, because both of the above may release the lock.
+            if key is not None and key in self._paused:
+                future.fail(self._paused_error(key))
+                return
+            epoch = future.epoch = outstanding.sent(size)
+            try:
+                pump.writer.append(self.name, data, key, headers, future.reported)
+                return
+            except BufferError:
+                outstanding.unsent(epoch, size)
+                outstanding.pause(_BUSY_S)
+            except PubSubError as error:
+                outstanding.unsent(epoch, size)
+                future.fail(self.failed(key, error))
+                return
+
+    def _next_pump(self) -> Pump:
+        old = self._last_pump
+        if old is not None and not self._closed:
+            self._settled_by(old, None)
+        if self._closed:
+            raise self._closed_error()
+        if self._pump is None:
+            self._pump = self._last_pump = self._writers.pump(self._batching, self._limit)
+        return self._pump
+
+    def _look(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> None:
+        """Everything that isn't looked at for each message."""
+        self._check_usable()
+        self._writers.register(self)
+        self._apply(self._watch.get())
+        if not self._watch.certain:
+            self._writers.renew_soon()
+        check_size(self.name, data, key, headers, self._limit)
+
+    def _check_usable(self) -> None:
+        if self._forked:
+            raise FailedPrecondition(
+                f"topic {self.name!r} was published to before fork(), and its connections don't exist in the child "
+                "process; create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
+            )
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> FailedPrecondition:
+        return FailedPrecondition(f"publishing to topic {self.name!r} has been closed: make a new PubSub")
+
+    def _apply(self, target: PublishTarget) -> None:
+        with self._lock:
+            configured = self._configured_ordering
+            self._ordering = target.ordering if configured is None else configured
+            if target.max_message_bytes != self._limit:
+                # A batch of ours must not be larger than the topic takes.
+                self._limit = target.max_message_bytes
+                self._pump = None
+            self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
+
+    def renew(self) -> None:
+        """Looks at the topic again, in the pool's background thread, if there is a reason to."""
+        if self._closed or not (self._doubtful or not self._watch.certain or self._published_lately()):
+            return
+        self._doubtful = False
+        try:
+            self._apply(self._watch.renew())
+        except PubSubError as error:
+            if self._small >= 0:
+                _log.warning("topic %r refuses publishing now: %s", self.name, error.message)
+            self._small = -1
+        except Exception:
+            _log.exception("looking at topic %r failed; going on", self.name)
+        if not self._watch.certain:
+            self._writers.renew_soon()
+
+    def _published_lately(self) -> bool:
+        with self._lock:
+            return self._outstanding.advanced()
+
+    def _paused_error(self, key: bytes) -> OrderingKeyPaused:
+        return OrderingKeyPaused(
+            f"ordering key {key.decode()!r:.200} is paused since an earlier message of it failed "
+            f"({self._paused[key].message}); decide about that message, then call topic.resume(ordering_key)"
+        )
+
+    def failed(self, key: bytes | None, error: object) -> PubSubError:
+        """A message failed: pauses its key; what its future raises."""
+        known = self._explain(error)
+        if key is not None:
+            self._paused.setdefault(key, known)
+        self._doubtful = True
+        self._writers.renew_soon()
+        return known
+
+    def _explain(self, error: object) -> PublishError:
+        pump = self._last_pump
+        known = error if isinstance(error, PubSubError) or pump is None else pump.writer.explain(error)
+        if isinstance(known, PublishError):
+            return known
+        if isinstance(known, PubSubError):
+            return PublishError(known.message, code=known.code)
+        return PublishError(f"publish: {known}")
+
+    def settled(self, epoch: Epoch, size: int) -> None:
+        """A message was reported."""
+        self._outstanding.settled(epoch, size)
 
     def resume(self, ordering_key: str) -> None:
-        """Allows publishing of a key again after a failure; nothing happens if it isn't paused."""
-        self._paused.pop(encode_key(ordering_key), None)
+        """Allows publishing of a key again after a failure; nothing happens if it isn't paused.
+
+        First it waits until what was queued behind the failed message has been reported, so that none of those
+        pauses the key anew.
+        """
+        key = encode_key(ordering_key)
+        self._check_usable()
+        if key in self._paused:
+            self._settle(_RESUME_S, "resume")
+            self._paused.pop(key, None)
 
     def configure(
         self,
@@ -102,13 +260,81 @@ class TopicPublisher:
         flow: PublishFlow | None = None,
         message_ordering: bool | None = None,
     ) -> None:
-        """Changes how this process publishes to the topic."""
-        raise NotImplementedError
+        """Changes how this process publishes to the topic.
+
+        After other `batching` the next message waits until those before it have been reported.
+        """
+        self._check_usable()
+        with self._lock:
+            if flow is not None:
+                self._flow = flow
+                self._outstanding.limit(flow)
+            if message_ordering is not None:
+                self._configured_ordering = self._ordering = message_ordering
+            if batching is not None and batching != self._batching:
+                self._batching = batching
+                self._pump = None
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published before has been stored or has failed."""
-        raise NotImplementedError
+        """Waits until all that was published before is stored or has failed; `DeadlineExceeded` after `timeout`."""
+        if self._forked:
+            self._check_usable()
+        self._settle(timeout, "flush")
+
+    def _settle(self, timeout: float | None, what: str) -> None:
+        pump = self._last_pump
+        if pump is None:
+            return
+        with self._lock:
+            if not self._settled_by(pump, timeout):
+                raise DeadlineExceeded(
+                    f"{what}: {self._outstanding.messages} messages of topic {self.name!r} still wait for the broker "
+                    f"after {timeout} s; they are sent when it answers"
+                )
+
+    def _settled_by(self, pump: Pump, timeout: float | None) -> bool:
+        pump.flushing(1)
+        try:
+            return self._outstanding.wait_over(timeout)
+        finally:
+            pump.flushing(-1)
 
     def close(self, timeout: float = 30) -> None:
-        """Flushes, then fails what remains."""
-        raise NotImplementedError
+        """Takes no more messages and waits up to `timeout` seconds for those that are on their way.
+
+        What is left then goes on while the pool is open, and fails when it closes.
+        """
+        with self._lock:
+            if self._closed or self._forked:
+                return
+            self._closed = True
+            self._small = -1
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            try:
+                self._settle(min(left, _PROGRESS_S), "close")
+                break
+            except DeadlineExceeded as error:
+                _log.warning("%s", error.message)
+
+    def forked(self) -> None:
+        """In a forked child: what was used before can't be used here, and a lock may never be released."""
+        self._lock = threading.Lock()
+        self._outstanding = Outstanding(self._lock, self._flow)
+        self._watch.renew_locks()
+        if self._last_pump is not None:
+            self._forked = True
+            self._pump = None
+            self._small = -1
+
+
+# Every living publisher, so that a fork can find them. Empty: nothing to do.
+_ALL: weakref.WeakSet[TopicPublisher] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for publisher in list(_ALL):
+        publisher.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["PRIMED_FOR_S", "Held", "Primer", "Report"]
+__all__ = ["NOT_SENT", "PRIMED_FOR_S", "Held", "Primer", "Report"]
 
 #: Seconds; a twenty-fourth of the time after which a stock broker forgets a producer.
 PRIMED_FOR_S = 3600.0
@@ -35,6 +35,9 @@ _KNOWN_KEYS = 100_000
 _WHOLE_TOPIC = -1
 
 Report = Callable[[object, StoredRecord], None]
+
+#: The error of those that waited behind a failed message.
+NOT_SENT = "a message before this one failed, so this one wasn't sent; it isn't in the topic"
 
 
 class Held:
@@ -163,12 +166,11 @@ class Primer:
                 self._opened(name, topic, partitions, record.partition())
             while behind:
                 following = behind.popleft()
-                if error is None:
-                    error = self._try(following)
-                if error is not None:
+                if error is not None or not self._try(following):
+                    error = NOT_SENT
                     failed.append(following)
         for each in failed:
-            each.report(error, each)
+            each.report(NOT_SENT, each)
 
     def _opened(self, name: str, topic: _Topic, partitions: int | None, acknowledged: int | None) -> None:
         topic.partitions = partitions or topic.partitions
@@ -177,13 +179,13 @@ class Primer:
         if topic.complete():
             self.open[name] = None
 
-    def _try(self, message: Held) -> object:
-        """None, or why it can't be sent: those behind it can't either then."""
+    def _try(self, message: Held) -> bool:
+        """Whether it could be sent; if not, those behind it can't either."""
         try:
             self._admit(message)
-        except Exception as error:
-            return error
-        return None
+        except Exception:
+            return False
+        return True
 
     def expire(self) -> None:
         """Begins anew with every topic of which nothing waits."""
@@ -194,17 +196,12 @@ class Primer:
                     topic.known = set()
                     self.open[name] = topic.known
 
-    def fail_all(self, error: object) -> None:
-        """Nothing of this will be sent."""
+    def fail_all(self) -> None:
+        """Reports everything that waits here as not sent."""
         with self._lock:
-            lost = [
-                message
-                for topic in self._topics.values()
-                for queue in topic.waiting.values()
-                for message in queue
-            ]
-            for topic in self._topics.values():
-                for queue in topic.waiting.values():
-                    queue.clear()
+            queues = [queue for topic in self._topics.values() for queue in topic.waiting.values()]
+            lost = [message for queue in queues for message in queue]
+            for queue in queues:
+                queue.clear()
         for message in lost:
-            message.report(error, message)
+            message.report(NOT_SENT, message)

@@ -1,0 +1,89 @@
+"""What a publisher knows of its topic, and when it asks again.
+
+Rules
+1. A message never asks, except the first one, and one a second while the topic refuses publishing.
+2. What forbids publishing is raised to the caller. What only says that nobody answered isn't: messages wait for a
+   broker anyway, so Kafka's default limits are taken until one answers.
+3. One question at a time; who comes meanwhile waits for its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
+
+__all__ = ["PublishTarget", "TargetWatch"]
+
+#: Kafka's default of max.message.bytes.
+DEFAULT_LIMIT_BYTES: Final = 1_048_588
+
+# Seconds.
+_ASK_AGAIN_S: Final = 1.0
+
+_log = logging.getLogger("kafka_pubsub.publish")
+
+
+class PublishTarget(NamedTuple):
+    """What a publisher must know of its topic. `ordering`: as configured, None when never said either way."""
+
+    ordering: bool | None
+    max_message_bytes: int
+
+
+class TargetWatch:
+    """The last answer about a topic."""
+
+    def __init__(self, topic: str, ask: Callable[[], PublishTarget], clock: Callable[[], float]) -> None:
+        self._topic = topic
+        self._ask = ask
+        self._clock = clock
+        self._target: PublishTarget | None = None
+        self._refusal: PubSubError | None = None
+        self._asked_at = float("-inf")
+        self.certain = False
+        self.renew_locks()
+
+    def renew_locks(self) -> None:
+        """After a fork: a thread that doesn't exist here may have held the lock."""
+        self._asking = threading.Lock()
+
+    def get(self) -> PublishTarget:
+        """The answer; raises what forbids publishing."""
+        with self._asking:
+            due = self._clock() - self._asked_at >= _ASK_AGAIN_S
+            if (self._target is None and self._refusal is None) or (self._refusal is not None and due):
+                self._update()
+            return self._answer()
+
+    def renew(self) -> PublishTarget:
+        """Asks now."""
+        with self._asking:
+            self._update()
+            return self._answer()
+
+    def _answer(self) -> PublishTarget:
+        if self._refusal is not None:
+            # A fresh copy: the traceback of an exception that is raised twice grows.
+            raise type(self._refusal)(self._refusal.message, code=self._refusal.code)
+        assert self._target is not None
+        return self._target
+
+    def _update(self) -> None:
+        try:
+            self._target, self._refusal, self.certain = self._ask(), None, True
+        except (BrokerUnavailable, DeadlineExceeded) as error:
+            self.certain = False
+            if self._target is None:
+                _log.warning(
+                    "topic %r can't be looked up (%s); messages wait for the broker",
+                    self._topic,
+                    error.message,
+                )
+                self._target = PublishTarget(None, DEFAULT_LIMIT_BYTES)
+        except PubSubError as error:
+            self._refusal, self.certain = error, True
+        self._asked_at = self._clock()

@@ -1,0 +1,281 @@
+"""A log writer over librdkafka's producer: idempotent, pipelined, without gaps.
+
+Theory: librdkafka keeps several batches of a partition on their way; that is where its speed comes from. A batch
+that the broker refuses would leave those behind it stored. So sizes are checked before anything is queued, no
+message times out, `enable.gapless.guarantee` stops the producer at the first refusal, `Primer` covers the one case
+that this doesn't, and this writer replaces the stopped producer.
+
+Rules
+1. After a refusal nothing is accepted (`BufferError`) until every message of the stopped producer was reported;
+   only then is there a new producer. So whoever pauses keys in reports has paused all of them by then.
+2. A report's error that may hide a stored message says so; `explain` never claims more than is known.
+3. A waiting `poll` or `flush` stays below 0.2 s: above, the Python client calls on after a fatal error with the
+   exception still set, and reports would be lost.
+4. A stopped producer is freed `RETIRE_S` later: a call of another thread may still be inside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from kafka_pubsub.config import Batching
+from kafka_pubsub.errors import PublishError, PubSubError
+from kafka_pubsub.kafka.configuration import ConfigValue
+from kafka_pubsub.kafka.errors import error_of, translate
+from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.primer import NOT_SENT, PRIMED_FOR_S, Held, Primer, Report
+from kafka_pubsub.model import Header
+
+__all__ = ["KafkaLogWriter"]
+
+_log = logging.getLogger("kafka_pubsub.publish")
+
+_ANY_PARTITION: Final = -1
+_NOW: Final = 0
+_NO_KEYS: Final[frozenset[bytes]] = frozenset()
+
+# Seconds; see rule 3.
+_LONGEST_WAIT_S: Final = 0.1
+# Seconds that answers of a stopped producer's last requests are waited for; a healthy broker needs milliseconds.
+_DRAIN_S: Final = 5.0
+# Seconds; a call of produce takes microseconds.
+_RETIRE_S: Final = 10.0
+# Seconds; a broker that has just answered answers this in milliseconds.
+_METADATA_S: Final = 5.0
+
+# Reports after which the message can't be in the log: the broker refused it, or it was never sent.
+_NOT_STORED: Final = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+
+def producer_settings(
+    batching: Batching, max_batch_bytes: int
+) -> tuple[dict[str, ConfigValue], dict[str, ConfigValue]]:
+    """Librdkafka's settings: those that a user's config may change, and those that it may not."""
+    batches: dict[str, ConfigValue] = {
+        "linger.ms": batching.max_latency * 1000,
+        "batch.num.messages": batching.max_messages,
+        # The broker counts a whole batch against the topic's limit, not a message.
+        "batch.size": min(batching.max_bytes, max_batch_bytes),
+    }
+    rules: dict[str, ConfigValue] = {
+        "client.id": "kafka_pubsub-writer",
+        "enable.idempotence": True,
+        "acks": "all",
+        "enable.gapless.guarantee": True,
+        # A message that times out in the middle leaves a gap: it waits for the broker as long as it must.
+        "message.timeout.ms": 0,
+        "partitioner": "murmur2_random",
+        # librdkafka's estimate is a few bytes above the stored size that was checked before.
+        "message.max.bytes": min(max(max_batch_bytes + 1000, 1_000_000), 1_000_000_000),
+        # Publishing is bounded by the publishers' own flow control, which counts what the user configured.
+        "queue.buffering.max.messages": 0,
+        "queue.buffering.max.kbytes": 2_147_483_647,
+    }
+    if batching == Batching():
+        return batches, rules
+    return {}, {**rules, **batches}
+
+
+class _Session:
+    """One producer's life."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.produce: Callable[..., None] = producer.produce
+        self.primer = Primer(self._send, self._count)
+        self.stopped_because: str | None = None
+        self.give_up_at = 0.0
+
+    def _send(self, message: Held, report: Report) -> None:
+        self.produce(
+            message.topic(),
+            message.value(),
+            message.key(),
+            _ANY_PARTITION,
+            report,
+            None,
+            _NOW,
+            message.headers(),
+        )
+
+    def _count(self, topic: str) -> int | None:
+        try:
+            found = self.producer.list_topics(topic, timeout=_METADATA_S).topics.get(topic)
+        except KafkaException:
+            return None
+        return len(found.partitions) or None if found is not None else None
+
+    def refuse(self, *_: object) -> None:
+        """Stands in for `produce` once the producer has stopped."""
+        raise BufferError("the producer stopped after a refused message and is being replaced: try again")
+
+
+class KafkaLogWriter:
+    """A `LogWriter`. Any thread may append; reports run in whoever polls or flushes."""
+
+    def __init__(self, handles: Handles, batching: Batching, max_batch_bytes: int) -> None:
+        self._handles = handles
+        self._defaults, self._rules = producer_settings(batching, max_batch_bytes)
+        # Guards the change of producers.
+        self._lock = threading.Lock()
+        # Stopped producers, and when they may be freed.
+        self._retired: list[tuple[float, Producer]] = []
+        self._reprime_at = time.monotonic() + PRIMED_FOR_S
+        # Whether an answer may have been lost since the producer was made.
+        self._disturbed = False
+        self._closed = False
+        self._session = self._new_session()
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header] | None,
+        on_delivery: Report,
+    ) -> None:
+        """Queues a record; `BufferError` while a stopped producer is being replaced."""
+        session = self._session
+        try:
+            keys = session.primer.open.get(topic, _NO_KEYS)
+            if key is None or keys is None or key in keys:
+                session.produce(topic, value, key, _ANY_PARTITION, on_delivery, None, _NOW, headers)
+            else:
+                session.primer.admit(Held(topic, value, key, headers, on_delivery))
+        except KafkaException as failure:
+            raise self._refusal(session, failure) from None
+
+    def _refusal(self, session: _Session, failure: KafkaException) -> Exception:
+        error = error_of(failure)
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._stop(session, error.str())
+            return BufferError(
+                "the producer stopped after a refused message and is being replaced: try again"
+            )
+        return self.explain(error)
+
+    def poll(self, timeout: float) -> int:
+        """Runs reports, waiting up to `timeout` seconds (0.1 at most) for the first."""
+        session = self._session
+        served = self._serve(session, lambda: session.producer.poll(min(timeout, _LONGEST_WAIT_S)))
+        self._keep_house(session)
+        return served
+
+    def flush(self, timeout: float) -> int:
+        """Sends without waiting for full batches, up to `timeout` seconds (0.1 at most); what is left."""
+        session = self._session
+        self._serve(session, lambda: session.producer.flush(min(timeout, _LONGEST_WAIT_S)))
+        self._keep_house(session)
+        return len(session.producer) + session.primer.held
+
+    def _serve(self, session: _Session, call: Callable[[], int]) -> int:
+        try:
+            return call()
+        except KafkaException as failure:
+            error = error_of(failure)
+            if error.fatal():
+                self._stop(session, error.str())
+            else:
+                _log.error("serving delivery reports: %s", translate(error, "publish").message)
+            return 0
+
+    def explain(self, error: object) -> PubSubError:
+        """A report's error in our words; it says whether the message may be in the topic."""
+        if isinstance(error, KafkaException):
+            error = error_of(error)
+        if not isinstance(error, KafkaError):
+            return error if isinstance(error, PubSubError) else PublishError(f"publish: {error}")
+        if error.code() == KafkaError._PURGE_QUEUE and not self._disturbed:
+            return PublishError(f"publish: {NOT_SENT}")
+        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            return PublishError(
+                "publish: no answer came before the producer had to be replaced; the message may be in the topic"
+            )
+        meaning = translate(error, "publish")
+        certain = error.code() in _NOT_STORED
+        fate = "isn't in the topic" if certain else "may be in the topic: nobody can say"
+        return PublishError(f"{meaning.message}; the message {fate}", code=meaning.code)
+
+    def close(self) -> None:
+        """Reports what wasn't stored by now as failed, and frees the producer."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            producers = [producer for _, producer in self._retired]
+            self._retired = []
+        session = self._session
+        session.produce = session.refuse
+        self._give_up(session)
+        for producer in [*producers, session.producer]:
+            self._handles.close_producer(producer)
+
+    def _give_up(self, session: _Session) -> None:
+        # Everything that was purged is reported by polling; the limit is for a broker thread that hangs.
+        end = time.monotonic() + _DRAIN_S
+        self._purge(session.producer, in_flight=True)
+        while len(session.producer) and time.monotonic() < end:
+            self._serve(session, lambda: session.producer.poll(_LONGEST_WAIT_S))
+        session.primer.fail_all()
+
+    def _new_session(self) -> _Session:
+        self._disturbed = False
+        return _Session(self._handles.producer(self._defaults, self._rules, self._note_trouble))
+
+    def _note_trouble(self, _: KafkaError) -> None:
+        self._disturbed = True
+
+    def _stop(self, session: _Session, reason: str) -> None:
+        with self._lock:
+            if session.stopped_because is not None:
+                return
+            session.stopped_because = reason
+            session.produce = session.refuse
+            session.give_up_at = time.monotonic() + _DRAIN_S
+        _log.warning("a message was refused, so the producer is replaced to keep the order: %s", reason)
+
+    def _keep_house(self, session: _Session) -> None:
+        now = time.monotonic()
+        if session.stopped_because is not None and not self._closed:
+            self._replace(session, now)
+        if now >= self._reprime_at:
+            self._reprime_at = now + PRIMED_FOR_S
+            session.primer.expire()
+        while self._retired and self._retired[0][0] <= now:
+            self._handles.close_producer(self._retired.pop(0)[1])
+
+    def _replace(self, session: _Session, now: float) -> None:
+        # What the broker refused behind the first failure goes back into the queue and would wait there for ever.
+        self._purge(session.producer, in_flight=now >= session.give_up_at)
+        if len(session.producer):
+            return
+        session.primer.fail_all()
+        with self._lock:
+            if self._session is session and not self._closed:
+                self._retired.append((now + _RETIRE_S, session.producer))
+                self._session = self._new_session()
+
+    @staticmethod
+    def _purge(producer: Producer, in_flight: bool) -> None:
+        try:
+            producer.purge(in_queue=True, in_flight=in_flight, blocking=False)
+        except KafkaException as failure:
+            _log.warning("purging a stopped producer: %s", error_of(failure).str())
