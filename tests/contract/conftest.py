@@ -25,6 +25,7 @@ def _memory() -> World:
     cluster = MemoryCluster()
     return World(
         MemoryBackend(cluster=cluster),
+        lambda: MemoryBackend(cluster=cluster),
         # Seconds; the members that a test keeps alive are called far more often.
         lambda: MemoryBackend(cluster=cluster, session_timeout=1.0),
     )
@@ -45,4 +46,5 @@ def _kafka(request: pytest.FixtureRequest) -> World:
     bootstrap: str = request.getfixturevalue("kafka").bootstrap
 
     # Milliseconds, the least that a stock broker allows.
-    return World(backend, lambda: KafkaBackend(bootstrap, {"max.poll.interval.ms": 6000}))
+    impatient = {"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
+    return World(backend, lambda: KafkaBackend(bootstrap), lambda: KafkaBackend(bootstrap, dict(impatient)))

@@ -108,7 +108,7 @@ def test_what_is_gone_cannot_be_changed_or_removed(world: World) -> None:
 
 def test_another_process_sees_the_change_and_is_refused_with_an_older_view(world: World) -> None:
     name = world.name("t")
-    with world.lasting(world.impatient) as other:
+    with world.lasting(world.beside) as other:
         world.backend.catalog.put_topic(_topic(name, by="here"), None)
         assert other.catalog.topics()[name] == _topic(name, by="here")
         other.catalog.put_topic(_topic(name, by="there"), _topic(name, by="here"))
@@ -139,10 +139,3 @@ def test_of_many_at_once_exactly_one_wins(world: World) -> None:
     assert len(outcomes) == 4
     assert catalog.topics()[name].options.labels == {"by": winners[0]}
     assert len(winners) == 1
-
-
-def test_what_the_caller_does_to_its_copy_changes_nothing_stored(world: World) -> None:
-    catalog, name = world.backend.catalog, world.name("s")
-    catalog.put_subscription(_subscription(name, "t"), None)
-    catalog.subscriptions()[name].positions[0] = 1000
-    assert catalog.subscriptions()[name] == _subscription(name, "t")

@@ -106,10 +106,16 @@ def flush(writer: LogWriter) -> None:
 
 
 class World:
-    """One backend under test. `impatient()` is the same cluster, seen by processes whose silence is noticed soon."""
+    """One backend under test, and how to make more over the same cluster, as other processes have.
 
-    def __init__(self, backend: Backend, impatient: Callable[[], Backend]) -> None:
+    `beside()` makes an ordinary one; the members of an `impatient()` one are given up soon when they are silent.
+    """
+
+    def __init__(
+        self, backend: Backend, beside: Callable[[], Backend], impatient: Callable[[], Backend]
+    ) -> None:
         self.backend = backend
+        self.beside = beside
         self.impatient = impatient
         self._opened: list[LogReader | LogWriter] = []
 
