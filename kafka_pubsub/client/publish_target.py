@@ -28,10 +28,14 @@ _log = logging.getLogger("kafka_pubsub.publish")
 
 
 class PublishTarget(NamedTuple):
-    """What a publisher must know of its topic. `ordering`: as configured, None when never said either way."""
+    """What a publisher must know of its topic. `ordering`: as configured, None when never said either way.
+
+    `no_keys` is what publishing with a key must fail with, although the topic takes keys (its layout has changed).
+    """
 
     ordering: bool | None
     max_message_bytes: int
+    no_keys: PubSubError | None = None
 
 
 class TargetWatch:
@@ -58,6 +62,11 @@ class TargetWatch:
             if (self._target is None and self._refusal is None) or (self._refusal is not None and due):
                 self._update()
             return self._answer()
+
+    def forget(self) -> None:
+        """What was answered before is no longer true: the next `get` asks."""
+        with self._asking:
+            self._target = self._refusal = None
 
     def renew(self) -> PublishTarget:
         """Asks now."""

@@ -84,9 +84,10 @@ class TopicPublisher:
         self._outstanding = Outstanding(self._lock, self._flow)
         # Key -> what its first failed message died of. Empty: every key may be published.
         self._paused: dict[bytes, PubSubError] = {}
-        # As configured here or, failing that, on the topic; False refuses keys.
+        # As configured here; None: as the topic says.
         self._configured_ordering: bool | None = None
-        self._ordering: bool | None = None
+        # What a message with a key is refused with; None: keys are welcome.
+        self._no_keys: PubSubError | None = None
         self._limit = 0
         self._small = -1
         self._pump: Pump | None = None
@@ -121,8 +122,8 @@ class TopicPublisher:
             size += headers_size(headers)
         if size > self._small:
             self._look(data, key, headers)
-        if key is not None and self._ordering is False:
-            raise InvalidArgument("Message ordering must be enabled on topic to use ordering keys")
+        if key is not None and self._no_keys is not None:
+            raise type(self._no_keys)(self._no_keys.message)
         future = PublishFuture(self, key, size)
         with self._lock:
             self._queue(future, data, key, headers, size)
@@ -186,7 +187,8 @@ class TopicPublisher:
     def _apply(self, target: PublishTarget) -> None:
         with self._lock:
             configured = self._configured_ordering
-            self._ordering = target.ordering if configured is None else configured
+            ordering = target.ordering if configured is None else configured
+            self._no_keys = target.no_keys if ordering is not False else _keys_not_enabled()
             if target.max_message_bytes != self._limit:
                 # A batch of ours must not be larger than the topic takes.
                 self._limit = target.max_message_bytes
@@ -241,6 +243,16 @@ class TopicPublisher:
         """A message was reported."""
         self._outstanding.settled(epoch, size)
 
+    def would_block(self, data: bytes) -> bool:
+        """Whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
+        another_writer = self._pump is None and self._last_pump is not None
+        return self._small < 0 or another_writer or self._outstanding.full(len(data))
+
+    def look_again(self) -> None:
+        """The topic was changed: the next message looks at it first."""
+        self._watch.forget()
+        self._small = -1
+
     def resume(self, ordering_key: str) -> None:
         """Allows publishing of a key again after a failure; nothing happens if it isn't paused.
 
@@ -270,7 +282,8 @@ class TopicPublisher:
                 self._flow = flow
                 self._outstanding.limit(flow)
             if message_ordering is not None:
-                self._configured_ordering = self._ordering = message_ordering
+                self._configured_ordering = message_ordering
+                self._small = -1
             if batching is not None and batching != self._batching:
                 self._batching = batching
                 self._pump = None
@@ -326,6 +339,10 @@ class TopicPublisher:
             self._forked = True
             self._pump = None
             self._small = -1
+
+
+def _keys_not_enabled() -> InvalidArgument:
+    return InvalidArgument("Message ordering must be enabled on topic to use ordering keys")
 
 
 # Every living publisher, so that a fork can find them. Empty: nothing to do.
