@@ -19,7 +19,7 @@ def create_topic(bootstrap: str) -> str:
     return name
 
 
-def append(bootstrap: str, topic: str, *values: bytes) -> None:
+def append(bootstrap: str, topic: str, *values: bytes, patience_s: float = 30) -> None:
     failures: list[KafkaError] = []
 
     def note(error: KafkaError | None, message: Message) -> None:
@@ -29,7 +29,7 @@ def append(bootstrap: str, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **QUIET})
     for value in values:
         producer.produce(topic, value, on_delivery=note)
-    assert producer.flush(30) == 0
+    assert producer.flush(patience_s) == 0
     assert failures == []
 
 
