@@ -41,7 +41,7 @@ from kafka_pubsub.core.events import (
     Settlement,
     Tick,
 )
-from kafka_pubsub.core.flow import BufferGate, Change
+from kafka_pubsub.core.flow import BufferGate, Change, Held
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition, Rules, Start
 from kafka_pubsub.model import Committed
@@ -264,13 +264,13 @@ class Coordinator:
         for partition in self._all():
             self._stop(partition.leases.active)
 
-    def buffered(self) -> dict[int, int]:
-        """Bytes held for each owned partition."""
-        return {number: partition.buffered for number, partition in self.owned.items()}
+    def held(self) -> dict[int, Held]:
+        """What each owned partition holds unfinished."""
+        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in self.owned.items()}
 
     def flow(self) -> Change[int]:
         """Which partitions to pause and resume."""
-        return self.gate.change(self.buffered())
+        return self.gate.change(self.held())
 
     def take_commits(self) -> dict[int, Commit]:
         """The commits to send now."""
@@ -312,6 +312,7 @@ class Coordinator:
                     for lease in leases:
                         if isinstance(lease.holder, Holder):
                             lease.holder.withdrawn = lease.holder.stopped = True
+                        lease.holder = None
                 case Stale(verdicts):
                     self.counts.stale += verdicts
 

@@ -263,7 +263,7 @@ class Engine:
             self._to_commit.put(commits)
 
     def _flow(self) -> None:
-        full = self.coordinator.gate.full(self.coordinator.buffered())
+        full = self.coordinator.gate.full(self.coordinator.held())
         if self._full and not full:
             self._drained.set()
         self._full = full

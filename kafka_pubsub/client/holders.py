@@ -85,6 +85,7 @@ class Holder:
         index = 0
         for _, _, record in lease.records:
             if self.stopped:
+                self.let_go()
                 return Release(lease, index, Verdict.UNTOUCHED)
             self.index = index
             self.started = clock()
@@ -97,7 +98,12 @@ class Holder:
                 return self.left(message)
             index += 1
             self.done = index
+        self.let_go()
         return Release(lease, index, Verdict.FINISHED)
+
+    def let_go(self) -> None:
+        """Nobody will ask again: takes the knots apart, so that records are freed at once and not by the collector."""
+        self.message = self.lease.holder = None
 
     def begin(self, index: int) -> Message | None:
         """The message of record `index`, now with its handler; None if nothing more may begin."""
@@ -119,8 +125,10 @@ class Holder:
         """The callback has returned and the message isn't acked."""
         self.detached = True
         if message._state == ACKED:  # it was acked on another thread just now (rule 2)
+            self.let_go()
             return Release(self.lease, self.index + 1, Verdict.UNTOUCHED)
         if message._state == NACKED or self.withdrawn:
+            self.let_go()
             return Release(self.lease, self.index, Verdict.NACKED, self._delay)
         return Release(self.lease, self.index, Verdict.KEPT)
 
@@ -139,6 +147,7 @@ class Holder:
         message._state = ACKED
         if self.detached:
             self._reports.settled(Settlement(self.lease, self.index, acked=True))
+            self.let_go()
 
     def nack(self, message: Message, delay: float | None) -> None:
         if delay is not None and not 0 <= delay <= 7 * 86_400:
@@ -149,6 +158,7 @@ class Holder:
         message._state = NACKED
         if self.detached:
             self._reports.settled(Settlement(self.lease, self.index, acked=False, delay=delay))
+            self.let_go()
 
     def extend(self, message: Message, seconds: float) -> None:
         if not 0 <= seconds <= 600:
@@ -206,6 +216,8 @@ class BatchHolder(Holder):
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
         done = acked if nacked is None else min(acked, nacked)
         if done == len(states):
+            self.let_go()
+            self.messages = []
             return Release(self.lease, done, Verdict.FINISHED)
         self.index = self.done = done
         self.message = self.messages[done]

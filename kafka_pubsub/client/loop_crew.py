@@ -89,6 +89,7 @@ class LoopCrew:
             if message._state != ACKED:
                 return holder.left(message)
             holder.done = index + 1
+        holder.let_go()
         return Release(lease, len(lease.records), Verdict.FINISHED)
 
     def _leave(self, holders: Sequence[Holder]) -> None:

@@ -57,7 +57,7 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
     in_flight = buffered = 0
     for engine in engines:
         in_flight += engine.coordinator.in_flight()
-        buffered += sum(engine.coordinator.buffered().values())
+        buffered += sum(held.bytes for held in engine.coordinator.held().values())
         blocked += engine.ask(lambda e=engine: list(_blocked(e.coordinator.owned.values())))  # type: ignore[misc]
     return SubscriptionState(
         record.name,

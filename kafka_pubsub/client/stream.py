@@ -137,7 +137,7 @@ class Stream:
     def stats(self) -> Stats:
         """What it has done and holds now."""
         coordinator = self._engine.coordinator
-        counts, buffered = coordinator.counts, coordinator.buffered()
+        counts, held = coordinator.counts, coordinator.held()
         return Stats(
             received=counts.received,
             acked=coordinator.finished(),
@@ -145,9 +145,9 @@ class Stream:
             stale=counts.stale,
             commits=counts.commits,
             in_flight=coordinator.in_flight(),
-            buffered_bytes=sum(buffered.values()),
+            buffered_bytes=sum(each.bytes for each in held.values()),
             paused=tuple(sorted(coordinator.gate.paused)),
-            partitions=tuple(sorted(buffered)),
+            partitions=tuple(sorted(held)),
         )
 
     def __enter__(self) -> Self:

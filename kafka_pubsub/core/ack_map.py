@@ -15,6 +15,7 @@ Rules
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -72,7 +73,7 @@ def encode(ack_map: AckMap, position: int) -> str:
             rest >>= _PAYLOAD
         units.append(rest)
     units += _fixed(_checksum(units, position), _CHECKSUM_UNITS)
-    return "".join([chr(_FIRST + unit) for unit in units])
+    return struct.pack(f">{len(units)}H", *[_FIRST + unit for unit in units]).decode("utf-16-be")
 
 
 def decode(text: str, position: int) -> AckMap | None:
@@ -116,4 +117,4 @@ def _joined(units: Iterable[int]) -> int:
 
 def _checksum(units: Sequence[int], position: int) -> int:
     """Covers the position too: a map beside another offset is as wrong as a damaged one."""
-    return zlib.crc32(b"".join([unit.to_bytes(2, "big") for unit in units]) + position.to_bytes(8, "big"))
+    return zlib.crc32(struct.pack(f">{len(units)}HQ", *units, position))

@@ -1,11 +1,15 @@
 """How much is taken on at once: when to stop fetching, from whom, and when to go on.
 
+Theory. A partition's *fill* is what it holds against its share: of the bytes that the process may buffer, and of
+the records whose acks its map has room for. More records than that couldn't be started anyhow, and would only
+grow cold in memory.
+
 Rules
-1. Above `limit` nothing more is fetched for a moment; if that doesn't help, the partitions that hold more than
-   their fair share are paused, so that one stuck partition doesn't stop the others.
-2. A paused partition resumes at half its fair share: without that hysteresis each message would pause and resume
-   it, and a pause throws away what the log's client had fetched ahead.
-3. What is paused is never empty-handed: it has records here, whose end resumes it.
+1. When the partitions together are full, fetching waits for a moment; if that doesn't help, those that are full
+   themselves are paused, so that one stuck partition doesn't stop the others.
+2. A paused partition resumes at half of what paused it: without that hysteresis each message would pause and
+   resume it, and a pause throws away what the log's client had fetched ahead.
+3. What is paused is never empty: it has records here, whose end resumes it.
 """
 
 from __future__ import annotations
@@ -13,9 +17,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["BufferGate", "Change"]
+__all__ = ["WINDOW", "BufferGate", "Change", "Held"]
 
 Partition = TypeVar("Partition", bound=Hashable)
+
+#: Records of a partition that may wait or be in flight before fetching slows down. A map has room for some 2000
+#: runs; a log read from disk comes about 1000 records of a partition at a time.
+WINDOW = 2000
+#: The fill at which a partition counts as full, and at which a paused one resumes.
+FULL, ENOUGH = 0.75, 0.375
+
+
+class Held(NamedTuple):
+    """What a partition holds unfinished."""
+
+    records: int
+    bytes: int
 
 
 class Change(NamedTuple, Generic[Partition]):
@@ -26,26 +43,28 @@ class Change(NamedTuple, Generic[Partition]):
 
 
 class BufferGate(Generic[Partition]):
-    """Decides by the bytes that each partition has buffered."""
+    """Decides by what each partition holds."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         #: Partitions that aren't fetched. Empty: everything flows.
         self.paused: set[Partition] = set()
 
-    def full(self, buffered: Mapping[Partition, int]) -> bool:
+    def full(self, held: Mapping[Partition, Held]) -> bool:
         """Whether fetching should wait for a moment."""
-        return sum(buffered.values()) >= self.limit
+        if not held:
+            return False
+        if sum(each.bytes for each in held.values()) >= self.max_bytes:
+            return True
+        return sum(min(each.records, WINDOW) for each in held.values()) >= FULL * WINDOW * len(held)
 
-    def change(self, buffered: Mapping[Partition, int]) -> Change[Partition]:
+    def change(self, held: Mapping[Partition, Held]) -> Change[Partition]:
         """What to pause and resume now; the caller does so."""
-        if not buffered:
-            self.paused.clear()
-            return Change([], [])
-        share = self.limit // len(buffered)
-        full = self.full(buffered)
-        self.paused &= buffered.keys()
-        pause = [p for p, size in buffered.items() if full and size >= share and p not in self.paused]
-        resume = [p for p in self.paused if buffered[p] <= share // 2]
+        self.paused &= held.keys()
+        full = self.full(held)
+        share = self.max_bytes / max(1, len(held))
+        fill = {p: max(each.bytes / share, each.records / WINDOW) for p, each in held.items()}
+        pause = [p for p, level in fill.items() if full and level >= FULL and p not in self.paused]
+        resume = [p for p in self.paused if fill[p] <= ENOUGH]
         self.paused = self.paused.union(pause).difference(resume)
         return Change(pause, resume)

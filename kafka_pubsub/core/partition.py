@@ -22,6 +22,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from kafka_pubsub.core import ack_map
@@ -52,10 +53,17 @@ from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.redelivery import Backoff, Waiting
 from kafka_pubsub.errors import InvariantViolated
 
+_offset, _body = itemgetter(0), itemgetter(2)
+
 __all__ = ["COMMIT_INTERVAL", "RECORD_OVERHEAD", "Partition", "Rules", "Start"]
 
 #: Seconds between commits. Acks younger than this are redelivered after a crash; half of the 200 ms promised.
 COMMIT_INTERVAL = 0.1
+
+#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
+#: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
+HANDED = 1024
+SHORTEST_RUN = 16
 
 #: Bytes that a buffered record costs beside its body: the objects that hold it.
 RECORD_OVERHEAD = 500
@@ -158,42 +166,33 @@ class Partition:
         if not self.open:
             return ()
         queues, room = self.queues, self._room()
-        single = len(queues.ready) + len(queues.loose) == 1
-        run = 1 if event.spread and not single else event.run
-        while len(leases) < event.limit and room > 0:
-            records = queues.take(min(run, room))
-            if records:
-                leases.append(self._lease(records[0][1], records))
-            elif queues.loose:
-                records = [queues.loose.popleft()]
-                leases.append(self._lease(None, records))
-            else:
+        run = self._run(event)
+        while len(leases) < event.limit:
+            if room <= 0 and queues.oldest() != self.offsets.committable:
                 break
+            records = queues.take(max(1, min(run, room)))
+            if not records:
+                break
+            leases.append(self._lease(records))
             room -= len(records)
-        if room <= 0 and len(leases) < event.limit:
-            leases += self._lease_lowest()
         return (Deliver(leases),) if leases else ()
 
     def _room(self) -> int:
         """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
         return ack_map.most_runs(self.offsets.span) - self.offsets.worst_runs(self.leases.handed)
 
-    def _lease_lowest(self) -> list[Lease]:
-        """The record at the committable position, if nobody has it: what frees the map."""
-        lowest = self.offsets.committable
-        for key in self.queues.ready:
-            if self.queues.queues[key][0][0] == lowest:
-                return [self._lease(key, self.queues.take_key(key, 1))]
-        for record in self.queues.loose:
-            if record[0] == lowest:
-                self.queues.loose.remove(record)
-                return [self._lease(None, [record])]
-        return []
+    def _run(self, event: Demand) -> int:
+        """How long a run may be: short where many keys wait, so that they go forward together."""
+        queues = self.queues
+        if event.spread and len(queues.ready) + len(queues.loose) > 1:
+            return 1
+        return min(event.run, max(SHORTEST_RUN, HANDED // (len(queues.queues) + 1)))
 
-    def _lease(self, key: bytes | None, records: Sequence[Record]) -> Lease:
+    def _lease(self, records: Sequence[Record]) -> Lease:
         attempts = self.waiting.attempts
         attempt = attempts.get(records[0][0], 1) if attempts else 1
-        lease = Lease(self.number, self.epoch, key if self._rules.ordered else None, records, attempt)
+        key = records[0][1] if self._rules.ordered else None
+        lease = Lease(self.number, self.epoch, key, records, attempt)
         self.leases.open(lease)
         return lease
 
@@ -284,7 +283,7 @@ class Partition:
         news = self.leases.advance(lease, done)
         if not news:
             return
-        self.offsets.finish([record[0] for record in news])
+        self.offsets.finish(map(_offset, news))
         self.buffered -= _weight(news)
         self.finished += len(news)
         self._dirty = True
@@ -394,4 +393,4 @@ class Partition:
 
 
 def _weight(records: Sequence[Record]) -> int:
-    return sum([len(record[2]) for record in records]) + RECORD_OVERHEAD * len(records)
+    return sum(map(len, map(_body, records))) + RECORD_OVERHEAD * len(records)
