@@ -3,10 +3,10 @@
 Rules
 1. Nothing is connected before the first use. A process that forked after that may not go on in the child: threads
    and connections stayed in the parent, so every call there says so.
-2. One publisher for each topic and one subscriber for each subscription, made without I/O. They end with the
-   topic or subscription; one made anew under the same name gets a new one.
+2. One publisher for each topic and one subscriber for each subscription, made without I/O. A topic made anew under
+   the same name gets a new publisher; a subscriber looks its subscription up whenever it begins to receive.
 3. `publisher` is called for every message: one look into a dict, no lock.
-4. Closing goes from the outside in: subscribers, publishers (flushed), writers, backend.
+4. Closing goes from the outside in: watch, subscribers, publishers (flushed), writers, backend.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import NamedTuple
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.publish_pool import WriterPool
 from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.resources import check_layout
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
 from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.client.watch import Watch, reason_to_end
 from kafka_pubsub.errors import FailedPrecondition
 
 __all__ = ["Cluster"]
@@ -36,6 +38,7 @@ class _Connection(NamedTuple):
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
     writers: WriterPool
+    watch: Watch
 
 
 class Cluster:
@@ -49,7 +52,7 @@ class Cluster:
         self._connection: _Connection | None = None
         # By topic; a topic that wasn't published to, or was deleted, has none.
         self._publishers: dict[str, TopicPublisher] = {}
-        # By subscription; one that nobody received from, or that was deleted, has none.
+        # By subscription; one that nobody received from has none.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
 
@@ -76,6 +79,7 @@ class Cluster:
                 self._subscribers[subscription] = Subscriber(
                     connection.backend, lambda: connection.subscriptions.usable(subscription)
                 )
+                connection.watch.start()
             return self._subscribers[subscription]
 
     def delete_topic(self, name: str) -> None:
@@ -90,10 +94,9 @@ class Cluster:
         """Deletes a subscription; its streams in this process end first."""
 
         def end_streams() -> None:
-            with self._lock:
-                subscriber = self._subscribers.pop(name, None)
+            subscriber = self._subscribers.get(name)
             if subscriber is not None:
-                subscriber.close()
+                subscriber.end(reason_to_end(name, None))
 
         self.subscriptions.delete(name, on_marked=end_streams)
 
@@ -118,6 +121,7 @@ class Cluster:
                 steps.callback(publisher.close)
             for subscriber in subscribers:
                 steps.callback(subscriber.close)
+            steps.callback(connection.watch.stop)
 
     def _connected(self) -> _Connection:
         connection = self._connection
@@ -135,11 +139,17 @@ class Cluster:
             self._check_open()
             if self._connection is None:
                 backend = self._connect()
-                topics = TopicAdmin(backend, may_create=self._may_create)
+                topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
-                self._connection = _Connection(os.getpid(), backend, topics, subscriptions, writers)
+                watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
+                self._connection = _Connection(os.getpid(), backend, topics, subscriptions, writers, watch)
             return self._connection
+
+    def _topic_changed(self, name: str) -> None:
+        publisher = self._publishers.get(name)
+        if publisher is not None:
+            publisher.look_again()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -157,5 +167,10 @@ class Cluster:
 
 
 def _target(topics: TopicAdmin, name: str) -> PublishTarget:
-    record, info = topics.current(name)
-    return PublishTarget(record.options.message_ordering, info.max_message_bytes)
+    record, info = topics.found(name)
+    no_keys = None
+    try:
+        check_layout(record, info)
+    except FailedPrecondition as error:
+        no_keys = error
+    return PublishTarget(record.options.message_ordering, info.max_message_bytes, no_keys)

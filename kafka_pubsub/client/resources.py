@@ -24,6 +24,7 @@ __all__ = [
     "Conflict",
     "Unset",
     "changed",
+    "check_identity",
     "check_layout",
     "check_same_settings",
     "conflicts",
@@ -125,13 +126,17 @@ def check_same_settings(
         )
 
 
-def check_layout(record: TopicRecord, info: TopicInfo) -> None:
+def check_identity(record: TopicRecord, info: TopicInfo) -> None:
     """`FailedPrecondition` if the log's topic isn't the one that the catalog knows."""
     if info.topic_id != record.topic_id:
         raise FailedPrecondition(
             f"topic {record.name!r} was deleted and made again by somebody else: its messages are other ones. "
             f"adopt_topic({record.name!r}) takes the new one; subscriptions of the old one must be made again"
         )
+
+
+def check_layout(record: TopicRecord, info: TopicInfo) -> None:
+    """`FailedPrecondition` if the log's topic has another number of partitions than the catalog knows."""
     if info.partitions != record.options.partitions:
         raise FailedPrecondition(
             f"topic {record.name!r} was made with {record.options.partitions} partitions and has "

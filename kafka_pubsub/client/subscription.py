@@ -8,8 +8,9 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -98,6 +99,17 @@ class Subscription:
             max_workers=max_workers,
             executor=executor,
         )
+
+    def pull_async(
+        self,
+        callback: Callable[[Message], Awaitable[object]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+    ) -> Stream:
+        """Runs a coroutine function on `loop` for each message: what `kafka_pubsub.aio` stands on."""
+        return self._subscriber().pull_async(callback, loop, flow=flow, max_workers=max_workers)
 
     def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
         """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came."""

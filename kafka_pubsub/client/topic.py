@@ -104,6 +104,10 @@ class Topic:
         """Publishes `obj` encoded by the topic's schema: not supported yet."""
         raise FailedPrecondition("publish_record: schemas are not supported yet: use publish or publish_json")
 
+    def would_block(self, data: bytes) -> bool:
+        """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""
+        return self._publisher().would_block(data)
+
     def resume(self, ordering_key: str) -> None:
         """Allows publishing with a key again that a failed publish has paused."""
         self._publisher().resume(ordering_key)

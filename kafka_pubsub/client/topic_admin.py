@@ -19,6 +19,7 @@ from kafka_pubsub.client.names import check_new_topic_name, check_topic_name, lo
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
     changed,
+    check_identity,
     check_layout,
     check_same_settings,
     conflicts,
@@ -45,9 +46,18 @@ _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExha
 class TopicAdmin:
     """Manages the topics of one cluster."""
 
-    def __init__(self, backend: Backend, *, may_create: bool, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        may_create: bool,
+        on_changed: Callable[[str], None] = lambda name: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._backend = backend
         self._may_create = may_create
+        # Told of every topic whose record was changed from here.
+        self._on_changed = on_changed
         self._now = now
 
     def record(self, name: str) -> TopicRecord:
@@ -64,6 +74,12 @@ class TopicAdmin:
 
     def current(self, name: str) -> tuple[TopicRecord, TopicInfo]:
         """The record, and Kafka's topic as it is now; `FailedPrecondition` if they don't belong together."""
+        record, info = self.found(name)
+        check_layout(record, info)
+        return record, info
+
+    def found(self, name: str) -> tuple[TopicRecord, TopicInfo]:
+        """The same, but the number of partitions may have changed; `check_layout` tells."""
         record = self.record(name)
         info = self._info(name)
         if info is None:
@@ -71,7 +87,7 @@ class TopicAdmin:
                 f"topic {name!r} was deleted from Kafka by somebody else: delete_topic({name!r}) forgets it, "
                 f"create_topic({name!r}) makes it again"
             )
-        check_layout(record, info)
+        check_identity(record, info)
         return record, info
 
     def records(self) -> list[TopicRecord]:
@@ -149,8 +165,7 @@ class TopicAdmin:
     def _existing(
         self, record: TopicRecord, info: TopicInfo, wanted: TopicOptions, exist_ok: bool
     ) -> TopicRecord:
-        if info.topic_id != record.topic_id:
-            check_layout(record, info)
+        check_identity(record, info)
         check_same_settings(f"topic {record.name!r}", record.options, wanted, {})
         if not exist_ok:
             raise AlreadyExists(
@@ -176,7 +191,7 @@ class TopicAdmin:
         return record
 
     def _update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
-        record, _ = self.current(name)
+        record, _ = self.found(name)
         for field in ("partitions", "replication"):
             if field in changes and changes[field] != getattr(record.options, field):
                 raise FailedPrecondition(f"{field} of topic {name!r} can't be changed yet")
@@ -228,6 +243,7 @@ class TopicAdmin:
     def _put(self, record: TopicRecord, previous: TopicRecord | None) -> None:
         with conflicts():
             self._backend.catalog.put_topic(record, previous)
+        self._on_changed(record.name)
 
     def _check_name_is_free(self, name: str, info: TopicInfo | None) -> None:
         if info is not None:

@@ -270,6 +270,39 @@ def test_a_change_that_always_loses_gives_up_with_the_catalogs_words(
         other.update_topic("orders", message_ordering=True)
 
 
+def test_a_change_holds_for_the_next_message(ps: PubSub) -> None:
+    topic = ps.topic("orders")
+    with pytest.raises(NotFound):
+        topic.publish(b"x")
+    ps.create_topic("orders")
+    assert topic.publish(b"x", ordering_key="k").result(timeout=10)
+    ps.update_topic("orders", message_ordering=False)
+    with pytest.raises(InvalidArgument, match="Message ordering must be enabled"):
+        topic.publish(b"x", ordering_key="k")
+    topic.configure(message_ordering=True)
+    assert ps.topic("orders").options.message_ordering is True
+    assert topic.publish(b"x", ordering_key="k").result(timeout=10)
+
+
+def test_a_topic_with_more_partitions_than_it_was_made_with_takes_no_keys(
+    ps: PubSub, cluster: MemoryCluster
+) -> None:
+    ps.create_topic("orders", partitions=2)
+    sub = ps.create_subscription("billing", "orders")
+    cluster.add_partitions("orders", 3)
+    topic = ps.topic("orders")
+    for call in (
+        lambda: topic.publish(b"x", ordering_key="k"),
+        lambda: sub.pull(print),
+        lambda: ps.create_subscription("shipping", "orders"),
+    ):
+        with pytest.raises(FailedPrecondition, match="made with 2 partitions and has 3 now") as caught:
+            call()
+        assert "topic repartition" in caught.value.message
+    assert topic.publish(b"x").result(timeout=10)
+    assert ps.update_topic("orders", labels={"a": "b"}).options.partitions == 2
+
+
 # -- listing and deleting --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,86 @@
+"""Publishing without blocking: messages that would have to wait do so in a line, in their order.
+
+Theory: a publish blocks when its topic must be looked up first, or when too much is on its way. A coroutine may not
+block, so such a message queues up here, and a thread publishes the line one after the other. While there is a line
+everything goes through it, else a later message of a key would overtake an earlier one.
+
+Rules
+1. A thread exists only while there is a line.
+2. The line is bounded: who doesn't await any of his futures is told so before memory runs out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from kafka_pubsub.errors import ResourceExhausted
+
+__all__ = ["PublishLine"]
+
+#: Messages that may wait in line, beside those that `PublishFlow` lets be on their way: as many as it allows by
+#: default.
+LIMIT = 100_000
+
+Send = Callable[[], Future[str]]
+
+
+class PublishLine:
+    """The line of one topic, shared by its handles."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._over = threading.Condition(self._lock)
+        # Waiting messages, oldest first. Empty while `_serving` is false, and sometimes while it is true.
+        self._waiting: deque[tuple[Future[str], Send]] = deque()
+        self._serving = False
+
+    def publish(self, send: Send, would_block: bool) -> Future[str]:
+        """Sends now if that can't block and nobody waits, else in turn."""
+        with self._lock:
+            if not would_block and not self._serving:
+                return send()
+            if len(self._waiting) >= self._limit:
+                raise ResourceExhausted(
+                    f"{self._limit} messages wait to be published: await some of their futures first"
+                )
+            outcome: Future[str] = Future()
+            # It can't be taken back, like any message that was published.
+            outcome.set_running_or_notify_cancel()
+            self._waiting.append((outcome, send))
+            if not self._serving:
+                self._serving = True
+                threading.Thread(target=self._serve, name="kafka_pubsub-publish-line", daemon=True).start()
+            return outcome
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until nobody is in line any more; False if that takes longer than `timeout` seconds."""
+        with self._over:
+            return self._over.wait_for(lambda: not self._serving, timeout)
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._serving = False
+                    self._over.notify_all()
+                    return
+                outcome, send = self._waiting.popleft()
+            try:
+                _forward(send(), outcome)
+            except Exception as error:
+                outcome.set_exception(error)
+
+
+def _forward(sent: Future[str], outcome: Future[str]) -> None:
+    def settle(done: Future[str]) -> None:
+        error = done.exception()
+        if error is None:
+            outcome.set_result(done.result())
+        else:
+            outcome.set_exception(error)
+
+    sent.add_done_callback(settle)

@@ -1,0 +1,272 @@
+"""`PubSub` for coroutines: the same surface as `kafka_pubsub.PubSub`, over one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from kafka_pubsub.aio.line import PublishLine
+from kafka_pubsub.aio.subscription import Subscription
+from kafka_pubsub.aio.topic import Topic
+from kafka_pubsub.app import ConfigValue, Seconds
+from kafka_pubsub.app import PubSub as SyncPubSub
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.resources import UNSET, Unset
+from kafka_pubsub.client.stream import CLOSE_TIMEOUT
+from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+
+__all__ = ["PubSub"]
+
+
+class PubSub:
+    """Topics and subscriptions of one Kafka cluster, for coroutines.
+
+    Example:
+        async with PubSub("localhost:9092") as ps:
+            topic = await ps.create_topic("orders", message_ordering=True)
+            sub = await ps.create_subscription("billing", topic="orders", message_ordering=True)
+
+    The arguments are those of `kafka_pubsub.PubSub`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        *,
+        config: Mapping[str, ConfigValue] | None = None,
+        create: bool | None = None,
+        group_protocol: Literal["classic", "consumer"] | None = None,
+    ) -> None:
+        self._wrap(SyncPubSub(bootstrap, config=config, create=create, group_protocol=group_protocol))
+
+    @classmethod
+    def in_memory(cls, backend: Backend | None = None, *, create: bool = True) -> Self:
+        """The same surface without a broker, for tests; see `kafka_pubsub.PubSub.in_memory`."""
+        self = cls.__new__(cls)
+        self._wrap(SyncPubSub.in_memory(backend, create=create))
+        return self
+
+    def _wrap(self, sync: SyncPubSub) -> None:
+        self._sync = sync
+        # By topic; one that wasn't asked for has none. Shared by handles, so that no message overtakes another.
+        self._lines: dict[str, PublishLine] = {}
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication: int | None = None,
+        message_ordering: bool | None = None,
+        retention: Seconds | None = None,
+        schema: object = None,
+        priorities: int = 1,
+        transient: bool = False,
+        causal: bool = False,
+        labels: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Makes a topic (8 partitions unless told otherwise); see `kafka_pubsub.PubSub.create_topic`."""
+        await asyncio.to_thread(
+            self._sync.create_topic,
+            name,
+            partitions=partitions,
+            replication=replication,
+            message_ordering=message_ordering,
+            retention=retention,
+            schema=schema,
+            priorities=priorities,
+            transient=transient,
+            causal=causal,
+            labels=labels,
+            exist_ok=exist_ok,
+        )
+        return self.topic(name)
+
+    async def adopt_topic(
+        self,
+        name: str,
+        *,
+        message_ordering: bool | None = None,
+        labels: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Takes a topic that Kafka has already into the catalog."""
+        await asyncio.to_thread(
+            self._sync.adopt_topic, name, message_ordering=message_ordering, labels=labels, exist_ok=exist_ok
+        )
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        """A handle, without looking whether there is such a topic."""
+        return Topic(self._sync.topic(name), self._lines.setdefault(name, PublishLine()))
+
+    async def update_topic(
+        self,
+        name: str,
+        *,
+        message_ordering: bool | Unset | None = UNSET,
+        retention: Seconds | Unset | None = UNSET,
+        labels: Mapping[str, str] | Unset = UNSET,
+    ) -> Topic:
+        """Changes the given settings only; None takes one back to its default."""
+        await asyncio.to_thread(
+            self._sync.update_topic,
+            name,
+            message_ordering=message_ordering,
+            retention=retention,
+            labels=labels,
+        )
+        return self.topic(name)
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
+        await asyncio.to_thread(self._sync.delete_topic, name)
+
+    async def list_topics(self) -> list[Topic]:
+        """All topics of the catalog, by name."""
+        return [self.topic(each.name) for each in await asyncio.to_thread(self._sync.list_topics)]
+
+    # -- subscriptions ---------------------------------------------------------------------------------------
+
+    async def create_subscription(
+        self,
+        name: str,
+        topic: str | Topic,
+        *,
+        ack_deadline: Seconds | None = None,
+        max_extension: Seconds | None = None,
+        message_ordering: bool | None = None,
+        retry: RetryPolicy | None = None,
+        dead_letter: DeadLetterPolicy | None = None,
+        filter: str | None = None,
+        exactly_once: bool = False,
+        expiration: Seconds | None = None,
+        labels: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Subscription:
+        """Makes a subscription; see `kafka_pubsub.PubSub.create_subscription`."""
+        await asyncio.to_thread(
+            self._sync.create_subscription,
+            name,
+            topic.name if isinstance(topic, Topic) else topic,
+            ack_deadline=ack_deadline,
+            max_extension=max_extension,
+            message_ordering=message_ordering,
+            retry=retry,
+            dead_letter=dead_letter,
+            filter=filter,
+            exactly_once=exactly_once,
+            expiration=expiration,
+            labels=labels,
+            exist_ok=exist_ok,
+        )
+        return self.subscription(name)
+
+    def subscription(self, name: str) -> Subscription:
+        """A handle, without looking whether there is such a subscription."""
+        return Subscription(self._sync.subscription(name))
+
+    async def update_subscription(
+        self,
+        name: str,
+        *,
+        ack_deadline: Seconds | Unset = UNSET,
+        max_extension: Seconds | Unset = UNSET,
+        message_ordering: bool | Unset = UNSET,
+        retry: RetryPolicy | Unset | None = UNSET,
+        labels: Mapping[str, str] | Unset = UNSET,
+    ) -> Subscription:
+        """Changes the given settings only, for streams opened from now on; `retry=None` takes the backoff away."""
+        await asyncio.to_thread(
+            self._sync.update_subscription,
+            name,
+            ack_deadline=ack_deadline,
+            max_extension=max_extension,
+            message_ordering=message_ordering,
+            retry=retry,
+            labels=labels,
+        )
+        return self.subscription(name)
+
+    async def delete_subscription(self, name: str) -> None:
+        """Deletes a subscription and its position; its streams end with `NotFound`."""
+        await asyncio.to_thread(self._sync.delete_subscription, name)
+
+    async def list_subscriptions(self) -> list[Subscription]:
+        """All subscriptions of the catalog, by name."""
+        found = await asyncio.to_thread(self._sync.list_subscriptions)
+        return [self.subscription(each.name) for each in found]
+
+    # -- not yet ---------------------------------------------------------------------------------------------
+
+    def publish_multi(
+        self,
+        topics: Iterable[str],
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        handles: Sequence[str] = (),
+    ) -> asyncio.Future[str]:
+        """Publishes one message to several topics: not supported yet."""
+        return asyncio.wrap_future(
+            self._sync.publish_multi(
+                topics, data, ordering_key=ordering_key, attributes=attributes, handles=handles
+            )
+        )
+
+    async def create_schema(self, name: str, definition: str, *, exist_ok: bool = False) -> object:
+        """Not supported yet."""
+        return self._sync.create_schema(name, definition, exist_ok=exist_ok)
+
+    async def schema(self, name: str) -> object:
+        """Not supported yet."""
+        return self._sync.schema(name)
+
+    async def list_schemas(self) -> list[object]:
+        """Not supported yet."""
+        return self._sync.list_schemas()
+
+    async def delete_schema(self, name: str) -> None:
+        """Not supported yet."""
+        self._sync.delete_schema(name)
+
+    async def create_snapshot(self, name: str, subscription: str, *, exist_ok: bool = False) -> object:
+        """Not supported yet."""
+        return self._sync.create_snapshot(name, subscription, exist_ok=exist_ok)
+
+    async def list_snapshots(self) -> list[object]:
+        """Not supported yet."""
+        return self._sync.list_snapshots()
+
+    async def delete_snapshot(self, name: str) -> None:
+        """Not supported yet."""
+        self._sync.delete_snapshot(name)
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Ends streams, flushes publishers, disconnects. A second call does nothing."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        # One after the other: a line is as short as its topic's flow control lets it be, nearly always empty.
+        for line in self._lines.values():
+            line.wait(CLOSE_TIMEOUT)
+        self._sync.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<aio {self._sync!r}>"

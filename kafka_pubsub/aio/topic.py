@@ -1,0 +1,129 @@
+"""A handle on a topic, for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import partial
+
+from kafka_pubsub.aio.line import PublishLine
+from kafka_pubsub.client.topic import Topic as SyncTopic
+from kafka_pubsub.client.topic import encode_json
+from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
+from kafka_pubsub.errors import DeadlineExceeded
+
+__all__ = ["Topic"]
+
+
+class Topic:
+    """A topic by name; made by `PubSub.topic` and `PubSub.create_topic`.
+
+    Example:
+        futures = [topic.publish(body, ordering_key="user-123") for body in bodies]
+        message_ids = await asyncio.gather(*futures)
+    """
+
+    __slots__ = ("_line", "_sync")
+
+    def __init__(self, sync: SyncTopic, line: PublishLine) -> None:
+        self._sync = sync
+        self._line = line
+
+    @property
+    def name(self) -> str:
+        """The topic's name, which is also the Kafka topic's."""
+        return self._sync.name
+
+    async def options(self) -> TopicOptions:
+        """The stored configuration, read from the catalog now."""
+        return await asyncio.to_thread(lambda: self._sync.options)
+
+    def publish(
+        self,
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
+    ) -> asyncio.Future[str]:
+        """Queues a message at once; awaiting the future gives its id when it is on the in-sync replicas.
+
+        Messages of a key are published in the order of the calls, awaited or not. Wrong arguments are raised by
+        the call, or by the future of a message that has to wait.
+        """
+        loop = asyncio.get_running_loop()
+        send = partial(
+            self._sync.publish,
+            data,
+            ordering_key=ordering_key,
+            attributes=attributes,
+            delay=delay,
+            deliver_at=deliver_at,
+            priority=priority,
+            durable=durable,
+        )
+        return asyncio.wrap_future(self._line.publish(send, self._sync.would_block(data)), loop=loop)
+
+    def publish_json(
+        self,
+        obj: object,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
+    ) -> asyncio.Future[str]:
+        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
+        return self.publish(
+            encode_json(obj),
+            ordering_key=ordering_key,
+            attributes=attributes,
+            delay=delay,
+            deliver_at=deliver_at,
+            priority=priority,
+            durable=durable,
+        )
+
+    def publish_record(self, obj: object, *, ordering_key: str | None = None) -> asyncio.Future[str]:
+        """Publishes `obj` encoded by the topic's schema: not supported yet."""
+        return asyncio.wrap_future(self._sync.publish_record(obj, ordering_key=ordering_key))
+
+    async def resume(self, ordering_key: str) -> None:
+        """Allows publishing with a key again that a failed publish has paused."""
+        await asyncio.to_thread(self._sync.resume, ordering_key)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was published so far is stored or has failed."""
+        await asyncio.to_thread(self._flush, timeout)
+
+    def _flush(self, timeout: float | None) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._line.wait(timeout):
+            raise DeadlineExceeded(f"flush: messages of topic {self.name!r} still wait for their turn")
+        self._sync.flush(None if until is None else max(0.0, until - time.monotonic()))
+
+    async def configure(
+        self,
+        *,
+        batching: Batching | None = None,
+        flow: PublishFlow | None = None,
+        message_ordering: bool | None = None,
+    ) -> None:
+        """Changes how this process publishes to the topic, and the topic's stored `message_ordering`."""
+        await asyncio.to_thread(
+            self._sync.configure, batching=batching, flow=flow, message_ordering=message_ordering
+        )
+
+    async def delete(self) -> None:
+        """Deletes the topic and its messages; its subscriptions become detached."""
+        await asyncio.to_thread(self._sync.delete)
+
+    def __repr__(self) -> str:
+        return f"<aio {self._sync!r}>"

@@ -1,0 +1,106 @@
+"""Looks after subscriptions that are being received from.
+
+One that is deleted or detached, by whomever, ends its streams here, with the reason.
+
+Theory: the group's protocol tells a member of partitions that come and go, but nobody tells it that its subscription
+is gone; and a group can't be deleted while it has members. So each process that receives looks into the catalog now
+and then: one small request for all its subscriptions together.
+
+Rules
+1. The thread lives while there is something to look after, and is gone when `stop` returns.
+2. A cluster that can't be reached says nothing about a subscription: look again later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
+
+__all__ = ["INTERVAL", "Receiving", "Watch", "reason_to_end"]
+
+#: Seconds between two looks: how long a stream outlives its subscription. A deletion waits for that, so it is short.
+INTERVAL: Final = 1.0
+
+_log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+class Receiving(Protocol):
+    """A subscriber, as far as it is looked after."""
+
+    @property
+    def pulling(self) -> bool:
+        """Whether it has streams."""
+        ...
+
+    def end(self, error: PubSubError | None = None) -> None:
+        """Ends them."""
+        ...
+
+
+def reason_to_end(name: str, record: SubscriptionRecord | None) -> PubSubError | None:
+    """Why a stream of this subscription must end; None if it may go on."""
+    if record is None or record.state == "deleting":
+        return NotFound(f"subscription {name!r} was deleted")
+    if record.detached:
+        return FailedPrecondition(
+            f"subscription {name!r} was detached, because its topic {record.topic!r} was deleted"
+        )
+    return None
+
+
+class Watch:
+    """Ends subscribers whose subscription is gone."""
+
+    def __init__(
+        self,
+        subscriptions: Callable[[], Mapping[str, SubscriptionRecord]],
+        subscribers: Callable[[], Mapping[str, Receiving]],
+        interval: float = INTERVAL,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._subscribers = subscribers
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to look; nothing happens if it does already, or was stopped."""
+        with self._lock:
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(target=self._run, name="kafka_pubsub-watch", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Looks no more."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval):
+            try:
+                self.look()
+            except PubSubError as error:
+                _log.debug("couldn't look whether subscriptions still exist: %s", error)
+
+    def look(self) -> None:
+        """One look at all subscriptions that are being received from."""
+        pulling = {name: each for name, each in self._subscribers().items() if each.pulling}
+        if not pulling:
+            return
+        records = self._subscriptions()
+        for name, subscriber in pulling.items():
+            error = reason_to_end(name, records.get(name))
+            if error is not None:
+                # Elsewhere, because it waits for handlers and the other subscriptions can't.
+                threading.Thread(
+                    target=subscriber.end, args=(error,), name="kafka_pubsub-end", daemon=True
+                ).start()
