@@ -2,17 +2,27 @@
 
 The function gets the parameters by name and returns its metrics. The last line on standard output is JSON:
 `{"metrics": ..., "note": ...}`, `{"missing": what to install}` or `{"error": ...}`.
+
+A row leads a process group of its own. When the benchmark dies without a chance to end it (kill -9), the row notices
+and takes its whole group along: a forgotten consumer at full speed would spoil whatever is measured next.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Measured", "Missing", "call", "main"]
+
+# Rare enough to cost no row anything.
+ORPHAN_CHECK_S = 1.0
 
 Measured = dict[str, float | str]
 """A row's answer: its metrics by name, and under `note` what the reader of the table should know."""
@@ -38,8 +48,16 @@ def call(specification: dict[str, Any]) -> dict[str, Any]:
     return {"metrics": measured, "note": note}
 
 
+def _die_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_CHECK_S)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 def main() -> None:
     """Entry point of the row's process."""
+    if os.getpgrp() == os.getpid():
+        threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     report = call(json.loads(sys.argv[1]))
     print(json.dumps(report), flush=True)
 

@@ -36,7 +36,7 @@ def handler(
                 done.set()
 
         async with PubSub(bootstrap) as pubsub:
-            stream = pubsub.subscription(group).pull(handle, max_workers=workers)
+            stream = await pubsub.subscription(group).pull(handle, max_workers=workers)
             await asyncio.wait_for(done.wait(), patience)
             await stream.close(timeout=60)
         return meter.rate()
