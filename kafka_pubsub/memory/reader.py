@@ -10,8 +10,8 @@ Rules
    it was asked to give up before it was removed (a commit inside it is refused).
 3. An assigned partition without a position is never read; one whose position isn't in the log is reported to
    `failed` once, as fatal, and stands still until a `seek`.
-4. As with Kafka's client, `assigned` also says that nothing was assigned; `revoked` and `lost` come only to
-   those who hold something. A pause ends with the assignment.
+4. As with Kafka's client, a share may be empty: `assigned` is told so, and `revoked` or `lost` end it like any
+   other. A pause ends with the assignment.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class MemoryReader:
         # The membership as this reader knows it; the coordinator may know better. None: not a member.
         self._member: str | None = None
         self._generation = -1
-        # What the listener was told is ours, in the order of fairness; empty: nothing.
-        self._held: list[TopicPartition] = []
+        # What the listener was told is ours, in the order of fairness; None: told nothing since the last end.
+        self._share: list[TopicPartition] | None = None
         # Next offset to read; a partition that is held but not here stands still.
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -164,6 +164,10 @@ class MemoryReader:
                 self._cluster.group(self._group).leave(member)
         self._closed = True
 
+    @property
+    def _held(self) -> Sequence[TopicPartition]:
+        return self._share or ()
+
     # Membership
 
     def _step(self, listener: Listener) -> bool:
@@ -197,17 +201,17 @@ class MemoryReader:
             listener.failed(None, NotFound(f"subscribed topic {topic} doesn't exist"), False)
 
     def _give_up(self, tell: Tell) -> None:
-        held = tuple(self._held)
+        share, held = self._share, tuple(self._held)
         try:
-            if held:
+            if share is not None:
                 tell(held)
         finally:
-            self._held.clear()
+            self._share = None
             self._positions.clear()
             self._paused.clear()
 
     def _take(self, listener: Listener, share: Sequence[TopicPartition]) -> None:
-        self._held = list(share)
+        self._share = list(share)
         starts = listener.assigned(tuple(share))
         self._positions = {at: offset for at, offset in starts.items() if at in self._held}
 
@@ -231,8 +235,8 @@ class MemoryReader:
                     records.extend(batch)
                     self._positions[partition] = (batch[-1].offset() or 0) + 1
         # The next read begins with another partition, so that a full one can't starve the rest.
-        if records:
-            self._held.append(self._held.pop(0))
+        if records and self._share:
+            self._share.append(self._share.pop(0))
         return records, failures
 
     def _read_partition(self, partition: TopicPartition, position: int, limit: int) -> Sequence[MemoryRecord]:

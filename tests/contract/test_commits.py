@@ -64,6 +64,7 @@ def test_a_commit_inside_revoked_is_stored(world: World) -> None:
     member.listener.on_revoked = commit
     second = world.member(group, at.topic)
     until(lambda: second.listener.events and answers, member, second)
+    member.listener.on_revoked = lambda partitions: None
     assert answers[0] == {at: None}
     assert second.reader.committed([at]) == {at: Committed(5, "last words")}
 
@@ -77,6 +78,20 @@ def test_a_commit_inside_revoked_is_stored_at_close(world: World) -> None:
     member.reader.close()
     assert answers == [{at: None}]
     assert world.backend.admin.group_offsets(group, at.topic) == {0: Committed(6, "")}
+
+
+def test_a_commit_inside_revoked_is_stored_at_a_close_in_the_middle_of_a_rebalance(world: World) -> None:
+    member, at, group = _ready(world)
+    second = world.member(group, at.topic)
+    until(lambda: world.backend.admin.group_members(group) == 2, second)
+    answers: list[Mapping[TopicPartition, PubSubError | None]] = []
+    member.listener.on_revoked = lambda partitions: answers.append(
+        member.reader.commit({each: Committed(7, "") for each in partitions})
+    )
+    member.reader.close()
+    assert {at: None} in answers
+    until(lambda: at in second.owned, second)
+    assert second.reader.committed([at]) == {at: Committed(7, "")}
 
 
 def test_a_member_that_saw_the_rebalance_may_commit_what_is_not_its_own(world: World) -> None:

@@ -54,6 +54,19 @@ def test_a_partition_left_out_is_never_read(world: World) -> None:
     assert {record.partition() for record in member.records} == {1}
 
 
+def test_a_partition_that_was_left_out_once_is_read_when_it_gets_a_position(world: World) -> None:
+    topic, group = world.topic(), world.name("group")
+    world.write(topic, [b"x"])
+    starts: list[int | None] = [None]
+    member = world.member(group, topic, starts=lambda partition: starts[0])
+    until(lambda: member.owned, member)
+    starts[0] = 0
+    passing = world.member(group, topic, starts=lambda partition: None)
+    until(lambda: member.listener.heard("revoked") and (member.owned or passing.owned), member, passing)
+    passing.reader.close()
+    until(lambda: member.records, member)
+
+
 def test_a_read_returns_at_most_what_was_asked_for_in_order(world: World) -> None:
     at = _filled(world, 50)
     member = world.member(world.name("group"), at.topic)

@@ -47,7 +47,8 @@ def test_each_record_is_reported_once_and_only_inside_poll_or_flush(world: World
     assert threads == []
     flush(writer)
     assert threads == [threading.get_ident()] * 50
-    assert writer.poll(0) == 0
+    writer.poll(0)
+    assert len(threads) == 50
 
 
 def test_poll_waits_for_reports(world: World) -> None:
@@ -63,7 +64,7 @@ def test_poll_waits_for_reports(world: World) -> None:
 
 def test_a_writer_without_records_has_nothing_to_flush(world: World) -> None:
     writer = world.writer()
-    assert writer.poll(0) == 0
+    writer.poll(0)
     assert writer.flush(1) == 0
 
 
