@@ -15,6 +15,8 @@ __all__ = ["NAMES", "scenarios"]
 
 _ROWS = "tests.benchmarks.rows."
 _FILL = "tests.benchmarks.cluster:prepare"
+# Only to warm the broker up, where the rows publish for themselves.
+_WARMUP = 200_000
 _LOG: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "topic": "{topic}"}
 _READ: dict[str, Parameter] = {**_LOG, "group": "{group}"}
 
@@ -42,7 +44,7 @@ def _publish(quick: bool) -> Scenario:
         ],
         [Target("80 % of raw confluent-kafka", "ours", "rate", at_least=0.8, beside="raw")],
         _FILL,
-        _fill(1000, 0),
+        _fill(1000, 1_000 if quick else _WARMUP),
     )
 
 
@@ -161,6 +163,8 @@ def _latency(quick: bool) -> Scenario:
             Target("p50 at most 5 ms", "ours", "p50_ms", at_most=5),
             Target("p99 at most 25 ms", "ours", "p99_ms", at_most=25),
         ],
+        _FILL,
+        _fill(1000, 1_000 if quick else _WARMUP),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from kafka_pubsub.aio import Message, PubSub
-
 from tests.benchmarks.meter import Meter
 from tests.benchmarks.row import Measured
 
