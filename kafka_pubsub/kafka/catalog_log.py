@@ -11,7 +11,9 @@ Rules
 2. An answer that was lost is found out by reading again: the change is there, or it isn't and is tried again.
 3. Reading costs one round trip when nothing is new: the consumer stays, paused (a fetch that waits at the broker
    would hold up every other question on that connection).
-4. A removal is kept in the topic for a day at least; a reader that didn't look for longer reads from the start.
+4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers by,
+   and until then its author, and everybody whom he tells, would read the old state.
+5. A removal is kept in the topic for a day at least; a reader that didn't look for longer reads from the start.
 """
 
 from __future__ import annotations
@@ -180,10 +182,14 @@ class CatalogLog:
 
     def _write(self, producer: Producer, key: bytes, value: bytes | None) -> None:
         refused: list[KafkaError] = []
+        written = 0
 
         def delivered(error: KafkaError | None, record: Message) -> None:
+            nonlocal written
             if error is not None:
                 refused.append(error)
+            else:
+                written = (record.offset() or 0) + 1
 
         producer.begin_transaction()
         producer.produce(CATALOG_TOPIC, value, key, partition=0, on_delivery=delivered)
@@ -194,6 +200,7 @@ class CatalogLog:
             if refused and refused[0].code() not in FENCED:
                 raise KafkaException(refused[0]) from None
             raise
+        self._refresh(written)
 
     def _make_topic(self) -> None:
         if self._consumer is not None:
@@ -223,7 +230,8 @@ class CatalogLog:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
+    def _refresh(self, at_least: int = 0) -> None:
+        """Reads up to the end; `at_least` is an offset that is known to be committed."""
         now = time.monotonic()
         if self._consumer is not None and now - self._read_at > _STALE_AFTER:
             self._drop_consumer()
@@ -233,7 +241,12 @@ class CatalogLog:
             except NotFound:
                 return
         try:
-            ask(self._catch_up, "read the catalog", address=self._handles.address, trouble=self._trouble)
+            ask(
+                lambda left: self._catch_up(left, at_least),
+                "read the catalog",
+                address=self._handles.address,
+                trouble=self._trouble,
+            )
         except NotFound:
             # Somebody deleted it: there is no catalog any more.
             self._drop_consumer()
@@ -254,7 +267,7 @@ class CatalogLog:
         # takes a second to begin.
         self._consumer, self._values, self._next = consumer, {}, -1
 
-    def _catch_up(self, left: float) -> None:
+    def _catch_up(self, left: float, at_least: int) -> None:
         consumer = self._consumer
         if consumer is None:
             return
@@ -264,6 +277,7 @@ class CatalogLog:
         if end < self._next:
             # The topic was made anew.
             self._values, self._next = {}, 0
+        end = max(end, at_least)
         if end == self._next:
             return
         until = time.monotonic() + left
