@@ -23,12 +23,11 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.keys import KeyRule
 from kafka_pubsub.cli.publishing import Progress, Publishing
 from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
 from kafka_pubsub.cli.types import PAIR, pairs
+from kafka_pubsub.errors import PubSubError
 
 __all__ = ["publish"]
-
-# Seconds to wait for the broker's last answers, beyond its own delivery time-out of two minutes.
-FLUSH_TIMEOUT_S = 150.0
 
 
 @click.command(
@@ -84,18 +83,24 @@ def publish(
     source = _Source(data, path, whole)
     source.check()
     given = pairs(attributes, "--attribute")
-    with session.pubsub() as pubsub, source.open() as stream:
+    with session.pubsub() as pubsub, source.open() as stream, stop_flag() as stop:
         publishing = Publishing(pubsub.topic(topic), given, session.output if session.as_json else None)
         started = time.monotonic()
         with Progress.shown(source.size, quiet=session.as_json or source.single) as progress:
             try:
-                for number, line in enumerate(source.messages(stream), 1):
+                for number, line in enumerate(source.messages(stream, stop), 1):
                     message_key, body = rule.split(line, number)
                     publishing.send(body, message_key, number)
                     progress.advance(len(line) + 1, publishing.stored)
-            finally:
-                publishing.finish(FLUSH_TIMEOUT_S)
+            except PubSubError as error:
+                publishing.fail(error)
+            except Stopped:
+                session.output.note("Stopping; waiting for the broker's answers.")
+            publishing.finish()
         publishing.raise_failure()
+    if stop.is_set():
+        session.output.note(f"Stopped; {publishing.stored:,} messages were published.")
+        stop.raise_if_set()
     if session.as_json:
         return
     if source.single:
@@ -146,13 +151,13 @@ class _Source:
         with open(str(self.path), "rb") as stream:
             yield stream
 
-    def messages(self, stream: BinaryIO) -> Iterator[bytes]:
+    def messages(self, stream: BinaryIO, stop: StopFlag) -> Iterator[bytes]:
         """One after the other."""
         if self.data is not None:
             # What a shell passed as an argument goes back to the very bytes that were typed.
             yield os.fsencode(self.data)
         elif self.whole:
-            yield stream.read()
+            yield stop.wait_for(stream.read)
         else:
-            for line in stream:
+            while line := stop.wait_for(stream.readline):
                 yield line.removesuffix(b"\n")

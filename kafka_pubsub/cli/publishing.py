@@ -6,10 +6,11 @@ reads the lines looks at the first failure before each line.
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.cli.output import Output, stderr_console, to_json
@@ -24,34 +25,55 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Publishing"]
 
 
+# Messages on their way at a time: enough for full speed, few enough to wait for after Ctrl-C.
+WINDOW = 10_000
+# Without any answer for so long nobody waits on.
+SILENCE_S = 30.0
+POLL_S = 0.005
+
+
 class Publishing:
     """Sends messages to one topic and keeps account of them."""
 
     def __init__(self, topic: Topic, attributes: Mapping[str, str], answers: Output | None) -> None:
+        from kafka_pubsub.config import PublishFlow
+
+        # The publisher itself waits for a broker for ever; this asks it once, and says who is missing.
+        _ = topic.options
+        topic.configure(flow=PublishFlow(max_messages=WINDOW, on_limit="block"))
         self.stored = 0
         self.last_id = ""
         self._topic = topic
         self._attributes = attributes or None
         self._answers = answers
         self._sent = 0
+        #: Written by the one thread that runs the futures' callbacks, as is `stored`.
+        self._answered = 0
         self._failure: BaseException | None = None
-        self._changed = threading.Condition()
 
     def send(self, data: bytes, key: str | None, line: int) -> None:
         """Publishes one message; raises what an earlier one died of."""
         if self._failure is not None:
-            self.raise_failure()
+            raise self._failure
         future = self._topic.publish(data, ordering_key=key, attributes=self._attributes)
         self._sent += 1
-        future.add_done_callback(lambda done: self._answered(done, key, line))
+        future.add_done_callback(partial(self._take_answer, key, line))
 
-    def finish(self, timeout: float) -> None:
-        """Waits for the answers that are missing."""
-        with self._changed:
-            if not self._changed.wait_for(
-                lambda: self.stored >= self._sent or self._failure is not None, timeout
-            ):
-                self._failure = DeadlineExceeded(f"the broker didn't answer within {timeout:.0f} s")
+    def fail(self, error: BaseException) -> None:
+        """Remembers the first failure, which ends it all."""
+        self._failure = self._failure or error
+
+    def finish(self) -> None:
+        """Waits for the answers that are missing, as long as some come."""
+        seen, moved = -1, time.monotonic()
+        while self._answered < self._sent:
+            if self._answered != seen:
+                seen, moved = self._answered, time.monotonic()
+            elif time.monotonic() - moved > SILENCE_S:
+                text = f"the broker hasn't answered for {SILENCE_S:.0f} s"
+                self.fail(DeadlineExceeded(f"{text}; whether the last messages are stored is unknown"))
+                return
+            time.sleep(POLL_S)
 
     def raise_failure(self) -> None:
         """Raises the first failure, if there was one, with the number of messages that are stored."""
@@ -59,23 +81,20 @@ class Publishing:
         if error is None:
             return
         if isinstance(error, PubSubError) and self._sent > 1:
-            error.message = f"{error.message} ({self.stored:,} messages were published before)"
+            raise type(error)(f"{error.message} ({self.stored:,} messages were published)", code=error.code)
         raise error
 
-    def _answered(self, future: Future[str], key: str | None, line: int) -> None:
+    def _take_answer(self, key: str | None, line: int, future: Future[str]) -> None:
         try:
             message_id = future.result()
+            self.stored += 1
+            self.last_id = message_id
             if self._answers is not None:
                 self._answers.line(to_json({"message_id": message_id, "ordering_key": key, "line": line}))
-        except BaseException as error:  # it is raised again by the thread that reads
-            with self._changed:
-                self._failure = self._failure or error
-                self._changed.notify_all()
-            return
-        with self._changed:
-            self.last_id = message_id
-            self.stored += 1
-            self._changed.notify_all()
+        except BaseException as error:
+            # Raised again by the thread that reads the lines.
+            self.fail(error)
+        self._answered += 1
 
 
 class Progress:

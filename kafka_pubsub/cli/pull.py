@@ -5,11 +5,14 @@ Rules
    delivered again.
 2. `--no-ack` only looks: nothing is acked or nacked, so every message is given back, its attempts uncounted, when
    the subscription is closed. A key's next message waits for that ack, so of each key the first one is shown.
-3. One thread does it all, so messages are shown in the order in which they were delivered.
+3. A reader may be slow (`| less`), so the leases are extended far beyond the ack deadline; they end with us anyway.
+4. One thread does it all, so messages are shown in the order in which they were delivered.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,8 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["message_json", "pull"]
 
-# Joining the group takes a moment, and a killed member's partitions come after its session of 6 s.
-IDLE_TIMEOUT_S = 10.0
+# For the first message: joining takes a moment, and a killed member's partitions come after its session of 6 s.
+FIRST_TIMEOUT_S = 10.0
+# For the next one: what is waiting comes within milliseconds.
+NEXT_TIMEOUT_S = 2.0
+# The longest lease there is, and when it is renewed.
+LEASE_S = 600.0
+RENEWAL_S = 300.0
 # Messages taken at a time: many enough to be quick, few enough that none waits for its ack when a reader is slow.
 BATCH = 500
 # How long a signal may go unnoticed.
@@ -56,7 +64,8 @@ STEP_S = 0.2
 @click.option(
     "--timeout",
     type=DURATION,
-    help=f"End when nothing came for so long.  [default: {IDLE_TIMEOUT_S:g}s, or never with --follow]",
+    help=f"End when nothing came for so long.  [default: {FIRST_TIMEOUT_S:g}s for the first message and "
+    f"{NEXT_TIMEOUT_S:g}s for the next; never with --follow]",
 )
 @click.option("--data-only", is_flag=True, help="Only the data, its bytes untouched, one message a line.")
 @click.pass_obj
@@ -77,41 +86,55 @@ def pull(
     """
     if data_only and session.as_json:
         raise click.UsageError("--data-only and --json exclude each other: give one")
-    if timeout is None and not follow:
-        timeout = IDLE_TIMEOUT_S
+    if timeout is not None:
+        limits = _Limits(limit, timeout, timeout)
+    elif follow:
+        limits = _Limits(limit, math.inf, math.inf)
+    else:
+        limits = _Limits(limit, FIRST_TIMEOUT_S, NEXT_TIMEOUT_S)
     shown = 0
     with stop_flag() as stop, session.pubsub() as pubsub:
-        source = pubsub.subscription(subscription)
-        for batch in _batches(source, _Limits(limit, timeout), stop):
-            for message in batch:
-                session.output.line(_render(message, as_json=session.as_json, data_only=data_only))
-                shown += 1
-                if ack:
-                    message.ack()
+        for message in _messages(pubsub.subscription(subscription), limits, stop, keep=not ack):
+            session.output.line(_render(message, as_json=session.as_json, data_only=data_only))
+            shown += 1
+            if ack:
+                message.ack()
+    if not follow:
+        stop.raise_if_set()
     if not shown:
         session.output.note(f"Nothing came from {subscription}.")
 
 
 @dataclass(frozen=True)
 class _Limits:
+    """When to end: after so many messages, or so many seconds without one."""
+
     count: int | None
-    idle: float | None
+    first: float
+    following: float
 
 
-def _batches(source: Subscription, limits: _Limits, stop: Event) -> Iterator[list[Message]]:
-    """Messages until the count is reached, nothing comes any more, or we are asked to stop."""
+def _messages(source: Subscription, limits: _Limits, stop: Event, *, keep: bool) -> Iterator[Message]:
+    """Messages until there were enough, nothing comes any more, or we are asked to stop."""
     left = limits.count
-    last = time.monotonic()
-    while not stop.is_set() and (left is None or left > 0):
+    patience, last = limits.first, time.monotonic()
+    kept: list[Message] = []
+    renewed = time.monotonic()
+    while not stop.is_set() and left != 0:
         batch = source.receive(BATCH if left is None else min(BATCH, left), timeout=STEP_S)
-        now = time.monotonic()
         if batch:
-            last = now
+            for message in batch:
+                message.extend(LEASE_S)
+            yield from itertools.takewhile(lambda _: not stop.is_set(), batch)
             left = None if left is None else left - len(batch)
-            yield batch
-            last = time.monotonic()
-        elif limits.idle is not None and now - last >= limits.idle:
+            kept += batch if keep else ()
+            patience, last = limits.following, time.monotonic()
+        elif time.monotonic() - last >= patience:
             return
+        if time.monotonic() - renewed > RENEWAL_S:
+            renewed = time.monotonic()
+            for message in kept:
+                message.extend(LEASE_S)
 
 
 def _render(message: Message, *, as_json: bool, data_only: bool) -> bytes:

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: the first asks a command to end well, the second ends it.
 
 Theory: by default a signal raises `Stopped` in the main thread, so that every `with` on the way closes what it
-opened, and the program ends with 128 + the signal's number. A command whose only way to end is a signal
-(`pull --follow`) asks for a flag instead and ends with 0.
+opened, and the program ends with 128 + the signal's number. That may be in the middle of anything; a command that
+keeps account of messages asks for a flag instead and looks at it where nothing is half done.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import TypeVar
 
-__all__ = ["Stopped", "raise_on_stop", "stop_flag"]
+__all__ = ["StopFlag", "Stopped", "raise_on_stop", "stop_flag"]
+
+T = TypeVar("T")
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,6 +27,35 @@ class Stopped(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+
+
+class StopFlag(threading.Event):
+    """Set by a signal; `number` says by which."""
+
+    number: int | None = None
+    _waiting = False
+
+    def wait_for(self, call: Callable[[], T]) -> T:
+        """Makes a call that may wait for ever (a read from a terminal); a signal ends it with `Stopped`."""
+        self._waiting = True
+        try:
+            self.raise_if_set()
+            return call()
+        finally:
+            self._waiting = False
+
+    def raise_if_set(self) -> None:
+        """Raises `Stopped` at a place where that does no harm."""
+        if self.number is not None:
+            raise Stopped(self.number)
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """The signal's handler."""
+        _second_one_kills()
+        self.number = number
+        self.set()
+        if self._waiting:
+            raise Stopped(number)
 
 
 def _second_one_kills() -> None:
@@ -43,18 +75,14 @@ def raise_on_stop() -> None:
 
 
 @contextlib.contextmanager
-def stop_flag() -> Iterator[threading.Event]:
+def stop_flag() -> Iterator[StopFlag]:
     """Inside, Ctrl-C and SIGTERM set the flag that this yields; close there what must close in order."""
-    flag = threading.Event()
+    flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
 
-    def set_flag(number: int, frame: FrameType | None) -> None:
-        _second_one_kills()
-        flag.set()
-
-    before = {number: signal.signal(number, set_flag) for number in STOPPING}
+    before = {number: signal.signal(number, flag.take) for number in STOPPING}
     try:
         yield flag
     finally:

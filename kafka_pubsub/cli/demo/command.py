@@ -18,6 +18,7 @@ from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.output import JsonValue, to_json
 from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.signals import StopFlag, stop_flag
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,21 +81,29 @@ def demo(ctx: click.Context, messages: int, keys: int, workers: int, nack_rate: 
     plan = Plan(messages, keys, workers, nack_rate, seed)
     session = ctx.ensure_object(Session)
     started = time.monotonic()
-    with (
-        _kafka(session) as kafka,
-        session.pubsub() as pubsub,
-        Run(pubsub, plan, disposable=kafka.ours) as run,
-        _screen(session, plan, kafka.headline) as screen,
-    ):
-        run.start()
-        for _ in run.progress():
+    with _kafka(session) as kafka, session.pubsub() as pubsub, stop_flag() as stop:
+        with Run(pubsub, plan, disposable=kafka.ours) as run, _screen(session, plan, kafka.headline) as screen:
+            run.start()
+            while not run.finished() and not stop.is_set():
+                screen.show(run.ledger.picture())
+                time.sleep(FRAME_S)
+            if not stop.is_set():
+                run.settle()
             screen.show(run.ledger.picture())
-            time.sleep(FRAME_S)
-        run.settle()
-        screen.show(run.ledger.picture())
+        _say_if_stopped(session, stop, run)
     kept = _tell_outcome(session, run, time.monotonic() - started)
     if not kept:
         ctx.exit(1)
+
+
+def _say_if_stopped(session: Session, stop: StopFlag, run: Run) -> None:
+    if stop.is_set():
+        picture = run.ledger.picture()
+        held = (
+            "no order was broken" if not picture.violations else f"{picture.violations:,} came out of order"
+        )
+        session.output.note(f"Stopped after {picture.finished:,} of {run.plan.messages:,} events; {held}.")
+        stop.raise_if_set()
 
 
 class _Kafka(NamedTuple):

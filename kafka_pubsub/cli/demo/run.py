@@ -13,7 +13,6 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +33,8 @@ __all__ = ["Plan", "Run"]
 
 # Long enough to watch, short enough to wait for.
 PUBLISHING_S = 8.0
+# A short run shouldn't be drawn out.
+LEAST_RATE = 1_000
 # What a small machine publishes one by one without becoming the bottleneck of its own demo.
 TOP_RATE = 5_000
 PUBLISHERS = 4
@@ -65,12 +66,12 @@ class Plan:
     @property
     def rate(self) -> float:
         """Events per second, all publishers together."""
-        return min(TOP_RATE, self.messages / PUBLISHING_S)
+        return min(TOP_RATE, max(LEAST_RATE, self.messages / PUBLISHING_S))
 
 
 @dataclass
 class Run:
-    """One run of the demo: enter it, `start` it, go through its `progress`, let it `settle`."""
+    """One run of the demo: enter it, `start` it, ask whether it has `finished`, let it `settle`."""
 
     pubsub: PubSub
     plan: Plan
@@ -85,6 +86,9 @@ class Run:
     _failure: BaseException | None = None
     _publishers: list[threading.Thread] = field(default_factory=list)
     _resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    #: The counts when they last moved, and when that was.
+    _seen: tuple[int, int] = (-1, -1)
+    _moved: float = 0.0
     _topic: Topic = field(init=False)
     _subscription: Subscription = field(init=False)
     #: None before `start`.
@@ -125,34 +129,29 @@ class Run:
             self._publishers.append(thread)
             thread.start()
 
-    def progress(self) -> Iterator[bool]:
-        """Yields until everything was handled; the caller sleeps in between. Raises what it died of."""
-        moved_at, seen = time.monotonic(), -1
-        while True:
-            picture = self.ledger.picture()
-            if self._failure is not None:
-                raise self._failure
-            if self._stream is not None and self._stream.done():
-                self._stream.result(timeout=0)
-            if picture.finished >= self.plan.messages:
-                break
-            if picture.published + picture.finished != seen:
-                moved_at, seen = time.monotonic(), picture.published + picture.finished
-            elif time.monotonic() - moved_at > STUCK_S:
-                raise DeadlineExceeded(
-                    f"nothing was delivered for {STUCK_S:.0f} s; {self._where(picture.finished)}"
-                )
-            yield True
-        self.seconds = time.monotonic() - self.started
+    def finished(self) -> bool:
+        """Whether everything was handled; to be asked again and again. Raises what makes it impossible."""
+        picture = self.ledger.picture()
+        if self._failure is not None:
+            raise self._failure
+        if self._stream is not None and self._stream.done():
+            self._stream.result(timeout=0)
+        now = time.monotonic()
+        if picture.finished >= self.plan.messages:
+            self.seconds = now - self.started
+            return True
+        if (picture.published, picture.finished) != self._seen:
+            self._seen, self._moved = (picture.published, picture.finished), now
+        elif now - self._moved > STUCK_S:
+            done = f"{picture.finished:,} of {self.plan.messages:,} events were handled"
+            raise DeadlineExceeded(f"nothing was delivered for {STUCK_S:.0f} s; {done}")
+        return False
 
     def settle(self) -> None:
         """Waits for what must not come any more, and ends the stream in order."""
         time.sleep(SETTLE_S)
         if self._stream is not None:
             self._stream.close(timeout=10)
-
-    def _where(self, finished: int) -> str:
-        return f"{finished:,} of {self.plan.messages:,} events were handled"
 
     def _publish(self, events: list[Event], number: int) -> None:
         try:

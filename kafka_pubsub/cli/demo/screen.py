@@ -148,17 +148,17 @@ def _figures(picture: Picture) -> Table:
 
 def _comebacks(comebacks: Sequence[Comeback]) -> Text:
     lines = [
-        Text.assemble(f"{f'{each.key} #{each.sequence}':<17}", (_tell(each), "dim")) for each in comebacks
+        Text.assemble(f"{f'{each.key} #{each.sequence}':<18}", (_tell(each), "dim")) for each in comebacks
     ]
     lines += [Text() for _ in range(COMEBACK_ROWS - len(lines))]
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
 def _tell(comeback: Comeback) -> str:
-    waited = f"nacked, came back first after {comeback.waited:.2f} s"
+    waited = f"nacked, back first after {comeback.waited:.2f} s"
     if not comeback.held_back:
         return waited
-    return f"{waited}; {comeback.held_back} later one{'s' if comeback.held_back > 1 else ''} waited"
+    return f"{waited}, {comeback.held_back} later one{'s' if comeback.held_back > 1 else ''} waited"
 
 
 class LiveScreen:
