@@ -3,12 +3,15 @@
 Rules
 1. Every call has one overall deadline, retries included. What passes by itself (`TRANSIENT`) is asked again.
 2. Waiting happens in slices, so that Ctrl-C works and librdkafka's callbacks and log lines come through.
-3. When time runs out while no broker can be reached, the error says that, with the reason; not "timed out".
+3. A few of librdkafka's calls take no time limit and never return while a broker is frozen (an answered connection,
+   no answers): `Bounded` runs them on a thread of their own and stops waiting.
+4. When time runs out while no broker can be reached, the error says that, with the reason; not "timed out".
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,13 +23,16 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
 from kafka_pubsub.kafka.handles import Trouble
 
-__all__ = ["DEADLINE", "ask", "wait_for"]
+__all__ = ["DEADLINE", "Bounded", "ask", "explain", "wait_for"]
 
 #: Seconds for one call. A broker that restarts is back in about 5; more would look like a hang to a person.
 DEADLINE = 15.0
 
 #: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
+
+#: What librdkafka says when nobody answered.
+_SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._WAIT_COORD})
 
 _T = TypeVar("_T")
 
@@ -59,7 +65,7 @@ def ask(
 def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
     """A time-out or a lost connection is told by its reason, if we know it."""
     code = error_of(failure).code()
-    if trouble.last is not None and (code == KafkaError._TIMED_OUT or code in CONNECTION):
+    if trouble.last is not None and (code in _SILENCE or code in CONNECTION):
         return unreachable(doing, address, trouble.last)
     return translate(failure, doing)
 
@@ -75,3 +81,35 @@ def wait_for(future: concurrent.futures.Future[_T], seconds: float, serve: Calla
             return future.result()
         if left <= 0:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+
+
+class Bounded:
+    """Runs calls that may never return, one at a time.
+
+    A call that was given up goes on in its thread; the next waits for it, within its own limit. The threads are
+    daemons: a frozen broker can't keep the process from ending.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        # Taken by the caller, given back by the thread that made the call.
+        self._free = threading.Lock()
+
+    def run(self, call: Callable[[], _T], seconds: float) -> _T:
+        """The call's result, or `_TIMED_OUT` after `seconds`."""
+        end = time.monotonic() + seconds
+        if not self._free.acquire(timeout=seconds):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the one before isn't answered yet"))
+        answer: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        threading.Thread(target=self._work, args=(call, answer), name=self._name, daemon=True).start()
+        if not concurrent.futures.wait([answer], max(end - time.monotonic(), 0)).done:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+        return answer.result()
+
+    def _work(self, call: Callable[[], _T], answer: concurrent.futures.Future[_T]) -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as failure:
+            answer.set_exception(failure)
+        finally:
+            self._free.release()

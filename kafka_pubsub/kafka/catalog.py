@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.catalog_log import CatalogLog, unreadable
+from kafka_pubsub.kafka.catalog_log import CATALOG_TOPIC, CatalogLog, unreadable
 from kafka_pubsub.kafka.handles import Handles
 
 __all__ = ["KafkaCatalog", "Kind"]
@@ -33,8 +33,10 @@ _Record = TypeVar("_Record", bound=Value)
 class KafkaCatalog:
     """A `Catalog` in Kafka."""
 
-    def __init__(self, handles: Handles, admin: KafkaAdmin, *, create: bool = True) -> None:
-        self._log = CatalogLog(handles, admin, create=create)
+    def __init__(
+        self, handles: Handles, admin: KafkaAdmin, *, create: bool = True, topic: str = CATALOG_TOPIC
+    ) -> None:
+        self._log = CatalogLog(handles, admin, create=create, topic=topic)
         self._topics = Kind("topic", TopicRecord, self._log)
         self._subscriptions = Kind("subscription", SubscriptionRecord, self._log)
 

@@ -1,9 +1,10 @@
 """The compacted topic behind the catalog: latest values by key, and changes of which only one can win.
 
-Theory of a change: all writers share one transactional id. Whoever begins to write calls `init_transactions`, which
-fences every other writer and ends what it had begun. From then on this writer alone can commit; so it reads the
-topic up to its end, compares, writes and commits. If another writer came in between, the commit fails, and nothing
-of it is ever visible. A losing record never reaches the readers, so compaction can't keep it instead of the winner.
+Theory of a change: all writers share one transactional id (the topic's name). Whoever begins to write calls
+`init_transactions`, which fences every other writer and ends what it had begun. From then on this writer alone can
+commit; so it reads the topic up to its end, compares, writes and commits. If another writer came in between, the
+commit fails, and nothing of it is ever visible. A losing record never reaches the readers, so compaction can't
+keep it instead of the winner.
 
 Rules
 1. A producer that wasn't fenced since its `init_transactions` knows that nobody else wrote since; it is kept for
@@ -40,11 +41,9 @@ from kafka_pubsub.kafka.errors import FENCED, TRANSIENT, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.model import TopicInfo
 
-__all__ = ["CATALOG_TOPIC", "CATALOG_TRANSACTIONS", "CatalogLog", "Decide"]
+__all__ = ["CATALOG_TOPIC", "CatalogLog", "Decide"]
 
 CATALOG_TOPIC = "_kafka_pubsub.catalog"
-#: The transactional id that all writers of the catalog share.
-CATALOG_TRANSACTIONS = "_kafka_pubsub.catalog"
 
 #: How the topic is made; an operator who makes it does the same.
 CATALOG_SETTINGS: Mapping[str, str] = {
@@ -73,7 +72,6 @@ _READER_RULES: Mapping[str, ConfigValue] = {
 }
 _WRITER_RULES: Mapping[str, ConfigValue] = {
     "client.id": "kafka_pubsub-catalog",
-    "transactional.id": CATALOG_TRANSACTIONS,
     "enable.idempotence": True,
     "acks": "all",
     # Milliseconds after which the broker ends what a killed writer left open; readers wait that long.
@@ -106,8 +104,11 @@ class _Lost(Exception):
 class CatalogLog:
     """Keys and values of the catalog's topic."""
 
-    def __init__(self, handles: Handles, admin: KafkaAdmin, *, create: bool) -> None:
+    def __init__(
+        self, handles: Handles, admin: KafkaAdmin, *, create: bool, topic: str = CATALOG_TOPIC
+    ) -> None:
         self._handles = handles
+        self._topic = topic
         self._admin = admin
         self._create = create
         self._trouble = Trouble()
@@ -169,7 +170,9 @@ class CatalogLog:
 
     def _begin_writing(self) -> Producer:
         if self._producer is None:
-            producer = self._handles.producer({}, _WRITER_RULES, self._trouble.note)
+            producer = self._handles.producer(
+                {}, {**_WRITER_RULES, "transactional.id": self._topic}, self._trouble.note
+            )
             self._producer = producer
             ask(
                 producer.init_transactions,
@@ -192,7 +195,7 @@ class CatalogLog:
                 written = (record.offset() or 0) + 1
 
         producer.begin_transaction()
-        producer.produce(CATALOG_TOPIC, value, key, partition=0, on_delivery=delivered)
+        producer.produce(self._topic, value, key, partition=0, on_delivery=delivered)
         try:
             producer.commit_transaction(_CHANGE_DEADLINE)
         except KafkaException:
@@ -206,17 +209,17 @@ class CatalogLog:
         if self._consumer is not None:
             return
         try:
-            info = self._admin.topic(CATALOG_TOPIC)
+            info = self._admin.topic(self._topic)
         except NotFound:
             if not self._create:
                 raise FailedPrecondition(
-                    f"the catalog's topic {CATALOG_TOPIC!r} doesn't exist and this PubSub may not create topics: "
+                    f"the catalog's topic {self._topic!r} doesn't exist and this PubSub may not create topics: "
                     f"have it made with 1 partition and {_settings_text()}, and as many replicas as matter"
                 ) from None
             try:
-                info = self._admin.create_topic(CATALOG_TOPIC, 1, None, CATALOG_SETTINGS)
+                info = self._admin.create_topic(self._topic, 1, None, CATALOG_SETTINGS)
             except AlreadyExists:
-                info = self._admin.topic(CATALOG_TOPIC)
+                info = self._admin.topic(self._topic)
         self._open(info)
 
     def _let_go_of_idle_producer(self) -> None:
@@ -237,7 +240,7 @@ class CatalogLog:
             self._drop_consumer()
         if self._consumer is None:
             try:
-                self._open(self._admin.topic(CATALOG_TOPIC))
+                self._open(self._admin.topic(self._topic))
             except NotFound:
                 return
         try:
@@ -257,12 +260,12 @@ class CatalogLog:
         policy = info.config.get("cleanup.policy", "compact")
         if info.partitions != 1 or policy != "compact":
             raise FailedPrecondition(
-                f"the catalog's topic {CATALOG_TOPIC!r} has {info.partitions} partitions and "
+                f"the catalog's topic {self._topic!r} has {info.partitions} partitions and "
                 f"cleanup.policy={policy}, which would lose or hide records: it must have 1 partition and "
                 f"{_settings_text()}"
             )
         consumer = self._handles.consumer(_READER_DEFAULTS, _READER_RULES, self._trouble.note)
-        consumer.assign([KafkaPartition(CATALOG_TOPIC, 0, 0)])
+        consumer.assign([KafkaPartition(self._topic, 0, 0)])
         # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched
         # takes a second to begin.
         self._consumer, self._values, self._next = consumer, {}, -1
@@ -271,7 +274,7 @@ class CatalogLog:
         consumer = self._consumer
         if consumer is None:
             return
-        partition = KafkaPartition(CATALOG_TOPIC, 0)
+        partition = KafkaPartition(self._topic, 0)
         # Under read_committed this is the last stable offset: nothing committed lies behind it.
         _, end = consumer.get_watermark_offsets(partition, timeout=left)
         if end < self._next:
@@ -284,7 +287,7 @@ class CatalogLog:
         consumer.resume([partition])
         try:
             # Also wakes librdkafka's fetcher, which after a pause sleeps for up to a second.
-            consumer.seek(KafkaPartition(CATALOG_TOPIC, 0, max(self._next, 0)))
+            consumer.seek(KafkaPartition(self._topic, 0, max(self._next, 0)))
             while self._next < end:
                 self._take(consumer.consume(500, 0) or consumer.consume(1, _SLICE))
                 if time.monotonic() > until:

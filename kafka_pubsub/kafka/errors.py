@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,9 @@ from kafka_pubsub.errors import (
     PubSubError,
     ResourceExhausted,
 )
+
+#: What librdkafka puts around the reason: its own name for the broker, and how long it had taken.
+_NOISE = re.compile(r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: | \(after \d+ms in state [A-Z_]+\)")
 
 __all__ = ["CONNECTION", "FENCED", "TRANSIENT", "error_of", "is_transient", "translate", "unreachable"]
 
@@ -76,7 +80,8 @@ FENCED = frozenset(
     }
 )
 
-_NO_BROKER = "no broker could be reached; check the address, that the cluster runs, and the network between"
+_LOOK = "check the address, that the cluster runs, and the network between"
+_NO_BROKER = f"no broker could be reached; {_LOOK}"
 _BUSY = "the cluster is electing or loading what this needs; it passes by itself, try again"
 _SLOW = "no answer in time; the cluster is overloaded or partly down, try again"
 _GONE = "the cluster gave this client's place to another (it was silent too long, or was replaced)"
@@ -238,5 +243,6 @@ def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
 def unreachable(doing: str, address: str, trouble: KafkaError) -> PubSubError:
     """No answer came and the connection is known to be the reason."""
     if trouble.code() in CONNECTION:
-        return BrokerUnavailable(f"{doing}: no broker answers at {address}: {_NO_BROKER} ({trouble.str()})")
+        reason = _NOISE.sub("", trouble.str())
+        return BrokerUnavailable(f"{doing}: no broker answers at {address} ({reason}): {_LOOK}")
     return translate(trouble, f"{doing} at {address}")

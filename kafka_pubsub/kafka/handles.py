@@ -143,15 +143,19 @@ class Handles:
 
     def close_consumer(self, consumer: Consumer) -> None:
         """Leaves the group, if any, and frees it."""
-        if self._forget(consumer):
-            consumer.close()
+        self._forget(consumer)
+        consumer.close()
+
+    def abandon(self, consumer: Consumer) -> None:
+        """A close is under way that may never end, so nobody else may touch it."""
+        self._forget(consumer)
 
     def close_producer(self, producer: Producer) -> None:
         """Frees it; what wasn't flushed is lost."""
-        if self._forget(producer):
-            # A fenced producer complains while closing, which is what we are doing about it.
-            with contextlib.suppress(KafkaException):
-                producer.close()
+        self._forget(producer)
+        # A fenced producer complains while closing, which is what we are doing about it.
+        with contextlib.suppress(KafkaException):
+            producer.close()
 
     def close_admin(self, client: AdminClient) -> None:
         """Lets it go; it has no close of its own, its destructor does the work."""
@@ -170,14 +174,11 @@ class Handles:
             else:
                 self.close_admin(handle)
 
-    def _forget(self, handle: Consumer | Producer | AdminClient) -> bool:
+    def _forget(self, handle: Consumer | Producer | AdminClient) -> None:
         with self._lock:
-            if not any(handle is known for known in self._open):
-                return False
             self._open = [known for known in self._open if known is not handle]
-            return True
 
-    def abandon(self) -> None:
+    def orphan(self) -> None:
         """In a forked child: keeps the destructors of what was inherited from ever running."""
         self._lock = threading.Lock()
         for handle in self._open:
@@ -194,7 +195,7 @@ _ALL: weakref.WeakSet[Handles] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for handles in list(_ALL):
-        handles.abandon()
+        handles.orphan()
 
 
 os.register_at_fork(after_in_child=_after_fork)

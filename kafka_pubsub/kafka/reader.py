@@ -22,6 +22,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.calls import ask
+from kafka_pubsub.kafka.calls import Bounded, ask
 from kafka_pubsub.kafka.commits import requests
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachable
@@ -41,6 +42,8 @@ from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["KafkaLogReader"]
+
+_LOGGER = logging.getLogger("kafka_pubsub.reader")
 
 _T = TypeVar("_T")
 
@@ -76,6 +79,13 @@ _COMMITTED_DEADLINE = 30.0
 
 #: Seconds that a commit is tried again after an answer that passes by itself; the next commit follows anyhow.
 _COMMIT_DEADLINE = 2.0
+
+#: Seconds for one commit. Against a broker that is down librdkafka itself gives up after the session's 6 s,
+#: against a frozen one never.
+_COMMIT_TIMEOUT = 7.0
+
+#: Seconds for a close: milliseconds, if anybody answers; else a last commit, and time for the broker to come back.
+_CLOSE_DEADLINE = 15.0
 
 #: Seconds that `close` gives the group to take our partitions back before it leaves without.
 _REVOKE_DEADLINE = 10.0
@@ -142,6 +152,7 @@ class KafkaLogReader:
         defaults, rules = _settings(group, member, group_protocol)
         self._consumer = handles.consumer(defaults, rules, self._on_error)
         self._calls = Gate()
+        self._commits = Bounded("kafka_pubsub-commit")
         # Held by `read`, so that a `close` from another thread waits for it to return.
         self._reading = threading.Lock()
         # Whether no broker at all could be reached when last heard of.
@@ -225,10 +236,10 @@ class KafkaLogReader:
     ) -> Mapping[TopicPartition, PubSubError | None]:
         """Commits and waits for the answers."""
         self._handles.check()
+        self._calls.check()
         answers: dict[TopicPartition, PubSubError | None] = {}
-        with self._calls.one():
-            for request in requests(positions, answers):
-                answers.update(self._commit_request(request))
+        for request in requests(positions, answers):
+            answers.update(self._commit_request(request))
         return answers
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
@@ -267,11 +278,22 @@ class KafkaLogReader:
             return
         with self._reading:
             try:
-                self._give_back()
-            finally:
-                self._calls.close()
-                self._handles.close_consumer(self._consumer)
+                Bounded("kafka_pubsub-leave").run(self._leave, _CLOSE_DEADLINE)
+            except KafkaException:
+                # The thread goes on by itself when the broker answers; nobody is told any more.
+                self._calls.closed, self._listener = True, None
+                self._handles.abandon(self._consumer)
+                _LOGGER.warning(
+                    "group %r: the broker doesn't answer to our leaving; it will notice", self._group
+                )
             self._raise_kept()
+
+    def _leave(self) -> None:
+        try:
+            self._give_back()
+        finally:
+            self._calls.close()
+            self._handles.close_consumer(self._consumer)
 
     # -- inside read -----------------------------------------------------------------------------------------
 
@@ -399,7 +421,7 @@ class KafkaLogReader:
         doing = f"commit of group {self._group!r}"
         try:
             found = ask(
-                lambda _: self._consumer.commit(offsets=offsets, asynchronous=False),
+                lambda _: self._commits.run(lambda: self._commit_now(offsets), _COMMIT_TIMEOUT),
                 doing,
                 address=self._handles.address,
                 trouble=self._trouble,
@@ -417,6 +439,10 @@ class KafkaLogReader:
             else translate(each.error, f"{doing} in {each.topic}[{each.partition}]")
             for each in found
         }
+
+    def _commit_now(self, offsets: list[KafkaPartition]) -> list[KafkaPartition]:
+        with self._calls.one():
+            return self._consumer.commit(offsets=offsets, asynchronous=False)
 
     def _switch(
         self,
