@@ -6,11 +6,11 @@ It notes every start and every ack in its diary (`journal`), the ack before it i
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 from kafka_pubsub import Message, PubSub
 from tests.benchmarks import journal
@@ -24,14 +24,14 @@ CLOSE_TIMEOUT_S = 60.0
 def main() -> None:
     """Entry point of the consumer's process."""
     wanted = json.loads(sys.argv[1])
-    diary = os.open(wanted["diary"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
 
     def handle(message: Message) -> None:
         key, place, _ = head(message.data)
-        journal.append(diary, journal.START, key, place, time.time_ns())
-        journal.append(diary, journal.ACK, key, place, time.time_ns())
+        note(journal.START, key, place, time.time_ns())
+        note(journal.ACK, key, place, time.time_ns())
         message.ack()
 
     with PubSub(wanted["bootstrap"]) as pubsub:

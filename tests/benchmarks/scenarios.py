@@ -142,8 +142,7 @@ def _stuck(quick: bool) -> Scenario:
 def _latency(quick: bool) -> Scenario:
     size: dict[str, Parameter] = {
         "bootstrap": "{bootstrap}",
-        # A topic for each run: what one run published is not the next one's backlog.
-        "topic": "{group}",
+        "group": "{group}",
         "rate": 5000,
         "warmup_seconds": 2 if quick else 5,
         "seconds": 2 if quick else 30,
@@ -204,7 +203,7 @@ def _kill(quick: bool) -> Scenario:
             "disordered": "out of order",
             "excess": "redeliveries too many",
             "stale": "redelivered, acked >200 ms before",
-            "rate": "msg/s between kills",
+            "rate": "msg/s at the kill",
         },
         [Row("ours", "kafka_pubsub", f"{_ROWS}kill:ours", True, parameters=size)],
         [

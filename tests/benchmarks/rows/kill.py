@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks import journal
 from tests.benchmarks.cluster import published_per_key
+from tests.benchmarks.figures import median
 from tests.benchmarks.row import Measured
 
 __all__ = ["ours"]
@@ -42,7 +43,10 @@ IDLE_KILLS = 10
 def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, distinct: int) -> Measured:
     """Kill, start again, let the last one finish, and check."""
     with tempfile.TemporaryDirectory(prefix="kafka-pubsub-bench-") as folder:
-        consumers = _Consumers(bootstrap, group, Path(folder))
+        # Room for every start and ack, were all messages delivered twice by one process.
+        consumers = _Consumers(
+            {"bootstrap": bootstrap, "group": group, "records": 4 * messages}, Path(folder)
+        )
         chance = random.Random(time.time_ns())
         counted = 0
         for _ in range(kills + IDLE_KILLS):
@@ -67,13 +71,13 @@ def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, dist
 class _Consumers:
     """The processes, one after the other, each with its diary."""
 
-    def __init__(self, bootstrap: str, group: str, folder: Path) -> None:
-        self._wanted = {"bootstrap": bootstrap, "group": group}
+    def __init__(self, wanted: Mapping[str, str | int], folder: Path) -> None:
+        self._wanted = wanted
         self._folder = folder
         # When each process was killed, oldest first; None: it ended in peace.
         self._killed: list[int | None] = []
-        self._busy_seconds = 0.0
-        self._busy_bytes = 0
+        # Deliveries per second of each process in its last instants.
+        self._rates: list[float] = []
 
     def _diary(self, number: int) -> Path:
         return self._folder / f"{number}.diary"
@@ -81,7 +85,6 @@ class _Consumers:
     @contextmanager
     def _process(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         diary = self._diary(len(self._killed))
-        diary.touch()
         with (self._folder / "errors").open("wb+") as errors:
             command = [sys.executable, "-m", "tests.benchmarks.doomed"]
             specification = json.dumps({**self._wanted, "diary": str(diary)})
@@ -99,7 +102,7 @@ class _Consumers:
 
     def _await_first_delivery(self, process: subprocess.Popen[bytes], diary: Path) -> None:
         deadline = time.monotonic() + FIRST_DELIVERY_S
-        while not diary.stat().st_size:
+        while not journal.written(diary):
             if process.poll() is not None:
                 raise _Ended(f"ended with {process.returncode}")
             if time.monotonic() > deadline:
@@ -109,31 +112,31 @@ class _Consumers:
     def kill_one(self, after: float) -> bool:
         """Start one and kill it so many seconds after its first delivery; True if it was at full speed then."""
         with self._process() as (process, diary):
-            started = time.monotonic()
             time.sleep(max(0.0, after - STILL_RUNNING_S))
-            before = diary.stat().st_size
+            before, since = journal.written(diary), time.monotonic()
             time.sleep(STILL_RUNNING_S)
             if process.poll() is not None:
                 raise _Ended(f"ended by itself with {process.returncode}")
             killed = time.time_ns()
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-            self._busy_seconds += time.monotonic() - started
+            seconds = time.monotonic() - since
         self._killed.append(killed)
-        self._busy_bytes += diary.stat().st_size
-        return diary.stat().st_size > before
+        # At the kill, not on average: the first tenths of a second are the way up to full speed.
+        self._rates.append((journal.written(diary) - before) / 2 / seconds)
+        return self._rates[-1] > 0
 
     def finish(self) -> None:
         """The last one: until it has nothing more to do, then SIGTERM."""
         deadline = time.monotonic() + PATIENCE_S
         with self._process() as (process, diary):
-            size, quiet_since = 0, time.monotonic()
+            count, quiet_since = 0, time.monotonic()
             while time.monotonic() - quiet_since < QUIET_S and time.monotonic() < deadline:
                 time.sleep(0.2)
                 if process.poll() is not None:
                     raise _Ended(f"ended by itself with {process.returncode}")
-                if (now := diary.stat().st_size) != size:
-                    size, quiet_since = now, time.monotonic()
+                if (now := journal.written(diary)) != count:
+                    count, quiet_since = now, time.monotonic()
             process.terminate()
             if process.wait(PATIENCE_S):
                 raise _Ended(f"ended with {process.returncode} after SIGTERM")
@@ -145,8 +148,8 @@ class _Consumers:
             yield journal.Life(journal.read(self._diary(number)), killed)
 
     def rate(self) -> float:
-        """Deliveries per second from the first delivery to the kill, over all kills."""
-        return self._busy_bytes / (2 * journal.RECORD_BYTES) / self._busy_seconds
+        """Deliveries per second just before the kill, the median of all kills."""
+        return median(self._rates)
 
 
 class _Ended(Exception):

@@ -55,6 +55,11 @@ class _Arrivals:
         }
 
 
+def _own_topic(group: str) -> str:
+    # A topic for each run: what one run published is not the next one's backlog.
+    return f"{group}-own"
+
+
 def _publisher(
     client: str, bootstrap: str, topic: str, rate: int, total: int, distinct: int
 ) -> subprocess.Popen[str]:
@@ -64,10 +69,11 @@ def _publisher(
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def ours(bootstrap: str, topic: str, rate: int, warmup_seconds: int, seconds: int, distinct: int) -> Measured:
+def ours(bootstrap: str, group: str, rate: int, warmup_seconds: int, seconds: int, distinct: int) -> Measured:
     """The client under test on both sides, at its defaults."""
     from kafka_pubsub import Message, PubSub
 
+    topic = _own_topic(group)
     create_with_us(bootstrap, topic, [topic])
     total = rate * (warmup_seconds + seconds)
     arrivals = _Arrivals(total, rate * warmup_seconds)
@@ -82,10 +88,11 @@ def ours(bootstrap: str, topic: str, rate: int, warmup_seconds: int, seconds: in
         return arrivals.report(publisher)
 
 
-def raw(bootstrap: str, topic: str, rate: int, warmup_seconds: int, seconds: int, distinct: int) -> Measured:
+def raw(bootstrap: str, group: str, rate: int, warmup_seconds: int, seconds: int, distinct: int) -> Measured:
     """A plain consumer and producer, read in the way that was found to wait least."""
     from confluent_kafka import Consumer
 
+    topic = _own_topic(group)
     create_plainly(bootstrap, topic)
     total = rate * (warmup_seconds + seconds)
     arrivals = _Arrivals(total, rate * warmup_seconds)

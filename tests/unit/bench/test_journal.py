@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import journal
-from tests.benchmarks.journal import ACK, START, Findings, Life, Record, check
+from tests.benchmarks.harness import ROOT
+from tests.benchmarks.journal import ACK, START, Diary, Findings, Life, Record, check, read, written
 
 LAG_S = 0.2
 MS = 1_000_000
@@ -163,9 +165,39 @@ def test_what_the_next_process_did_not_get_to_remains_allowed() -> None:
 def test_a_diary_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "diary"
     records = [start(7, 0, at=1), ack(7, 0, at=2**63), start(2**32 - 1, 2**32 - 1, at=3)]
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    diary = Diary(path, records=10)
     for record in records:
-        journal.append(descriptor, *record)
-    os.close(descriptor)
-    assert list(journal.read(path)) == records
-    assert path.stat().st_size == len(records) * journal.RECORD_BYTES
+        diary.note(*record)
+    assert list(read(path)) == records
+    assert written(path) == 3
+
+
+def test_nothing_is_written_before_the_process_has_begun(tmp_path: Path) -> None:
+    assert written(tmp_path / "none") == 0
+    (tmp_path / "empty").touch()
+    assert written(tmp_path / "empty") == 0
+    Diary(tmp_path / "new", records=10)
+    assert (written(tmp_path / "new"), list(read(tmp_path / "new"))) == (0, [])
+
+
+def test_a_slot_without_its_kind_was_never_written_and_hides_none_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "diary"
+    diary = Diary(path, records=10)
+    diary.note(*start(1, 0))
+    # As a thread leaves it that was killed while it stored: everything but the kind, which comes last.
+    diary.note(0, 2, 0, 5)
+    diary.note(*ack(1, 0))
+    assert list(read(path)) == [start(1, 0), ack(1, 0)]
+
+
+def test_a_kill_loses_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "diary"
+    program = (
+        "import os, signal, sys; from pathlib import Path; from tests.benchmarks.journal import Diary\n"
+        "diary = Diary(Path(sys.argv[1]), 5000)\n"
+        "for place in range(5000): diary.note(1, 7, place, place)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list(read(path)) == [start(7, place, at=place) for place in range(5000)]
