@@ -58,6 +58,19 @@ def test_a_part_that_is_not_installed_says_how_to_get_it() -> None:
     assert "no_such_module_here" in run.missing
 
 
+def broken_import() -> None:
+    exec("from tests.benchmarks.row import no_such_name_here")
+
+
+@pytest.mark.parametrize(
+    "call", ["tests.unit.bench.test_harness:broken_import", "kafka_pubsub.no_such_module_here:f"]
+)
+def test_an_import_of_ours_that_fails_is_a_failure_and_no_missing_part(call: str) -> None:
+    run = parse_report("r", 0, *run_process({"call": call, "parameters": {}}))
+    assert not run.missing
+    assert "Error" in run.error
+
+
 @pytest.mark.parametrize("output", ["", "Killed", "[1]", '"text"', '{"metrics": {"rate": "fast"}}', "null"])
 def test_a_process_that_said_nothing_readable_has_failed(output: str) -> None:
     run = parse_report("r", 0, -9, output, "Traceback: the end")
