@@ -20,13 +20,13 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from queue import SimpleQueue
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from kafka_pubsub.client.publish_flow import Epoch
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import StoredRecord
 
-__all__ = ["CallbackThread", "PublishFuture", "PublishOwner"]
+__all__ = ["CallbackThread", "PublishFuture"]
 
 # The standard library's words: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
@@ -47,65 +47,79 @@ def _renew_birth_lock() -> None:
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
 
-class PublishOwner(Protocol):
-    """What a future's report needs of the topic's publisher."""
-
-    name: str
-    callbacks: CallbackThread
-
-    def settled(self, epoch: Epoch, size: int) -> None: ...
-    def failed(self, key: bytes | None, error: object) -> PubSubError:
-        """What the future fails with; the key is paused when this returns."""
-
-
 class PublishFuture(Future[str]):
     """Resolves to the message id, once the message is on the in-sync replicas.
 
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    # `_done_callbacks`, `_exception`, `_state` and `_waiters` are the base class's, read by `wait` and others too.
     __slots__ = (
         "_done_callbacks",
-        "_exception",
         "_key",
         "_lazy_condition",
-        "_offset",
-        "_owner",
+        "_outcome",
         "_partition",
         "_size",
-        "_state",
         "_waiters",
         "epoch",
     )
 
-    def __init__(self, owner: PublishOwner, key: bytes | None, size: int) -> None:
+    def __init__(self, epoch: Epoch, key: bytes | None, size: int) -> None:
         # Without the base class's: it would build the condition.
-        self._owner = owner
+        # Where its report is counted.
+        self.epoch = epoch
         self._key = key
         self._size = size
-        self._state = _RUNNING
-        self._exception = None
+        # None while it runs, then the offset or what it failed with.
+        self._outcome: int | PubSubError | None = None
         self._lazy_condition: threading.Condition | None = None
-        # In which its report is counted; None: it was never queued.
-        self.epoch: Epoch | None = None
 
-    def reported(self, error: object, record: StoredRecord) -> None:
-        """The delivery report, for `LogWriter.append`."""
-        owner = self._owner
+    def __call__(self, error: object, record: StoredRecord) -> None:
+        """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
         if error is None:
-            self._partition, self._offset = record.partition(), record.offset()
+            self._partition = record.partition()
+            outcome: int | PubSubError | None = record.offset()
         else:
-            self._exception = owner.failed(self._key, error)
-        self._finish()
+            outcome = self.epoch.owner.failed(self._key, error)
+        with _birth:
+            condition = self._lazy_condition
+            if condition is None:
+                self._outcome = outcome
+        if condition is not None:
+            self._tell(condition, outcome)
         # Counted last: a flush that has returned promises resolved futures.
-        if self.epoch is not None:
-            owner.settled(self.epoch, self._size)
+        epoch = self.epoch
+        epoch.done_messages += 1
+        epoch.done_bytes += self._size
+        if epoch.watched:
+            epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:
-        """The message was not queued."""
-        self._exception = error
-        self._finish()
+        """The message was not queued. Before anybody has seen the future."""
+        self._outcome = error
+
+    def _tell(self, condition: threading.Condition, outcome: int | PubSubError | None) -> None:
+        """Finishes under the condition, as the standard library does: somebody has asked for it."""
+        with condition:
+            self._outcome = outcome
+            for waiter in self._waiters:
+                if isinstance(outcome, BaseException):
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            condition.notify_all()
+            called_back = bool(self._done_callbacks)
+        if called_back:
+            self.epoch.owner.callbacks.run(self._call_back)
+
+    def _call_back(self) -> None:
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a done-callback of a publish future raised")
+
+    # What follows are the base class's attributes, read by its methods, by `wait` and by `as_completed`.
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -120,45 +134,29 @@ class PublishFuture(Future[str]):
         return condition
 
     @property
+    def _state(self) -> str:  # type: ignore[override]
+        return _RUNNING if self._outcome is None else _FINISHED
+
+    @property
+    def _exception(self) -> PubSubError | None:  # type: ignore[override]
+        return self._outcome if isinstance(self._outcome, PubSubError) else None
+
+    @property
     def _result(self) -> str | None:  # type: ignore[override]
-        if self._state != _FINISHED or self._exception is not None:
-            return None
-        return f"{self._owner.name}:{self._partition}:{self._offset}"
+        return self._message_id() if isinstance(self._outcome, int) else None
 
-    def _finish(self) -> None:
-        with _birth:
-            condition = self._lazy_condition
-            if condition is None:
-                self._state = _FINISHED
-                return
-        with condition:
-            self._state = _FINISHED
-            for waiter in self._waiters:
-                if self._exception is None:
-                    waiter.add_result(self)
-                else:
-                    waiter.add_exception(self)
-            condition.notify_all()
-            called_back = bool(self._done_callbacks)
-        if called_back:
-            self._owner.callbacks.run(self._call_back)
-
-    def _call_back(self) -> None:
-        for callback in self._done_callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _log.exception("a done-callback of a publish future raised")
+    def _message_id(self) -> str:
+        return f"{self.epoch.owner.name}:{self._partition}:{self._outcome}"
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
-        if self._state == _FINISHED and self._exception is None:
-            return f"{self._owner.name}:{self._partition}:{self._offset}"
+        if type(self._outcome) is int:
+            return self._message_id()
         return super().result(timeout)
 
     def done(self) -> bool:
         """True once `result()` doesn't wait."""
-        return self._state == _FINISHED
+        return self._outcome is not None
 
     def cancel(self) -> bool:
         """False: a message that was handed over can't be taken back."""

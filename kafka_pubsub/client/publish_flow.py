@@ -4,11 +4,12 @@ Theory: messages are counted in epochs. A flush closes the current epoch and wai
 over when what was published before it was reported, however much is published meanwhile.
 
 Rules
-1. `sent` counters change under the topic's lock, `done` counters on the one thread that serves this topic's
-   reports. Each has one writer, so a report takes no lock unless somebody waits.
-2. Who waits says so first (`_waiting`) and looks afterwards; who settles counts first and looks for waiters
-   afterwards. One of them sees the other: no wake-up is lost.
+1. `sent` counters change under the topic's lock, `done` counters in delivery reports, of which a writer runs one at a
+   time. Each has one writer at a time, so a report takes no lock unless somebody waits (`watched`).
+2. Who waits says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of them
+   sees the other: no wake-up is lost.
 3. A message that is larger than the limit itself is admitted when nothing else waits: else it would wait for ever.
+4. `free_until_*` is how far the counters may go without looking: reports only make room, so what fitted then fits.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from kafka_pubsub.config import PublishFlow
-from kafka_pubsub.errors import ResourceExhausted
+from kafka_pubsub.errors import PubSubError, ResourceExhausted
 
-__all__ = ["Epoch", "Outstanding"]
+__all__ = ["Epoch", "Outstanding", "PublishOwner"]
 
 # Publishers that wait are woken when a quarter of the limit is free, not at every report: fewer switches of threads.
 _LOW_WATER: Final = 0.75
@@ -29,43 +30,77 @@ _LOW_WATER: Final = 0.75
 _UNLIMITED: Final = 1 << 62
 
 
+class Callbacks(Protocol):
+    """Runs done-callbacks."""
+
+    def run(self, task: Callable[[], None]) -> None: ...
+
+
+class PublishOwner(Protocol):
+    """What a message's report needs of the topic's publisher."""
+
+    name: str
+    callbacks: Callbacks
+
+    def failed(self, key: bytes | None, error: object) -> PubSubError:
+        """What the future fails with; the key is paused when this returns."""
+
+
 class Epoch:
     """Counts messages between two flushes: published, and reported."""
 
-    __slots__ = ("done_bytes", "done_messages", "sent_bytes", "sent_messages")
+    __slots__ = (
+        "done_bytes",
+        "done_messages",
+        "free_until_bytes",
+        "free_until_messages",
+        "outstanding",
+        "owner",
+        "sent_bytes",
+        "sent_messages",
+        "watched",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, outstanding: Outstanding) -> None:
+        self.outstanding = outstanding
+        self.owner = outstanding.owner
         self.sent_messages = self.sent_bytes = 0
         self.done_messages = self.done_bytes = 0
+        self.free_until_messages = self.free_until_bytes = 0
+        # Somebody waits for this epoch's reports.
+        self.watched = False
 
     @property
     def over(self) -> bool:
-        """Whether all of it was reported."""
-        return self.done_messages == self.sent_messages
+        """Whether all of it was reported. A report may come before its message is counted as sent."""
+        return self.done_messages >= self.sent_messages
 
 
 class Outstanding:
-    """A topic's messages between `publish` and their report. All but `settled` needs the topic's lock held."""
+    """A topic's messages between `publish` and their report. All but `wake` needs the topic's lock held."""
 
     __slots__ = (
-        "_closed_messages",
         "_flow",
         "_limit_bytes",
         "_limit_messages",
         "_older",
+        "_older_messages",
         "_room",
         "_seen",
         "_waiting",
         "current",
+        "owner",
     )
 
-    def __init__(self, lock: threading.Lock, flow: PublishFlow) -> None:
-        self.current = Epoch()
+    def __init__(self, owner: PublishOwner, lock: threading.Lock, flow: PublishFlow) -> None:
+        self.owner = owner
+        self.current = Epoch(self)
+        # Closed epochs that aren't over. Empty: nobody flushed lately.
         self._older: list[Epoch] = []
         self._room = threading.Condition(lock)
         self._waiting = 0
         # For `advanced`: messages of closed epochs, and how many there were in all when it was asked last.
-        self._closed_messages = self._seen = 0
+        self._older_messages = self._seen = 0
         self.limit(flow)
 
     def limit(self, flow: PublishFlow) -> None:
@@ -74,6 +109,7 @@ class Outstanding:
         unlimited = flow.on_limit == "ignore"
         self._limit_messages = _UNLIMITED if unlimited else flow.max_messages
         self._limit_bytes = _UNLIMITED if unlimited else flow.max_bytes
+        self.current.free_until_messages = self.current.free_until_bytes = 0
         if self._waiting:
             self._room.notify_all()
 
@@ -87,67 +123,50 @@ class Outstanding:
         """Their bytes."""
         return sum(epoch.sent_bytes - epoch.done_bytes for epoch in (*self._older, self.current))
 
-    def sent(self, size: int) -> Epoch:
-        """Counts a message; its report names the epoch."""
-        epoch = self.current
-        epoch.sent_messages += 1
-        epoch.sent_bytes += size
-        return epoch
-
-    def unsent(self, epoch: Epoch, size: int) -> None:
-        """Takes the count back: the message was refused at once."""
-        epoch.sent_messages -= 1
-        epoch.sent_bytes -= size
-        if self._waiting:
-            self._room.notify_all()
-
-    def settled(self, epoch: Epoch, size: int) -> None:
-        """A message was reported. Without the lock; see rule 1."""
-        epoch.done_messages += 1
-        epoch.done_bytes += size
-        if self._waiting and (epoch.over or self._roomy()):
-            with self._room:
-                self._room.notify_all()
-
-    def full(self, size: int) -> bool:
-        """Whether one more message of `size` bytes is too much now."""
-        epoch = self.current
-        if self._older:
-            return self._exceeds(self.messages, self.bytes, size)
-        return self._exceeds(
-            epoch.sent_messages - epoch.done_messages, epoch.sent_bytes - epoch.done_bytes, size
-        )
-
-    def _exceeds(self, messages: int, held: int, size: int) -> bool:
-        return messages > 0 and (messages >= self._limit_messages or held + size > self._limit_bytes)
-
-    def _roomy(self) -> bool:
-        return (
-            self.messages <= self._limit_messages * _LOW_WATER
-            and self.bytes <= self._limit_bytes * _LOW_WATER
-        )
-
     def make_room(self, size: int) -> None:
         """Waits until a message of `size` bytes fits, or raises `ResourceExhausted`, as the topic's flow says."""
-        if self._flow.on_limit == "error":
-            raise ResourceExhausted(
-                f"{self.messages} messages ({self.bytes} bytes) wait to be stored; PublishFlow allows "
-                f"{self._flow.max_messages} ({self._flow.max_bytes} bytes): wait for futures, or raise its limits"
-            )
-        self._wait(lambda: not self.full(size), None)
+        if not self._fits(size):
+            if self._flow.on_limit == "error":
+                raise ResourceExhausted(
+                    f"{self.messages} messages ({self.bytes} bytes) wait to be stored; PublishFlow allows "
+                    f"{self._flow.max_messages} ({self._flow.max_bytes} bytes): wait for futures, or raise its limits"
+                )
+            self._wait(lambda: self._fits(size), None)
+
+    def _fits(self, size: int) -> bool:
+        if self.full(size):
+            return False
+        epoch = self.current
+        epoch.free_until_messages = epoch.sent_messages + max(self._limit_messages - self.messages, 1)
+        epoch.free_until_bytes = epoch.sent_bytes + max(self._limit_bytes - self.bytes, size)
+        return True
+
+    def full(self, size: int) -> bool:
+        """Whether a message of `size` bytes doesn't fit now."""
+        messages = self.messages
+        return messages > 0 and (messages >= self._limit_messages or self.bytes + size > self._limit_bytes)
+
+    def wake(self, epoch: Epoch) -> None:
+        """A message of a watched epoch was reported. Without the lock; see rule 1."""
+        if epoch.over or (
+            self.messages <= self._limit_messages * _LOW_WATER
+            and self.bytes <= self._limit_bytes * _LOW_WATER
+        ):
+            with self._room:
+                self._room.notify_all()
 
     def wait_over(self, timeout: float | None) -> bool:
         """Closes the current epoch and waits until it and those before are over; whether they are in time."""
         if self.current.sent_messages:
             self._older.append(self.current)
-            self._closed_messages += self.current.sent_messages
-            self.current = Epoch()
+            self._older_messages += self.current.sent_messages
+            self.current = Epoch(self)
         before = tuple(self._older)
         return self._wait(lambda: all(epoch.over for epoch in before), timeout)
 
     def advanced(self) -> bool:
         """Whether messages were counted since the last call, or some still wait."""
-        count = self._closed_messages + self.current.sent_messages
+        count = self._older_messages + self.current.sent_messages
         advanced = count != self._seen or self.messages > 0
         self._seen = count
         return advanced
@@ -160,12 +179,18 @@ class Outstanding:
         deadline = None if timeout is None else time.monotonic() + timeout
         self._waiting += 1
         try:
-            while not good():
+            while True:
+                # Again each time: another flush may have made a new epoch meanwhile.
+                for epoch in (*self._older, self.current):
+                    epoch.watched = True
+                if good():
+                    return True
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
                 self._room.wait(left)
-            return True
         finally:
             self._waiting -= 1
             self._older = [epoch for epoch in self._older if not epoch.over]
+            for epoch in (*self._older, self.current):
+                epoch.watched = self._waiting > 0

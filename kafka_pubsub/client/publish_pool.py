@@ -10,23 +10,30 @@ Rules
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from kafka_pubsub.client.futures import CallbackThread
-from kafka_pubsub.client.ports import LogWriter
+from kafka_pubsub.client.ports import DeliveryReport, LogWriter
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
-__all__ = ["AT_EXIT_S", "Pump", "WriterPool"]
+__all__ = ["ANY_PARTITION", "AT_EXIT_S", "NO_CHANNEL", "Channel", "Pump", "WriterPool"]
 
 # Seconds. A report ends the wait at once; this only bounds how long a flush or a close goes unnoticed.
 _POLL_S: Final = 0.1
+
+# Seconds. Turns of a fast publisher come every 2 to 4 ms; reports wait this long after its last one.
+_STAND_BY_S: Final = 0.01
+
+# Seconds; a publisher doesn't wait longer for a turn to end, however many reports there are.
+_TURN_S: Final = 1.0
 
 #: Seconds between two looks at a topic that is published to; one look is two requests.
 RENEW_S: Final = 30.0
@@ -48,38 +55,133 @@ class _Publisher(Protocol):
     def flush(self, timeout: float | None = None) -> None: ...
 
 
+#: The partition that says: the key's, or any when there is no key.
+ANY_PARTITION: Final = -1
+
+#: `(value, key, ANY_PARTITION, report)`, as short as a call into librdkafka can be.
+QuickAppend = Callable[[bytes, bytes | None, int, DeliveryReport], None]
+
+
+class Channel(Protocol):
+    """A writer's quick way into one topic, for records without headers.
+
+    `quick` is None while there is none; it must be read anew for each record. When it raises, whatever it raises, the
+    record wasn't taken, and `LogWriter.append` of the same record says why in our words.
+    """
+
+    @property
+    def quick(self) -> QuickAppend | None: ...
+
+
+@runtime_checkable
+class _QuickWriter(Protocol):
+    def channel(self, topic: str) -> Channel: ...
+
+
+class _NoChannel:
+    quick: QuickAppend | None = None
+
+
+NO_CHANNEL: Final[Channel] = _NoChannel()
+
+
 class Pump:
-    """A writer and its thread."""
+    """A writer and its thread.
+
+    Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
+    at each report. So a fast publisher says "your turn" every few hundred messages and waits while the reports that
+    are there are served; in between the pump stands by. When no turn comes for a moment it waits for reports itself.
+    They aren't served on the publisher's own thread, because Ctrl-C would interrupt them in the middle.
+    """
 
     def __init__(self, writer: LogWriter, name: str) -> None:
         self.writer = writer
+        self.append = writer.append
         self._flushes = 0
         self._stopping = False
         self._lock = threading.Lock()
+        # Held while a publisher gives a turn: others go on publishing.
+        self._giving = threading.Lock()
+        # Signals: released by one side, acquired by the other. Plain locks, because the library's semaphores are slow.
+        self._turn = threading.Lock()
+        self._turn.acquire()
+        self._served = threading.Lock()
+        self._served.acquire()
+        self._standing_by = False
+        self._last_turn = 0.0
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
+
+    def channel(self, topic: str) -> Channel:
+        """The writer's quick way into the topic, if it has such a thing."""
+        writer: object = self.writer
+        return writer.channel(topic) if isinstance(writer, _QuickWriter) else NO_CHANNEL
 
     def flushing(self, more: int) -> None:
         """`1` when a flush begins, `-1` when it ends: in between, batches don't wait for their latency."""
         with self._lock:
             self._flushes += more
 
+    def give_turn(self) -> None:
+        """Lets the pump serve the reports that are there; called every few hundred messages, without a lock."""
+        self._last_turn = time.monotonic()
+        if self._standing_by and self._giving.acquire(blocking=False):
+            try:
+                if self._ask():
+                    self._served.acquire(timeout=_TURN_S)
+            finally:
+                self._giving.release()
+
+    def _ask(self) -> bool:
+        with self._lock:
+            if self._standing_by:
+                _signal(self._turn)
+            return self._standing_by
+
     def _serve(self) -> None:
-        writer = self.writer
         while not self._stopping:
             try:
-                # A flush with nothing left returns at once, and others of its topic may still be counting.
-                if not self._flushes or not writer.flush(_POLL_S):
-                    writer.poll(_POLL_S)
+                if self._standing_by or self._hurried():
+                    self._stand_by()
+                else:
+                    self._wait_for_reports()
             except Exception:
                 _log.exception("serving delivery reports failed; going on")
                 time.sleep(_POLL_S)
+
+    def _hurried(self) -> bool:
+        return time.monotonic() - self._last_turn < _STAND_BY_S
+
+    def _stand_by(self) -> None:
+        self._standing_by = True
+        turn = self._turn.acquire(timeout=_STAND_BY_S)
+        if not turn:
+            with self._lock:
+                # One may have been given since; it must be answered.
+                turn = self._turn.acquire(blocking=False)
+                self._standing_by = turn
+        if turn:
+            try:
+                self.writer.poll(0)
+            finally:
+                _signal(self._served)
+
+    def _wait_for_reports(self) -> None:
+        # A flush with nothing left returns at once, and others of its topic may still be counting.
+        if not self._flushes or not self.writer.flush(_POLL_S):
+            self.writer.poll(_POLL_S)
 
     def stop(self) -> None:
         """Ends the thread and closes the writer; the writer reports what it gives up."""
         self._stopping = True
         self._thread.join()
         self.writer.close()
+
+
+def _signal(lock: threading.Lock) -> None:
+    # Released already: the other side gave up waiting for the signal before, and finds it now.
+    with contextlib.suppress(RuntimeError):
+        lock.release()
 
 
 class WriterPool:

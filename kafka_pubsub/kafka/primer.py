@@ -111,13 +111,20 @@ class Primer:
     """The partitions that one producer may pipeline keyed messages to.
 
     `open` is for the writer's fast path: for each topic the keys that may go straight to the producer, or None
-    when all may. `send` is the producer; `count` asks for a topic's number of partitions, None if it can't tell.
+    when all may. `send` is the producer; `count` asks for a topic's number of partitions, None if it can't tell;
+    `all_open` is told when all partitions of a topic become open, and when that ends.
     """
 
-    def __init__(self, send: Callable[[Held, Report], None], count: Callable[[str], int | None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[Held, Report], None],
+        count: Callable[[str], int | None],
+        all_open: Callable[[str, bool], None],
+    ) -> None:
         self.open: dict[str, set[bytes] | None] = {}
         self._send = send
         self._count = count
+        self._all_open = all_open
         self._topics: dict[str, _Topic] = {}
         self._lock = threading.Lock()
 
@@ -178,6 +185,7 @@ class Primer:
             topic.primed.add(acknowledged)
         if topic.complete():
             self.open[name] = None
+            self._all_open(name, True)
 
     def _try(self, message: Held) -> bool:
         """Whether it could be sent; if not, those behind it can't either."""
@@ -195,6 +203,7 @@ class Primer:
                     topic.primed.clear()
                     topic.known = set()
                     self.open[name] = topic.known
+                    self._all_open(name, False)
 
     def fail_all(self) -> None:
         """Reports everything that waits here as not sent."""

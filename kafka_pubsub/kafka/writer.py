@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -94,13 +95,25 @@ def producer_settings(
     return {}, {**rules, **batches}
 
 
+class _Channel:
+    """A topic's quick way: straight into the producer, while all of the topic's partitions are primed."""
+
+    __slots__ = ("quick",)
+
+    def __init__(self) -> None:
+        self.quick: Callable[[bytes, bytes | None, int, Report], None] | None = None
+
+
 class _Session:
     """One producer's life."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, channel: Callable[[str], _Channel]) -> None:
         self.producer = producer
         self.produce: Callable[..., None] = producer.produce
-        self.primer = Primer(self._send, self._count)
+        self.primer = Primer(self._send, self._count, self._all_open)
+        self._channel = channel
+        # Those that lead into this producer.
+        self._open_channels: list[_Channel] = []
         self.stopped_because: str | None = None
         self.give_up_at = 0.0
 
@@ -123,6 +136,19 @@ class _Session:
             return None
         return len(found.partitions) or None if found is not None else None
 
+    def _all_open(self, topic: str, are: bool) -> None:
+        channel = self._channel(topic)
+        channel.quick = functools.partial(self.producer.produce, topic) if are else None
+        self._open_channels.append(channel)
+        if self.stopped_because is not None:
+            self.shut()
+
+    def shut(self) -> None:
+        """No way leads into this producer any more."""
+        self.produce = self.refuse
+        for channel in self._open_channels:
+            channel.quick = None
+
     def refuse(self, *_: object) -> None:
         """Stands in for `produce` once the producer has stopped."""
         raise BufferError("the producer stopped after a refused message and is being replaced: try again")
@@ -142,7 +168,12 @@ class KafkaLogWriter:
         # Whether an answer may have been lost since the producer was made.
         self._disturbed = False
         self._closed = False
+        self._channels: dict[str, _Channel] = {}
         self._session = self._new_session()
+
+    def channel(self, topic: str) -> _Channel:
+        """The quick way into a topic. It stays the same object; whether it is open changes."""
+        return self._channels.setdefault(topic, _Channel())
 
     def append(
         self,
@@ -223,7 +254,7 @@ class KafkaLogWriter:
             producers = [producer for _, producer in self._retired]
             self._retired = []
         session = self._session
-        session.produce = session.refuse
+        session.shut()
         self._give_up(session)
         for producer in [*producers, session.producer]:
             self._handles.close_producer(producer)
@@ -238,7 +269,7 @@ class KafkaLogWriter:
 
     def _new_session(self) -> _Session:
         self._disturbed = False
-        return _Session(self._handles.producer(self._defaults, self._rules, self._note_trouble))
+        return _Session(self._handles.producer(self._defaults, self._rules, self._note_trouble), self.channel)
 
     def _note_trouble(self, _: KafkaError) -> None:
         self._disturbed = True
@@ -248,7 +279,7 @@ class KafkaLogWriter:
             if session.stopped_because is not None:
                 return
             session.stopped_because = reason
-            session.produce = session.refuse
+            session.shut()
             session.give_up_at = time.monotonic() + _DRAIN_S
         _log.warning("a message was refused, so the producer is replaced to keep the order: %s", reason)
 
