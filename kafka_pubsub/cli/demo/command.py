@@ -82,7 +82,10 @@ def demo(ctx: click.Context, messages: int, keys: int, workers: int, nack_rate: 
     session = ctx.ensure_object(Session)
     started = time.monotonic()
     with _kafka(session) as kafka, session.pubsub() as pubsub, stop_flag() as stop:
-        with Run(pubsub, plan, disposable=kafka.ours) as run, _screen(session, plan, kafka.headline) as screen:
+        with (
+            Run(pubsub, plan, disposable=kafka.ours) as run,
+            _screen(session, plan, kafka.headline) as screen,
+        ):
             run.start()
             while not run.finished() and not stop.is_set():
                 screen.show(run.ledger.picture())

@@ -13,9 +13,9 @@ import json
 import random
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.cli.demo.ledger import Ledger
@@ -154,26 +154,29 @@ class Run:
             self._stream.close(timeout=10)
 
     def _publish(self, events: list[Event], number: int) -> None:
+        # Published and not yet answered, oldest first.
+        pending: deque[tuple[str, Future[str]]] = deque()
         try:
             for index, event in enumerate(events):
                 if event.user % self.plan.publishers != number:
                     continue
+                self._count(pending, wait=False)
                 ahead = self.started + index / self.plan.rate - time.monotonic()
                 if self._stop.wait(ahead) if ahead > 0 else self._stop.is_set():
                     return
-                future = self._topic.publish(
-                    event.body(), ordering_key=event.key, attributes={"event": event.kind}
-                )
-                future.add_done_callback(partial(self._published, event.key))
-        except PubSubError as error:
+                attributes = {"event": event.kind}
+                future = self._topic.publish(event.body(), ordering_key=event.key, attributes=attributes)
+                pending.append((event.key, future))
+            self._count(pending, wait=True)
+        except (PubSubError, TimeoutError) as error:
             self._failure = error
 
-    def _published(self, key: str, future: Future[str]) -> None:
-        error = future.exception()
-        if error is None:
+    def _count(self, pending: deque[tuple[str, Future[str]]], *, wait: bool) -> None:
+        """Tells the ledger what the broker has; raises what a publish died of."""
+        while pending and (wait or pending[0][1].done()):
+            key, future = pending.popleft()
+            future.result(timeout=STUCK_S)
             self.ledger.published(key)
-        else:
-            self._failure = error
 
     def _handle(self, message: Message) -> None:
         key, attempt = message.ordering_key or "", message.delivery_attempt

@@ -46,17 +46,22 @@ class Screen(Protocol):
 
 
 class Rates:
-    """Throughput over the last moments."""
+    """Throughput over the last moments; when all is done, over the whole run."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
         self._samples: deque[tuple[float, int, int]] = deque()
+        self._first: tuple[float, int, int] | None = None
 
     def add(self, now: float, picture: Picture) -> tuple[float, float]:
         """Published and finished per second."""
-        self._samples.append((now, picture.published, picture.finished))
+        sample = (now, picture.published, picture.finished)
+        self._first = self._first or sample
+        self._samples.append(sample)
         while len(self._samples) > 2 and now - self._samples[0][0] > RATE_WINDOW_S:
             self._samples.popleft()
-        then, published, finished = self._samples[0]
+        done = picture.finished >= self._messages
+        then, published, finished = self._first if done else self._samples[0]
         passed = max(now - then, 1e-6)
         return (picture.published - published) / passed, (picture.finished - finished) / passed
 
@@ -167,7 +172,7 @@ class LiveScreen:
     def __init__(self, console: Console, plan: Plan, where: str) -> None:
         self._plan = plan
         self._where = where
-        self._rates = Rates()
+        self._rates = Rates(plan.messages)
         self._unicode = "utf" in console.encoding.lower()
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
@@ -190,7 +195,7 @@ class PlainLines:
     def __init__(self, console: Console, plan: Plan) -> None:
         self._console = console
         self._plan = plan
-        self._rates = Rates()
+        self._rates = Rates(plan.messages)
         self._last = 0.0
 
     def show(self, picture: Picture) -> None:
