@@ -38,6 +38,8 @@ class Stream:
         return self._sync.exception(0)
 
     async def _wait(self, timeout: float | None) -> None:
+        if self._sync.done():
+            return
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
 

@@ -106,7 +106,7 @@ class Topic:
 
     def would_block(self, data: bytes) -> bool:
         """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""
-        return self._publisher().would_block(data)
+        return self._publisher().would_block(len(data) if isinstance(data, bytes) else 0)
 
     def resume(self, ordering_key: str) -> None:
         """Allows publishing with a key again that a failed publish has paused."""

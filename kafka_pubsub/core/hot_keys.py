@@ -65,7 +65,7 @@ class HotKeys:
         found = None
         index = self._skip
         while index < len(records):
-            found = self._sample(records[index][1]) or found
+            found = self._sample(records[index].key()) or found
             index += self._gap()
         self._skip = index - len(records)
         return found

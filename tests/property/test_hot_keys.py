@@ -12,12 +12,11 @@ from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.hot_keys import COUNTERS, MEAN_GAP, MOST, REMEMBERED, WINDOW, HotKey, HotKeys
 from tests.support import FakeBody
 
-BODY = FakeBody()
 KEYS = st.one_of(st.none(), st.integers(0, 30).map(lambda number: b"k%d" % number), st.just(b"hot"))
 
 
 def records(keys: Sequence[bytes | None]) -> list[Record]:
-    return [(offset, key, BODY) for offset, key in enumerate(keys)]
+    return [FakeBody(offset=offset, key=key) for offset, key in enumerate(keys)]
 
 
 def watched(watch: HotKeys, keys: Sequence[bytes | None], batch: int = 500) -> list[HotKey]:
