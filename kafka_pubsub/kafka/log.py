@@ -5,8 +5,8 @@ Rules
    once in `REPEAT_AFTER` seconds with a count; the repeats go to DEBUG.
 2. A connection that breaks is a warning, not an error: librdkafka connects again by itself, and what it costs
    the caller is reported by the call that it hurts.
-3. librdkafka complains when a setting belongs to another kind of client. We hand the user's settings to all
-   kinds on purpose, so that goes to DEBUG.
+3. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
+   settings to all kinds on purpose, and tried the one experimental one that we use, so that goes to DEBUG.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ REPEAT_AFTER = 30.0
 _REMEMBERED = 256
 
 _NUMBERS = re.compile(r"\d+")
-_OTHER_KIND = re.compile(r"is a (producer|consumer) property and will be ignored")
+_ON_PURPOSE = re.compile(
+    r"is a (producer|consumer) property and will be ignored|enable\.gapless\.guarantee is experimental"
+)
 
 
 class LibrdkafkaLog:
@@ -56,7 +58,7 @@ class LibrdkafkaLog:
 
     @staticmethod
     def _level(level: int, facility: str, text: str) -> int:
-        if facility == "CONFWARN" and _OTHER_KIND.search(text):
+        if facility == "CONFWARN" and _ON_PURPOSE.search(text):
             return logging.DEBUG
         if facility in ("FAIL", "ERROR"):
             return min(level, logging.WARNING)

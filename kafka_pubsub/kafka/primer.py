@@ -126,6 +126,8 @@ class Primer:
         self._count = count
         self._all_open = all_open
         self._topics: dict[str, _Topic] = {}
+        # Topics whose first message was acknowledged, and by which partition. Empty: nothing to ask for.
+        self._to_learn: deque[tuple[str, int | None]] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -163,18 +165,32 @@ class Primer:
     def _first(self, message: Held, place: int, error: object, record: StoredRecord) -> None:
         # The report first: it pauses the key, if it must, before the fate of those behind is decided.
         message.report(error, record)
-        name = message.topic()
-        partitions = None if error is not None or place != _WHOLE_TOPIC else self._count(name)
+        if error is None and place == _WHOLE_TOPIC:
+            # A request can't be made inside a report: the Python client aborts the process.
+            self._to_learn.append((message.topic(), record.partition()))
+        else:
+            self._release(message.topic(), place, error is None, record.partition(), None)
+
+    def learn(self) -> None:
+        """Asks for the partitions of new topics; to be called after reports have run."""
+        while self._to_learn:
+            name, acknowledged = self._to_learn.popleft()
+            self._release(name, _WHOLE_TOPIC, True, acknowledged, self._count(name))
+
+    def _release(
+        self, name: str, place: int, stored: bool, acknowledged: int | None, partitions: int | None
+    ) -> None:
+        """The first message of a place was reported: sends or fails those behind it."""
         failed: list[Held] = []
         with self._lock:
             topic = self._topics[name]
             behind = topic.waiting.pop(place)
-            if error is None:
-                self._opened(name, topic, partitions, record.partition())
+            if stored:
+                self._opened(name, topic, partitions, acknowledged)
             while behind:
                 following = behind.popleft()
-                if error is not None or not self._try(following):
-                    error = NOT_SENT
+                if not stored or not self._try(following):
+                    stored = False
                     failed.append(following)
         for each in failed:
             each.report(NOT_SENT, each)

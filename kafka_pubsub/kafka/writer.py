@@ -284,6 +284,7 @@ class KafkaLogWriter:
         _log.warning("a message was refused, so the producer is replaced to keep the order: %s", reason)
 
     def _keep_house(self, session: _Session) -> None:
+        session.primer.learn()
         now = time.monotonic()
         if session.stopped_because is not None and not self._closed:
             self._replace(session, now)
