@@ -93,7 +93,7 @@ class Coordinator:
     def returns(self, number: int, committed: Committed) -> int | None:
         """The in-memory position of a resting partition to which nobody else has written; else None."""
         partition = self.resting.get(number)
-        if partition is None or partition.committed != Commit(committed.offset or 0, committed.metadata):
+        if partition is None or partition.commits.stored != Commit(committed.offset or 0, committed.metadata):
             return None
         return partition.offsets.position
 
@@ -125,11 +125,18 @@ class Coordinator:
             lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
         ]
         partition = Partition(
-            Start(number, self._epochs, self._process, start.position, start.known, held_back),
+            Start(
+                number,
+                self._epochs,
+                self._process,
+                Commit(stored.offset or 0, stored.metadata),
+                start.position,
+                start.known,
+                held_back,
+            ),
             self._rules,
             self._jitter,
         )
-        partition.committed = Commit(stored.offset or 0, stored.metadata)
         self.owned[number] = partition
         return partition.offsets.position
 
@@ -161,8 +168,7 @@ class Coordinator:
         if partition is None:
             return
         self._past_finished += partition.finished
-        if partition.committed is not None:
-            self._past_positions[number] = partition.committed.offset
+        self._past_positions[number] = partition.commits.stored.offset
         running = [
             lease
             for lease in partition.leases.active
@@ -283,7 +289,7 @@ class Coordinator:
         return {
             number: commit
             for number, commit in commits.items()
-            if number in owned and owned[number].in_flight is commit
+            if number in owned and owned[number].commits.in_flight is commit
         }
 
     def _to(self, number: int, event: Event, now: float) -> None:
@@ -335,7 +341,7 @@ class Coordinator:
         """The last committed position of each partition that this stream had."""
         return {
             **self._past_positions,
-            **{p.number: p.committed.offset for p in self._all() if p.committed is not None},
+            **{partition.number: partition.commits.stored.offset for partition in self._all()},
         }
 
     def lingering(self) -> Counter[int]:

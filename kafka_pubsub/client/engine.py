@@ -1,15 +1,16 @@
-"""The engine of a stream: one thread that polls, one that decides, one that commits.
+"""The engine of a stream: one thread that polls and commits, and one that decides.
 
-Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it. The *runner*
-thread owns the coordinator: it takes what was posted - batches, releases, verdicts, answers - in one sweep, lets
-the core decide, and hands out work. The *committer* thread sends commits and waits for their answers, so that
-neither of the others does. Rebalance callbacks run on the fetcher, which asks the runner and waits.
+Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it, and between
+two reads it commits (librdkafka's client lets in one caller at a time, so a commit on another thread would wait
+for a read to end, which never stays ended for long). The *runner* thread owns the coordinator: it takes what was
+posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
+callbacks run on the fetcher, which asks the runner and waits.
 
 Rules
 1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
    ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
-2. One commit in flight: commits are sent under `_committing`. A revoke takes that lock first, so every commit has
-   been answered before the last word is sent.
+2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again, so at a revoke every
+   commit has been answered before the last word is sent.
 3. The runner never waits for the fetcher, a worker or the log.
 4. Whatever ends a thread ends the stream, and `failure` says why.
 """
@@ -20,9 +21,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import methodcaller
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.ownership import Beginning, beginning
@@ -40,8 +43,8 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Records asked for in one read: large enough that the cost of a read vanishes among them.
 READ = 5000
-#: Seconds a read waits for the first record: how late a pause or a close may be noticed.
-READ_WAIT = 0.1
+#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
+READ_WAIT = 0.05
 #: Seconds between looks at running handlers, deadlines and commits.
 TICK = 0.05
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
@@ -52,18 +55,14 @@ POSTED = 4
 Answer = TypeVar("Answer")
 
 
+_partition = methodcaller("partition")
+
+
 def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
-    """Groups what was read by partition, in the shape that the core takes."""
+    """Groups what was read by partition."""
     batches: dict[int, list[Record]] = {}
-    last = -1
-    nowhere: list[Record] = []
-    add = nowhere.append
-    for record in records:
-        number = record.partition()
-        if number != last:
-            add = batches.setdefault(number, []).append  # type: ignore[arg-type]
-            last = number  # type: ignore[assignment]
-        add((record.offset(), record.key(), record))  # type: ignore[arg-type]
+    for number, some in groupby(records, _partition):
+        batches.setdefault(number, []).extend(cast("Iterable[Record]", some))
     return batches
 
 
@@ -104,29 +103,33 @@ class Engine:
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
-        #: Commits for the committer; None ends it.
-        self._to_commit: SimpleQueue[dict[int, Commit] | None] = SimpleQueue()
-        self._committing = threading.Lock()
+        #: Commits for the fetcher.
+        self._to_commit: deque[dict[int, Commit]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         self._full = False
+        #: Set when a fetcher that waits for room should look again.
         self._drained = threading.Event()
         self._fetching = True
         self._running = True
         #: One entry for each verdict that came too late.
         self._stale: deque[None] = deque()
-        self._threads: list[threading.Thread] = []
+        self._runner: threading.Thread | None = None
+        self._fetcher: threading.Thread | None = None
 
     # Life
 
     def start(self, name: str) -> None:
         """Starts the threads; they end by themselves after `finish`, or when one of them fails."""
-        for role in (self._run_runner, self._run_committer, self._run_fetcher):
-            thread = threading.Thread(
-                target=self._guarded, args=(role,), name=f"{name}-{role.__name__[5:]}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+        self._runner = self._thread(self._run_runner, name)
+        self._fetcher = self._thread(self._run_fetcher, name)
+
+    def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._guarded, args=(role,), name=f"{name}-{role.__name__[5:]}", daemon=True
+        )
+        thread.start()
+        return thread
 
     def _guarded(self, role: Callable[[], None]) -> None:
         try:
@@ -153,15 +156,15 @@ class Engine:
         self._fetching = False
         self._drained.set()
         until = None if timeout is None else time.monotonic() + timeout
-        for thread in reversed(self._threads):  # the fetcher first: its revoke needs the other two
-            if thread.name.endswith("runner"):
-                self._running = False
-                self.ring()
-            if thread.name.endswith("committer"):
-                self._to_commit.put(None)
-            if thread is not threading.current_thread():
-                thread.join(None if until is None else max(0.1, until - time.monotonic()))
+        self._join(self._fetcher, until)  # to leave the group it needs the runner
+        self._running = False
+        self.ring()
+        self._join(self._runner, until)
         self.ended.set()
+
+    def _join(self, thread: threading.Thread | None, until: float | None) -> None:
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(None if until is None else max(0.1, until - time.monotonic()))
 
     # What other threads say (Reports)
 
@@ -216,7 +219,7 @@ class Engine:
         return box[0]
 
     def _runner_alive(self) -> bool:
-        return bool(self._threads) and self._threads[0].is_alive()
+        return self._runner is not None and self._runner.is_alive()
 
     # The runner
 
@@ -260,7 +263,8 @@ class Engine:
         coordinator.deliver(now)
         self._flow()
         if commits := coordinator.take_commits():
-            self._to_commit.put(commits)
+            self._to_commit.append(commits)
+            self._drained.set()
 
     def _flow(self) -> None:
         full = self.coordinator.gate.full(self.coordinator.held())
@@ -268,12 +272,36 @@ class Engine:
             self._drained.set()
         self._full = full
 
-    # The committer
+    # The fetcher
 
-    def _run_committer(self) -> None:
-        while (commits := self._to_commit.get()) is not None:
-            with self._committing:
-                self.commit(self.coordinator.current(commits))
+    def _run_fetcher(self) -> None:
+        self._reader.subscribe([self._record.topic], self)
+        try:
+            while self._fetching:
+                self._make_room()
+                self.fetch(READ_WAIT)
+                self._commit_posted()
+        finally:
+            self._reader.close()
+
+    def _make_room(self) -> None:
+        until = self._clock() + HOLD_OFF
+        while self._behind() and self._fetching:
+            if not self._drained.wait(max(0.0, until - self._clock())):
+                self.post(self._turn_valves)
+                break
+            self._drained.clear()
+            self._commit_posted()
+        if self.coordinator.gate.paused:
+            self.post(self._turn_valves)
+        while self._valves:
+            pause, resume = self._valves.popleft()
+            self._reader.pause([self._place(number) for number in pause])
+            self._reader.resume([self._place(number) for number in resume])
+
+    def _commit_posted(self) -> None:
+        while self._to_commit:
+            self.commit(self.coordinator.current(self._to_commit.popleft()))
 
     def commit(self, commits: Mapping[int, Commit]) -> None:
         """Sends commits and posts their answers."""
@@ -290,29 +318,6 @@ class Engine:
                 log.warning("the commit of %s was refused: %s", place, answer)
         accepted = {place.partition: answer is None for place, answer in answers.items()}
         self.post(lambda: self.coordinator.answered(accepted, self._clock()))
-
-    # The fetcher
-
-    def _run_fetcher(self) -> None:
-        self._reader.subscribe([self._record.topic], self)
-        try:
-            while self._fetching:
-                self._make_room()
-                self.fetch(READ_WAIT)
-        finally:
-            self._reader.close()
-
-    def _make_room(self) -> None:
-        if self._behind():
-            self._drained.clear()
-            if self._behind() and not self._drained.wait(HOLD_OFF):
-                self.post(self._turn_valves)
-        elif self.coordinator.gate.paused:
-            self.post(self._turn_valves)
-        while self._valves:
-            pause, resume = self._valves.popleft()
-            self._reader.pause([self._place(number) for number in pause])
-            self._reader.resume([self._place(number) for number in resume])
 
     def _behind(self) -> bool:
         return self._full or self._fetched - self._booked >= POSTED
@@ -355,14 +360,11 @@ class Engine:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]
-        with self._committing:
-            last = self.ask(lambda: self.coordinator.revoke(numbers, self._clock()))
-            self.commit(last)
+        self.commit(self.ask(lambda: self.coordinator.revoke(numbers, self._clock())))
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]
-        with self._committing:
-            self.ask(lambda: self.coordinator.lose(numbers, self._clock()))
+        self.ask(lambda: self.coordinator.lose(numbers, self._clock()))
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         if not fatal:
@@ -379,7 +381,9 @@ class Engine:
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)
-        log.warning("subscription %r: %s (position %d, log %s)", self._record.name, error, position, log_range)
+        log.warning(
+            "subscription %r: %s (position %d, log %s)", self._record.name, error, position, log_range
+        )
         start = beginning(self._record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 

@@ -7,8 +7,8 @@ crosses a thread.
 A message's `_state` is PENDING until its verdict, then one of the codes below; it never changes twice.
 
 Rules
-1. `index` is the record that is with its handler now; `done` counts the acked ones. Only the walking thread writes
-   them; the runner reads them (they only grow, so an old value is merely late).
+1. `done` counts the acked records, so it is also the number of the one that is with its handler. Only the walking
+   thread writes it; the runner reads it (it only grows, so an old value is merely late).
 2. An ack on another thread and the end of the callback may cross. Each first writes its own flag and then reads
    the other's: at least one of them sees both, so an ack can be reported twice but never lost.
 3. `withdrawn` (the lease is over) makes later verdicts stale; `stopped` (begin nothing more) doesn't.
@@ -20,12 +20,12 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Protocol, cast
 
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
-from kafka_pubsub.model import AckId, Message
+from kafka_pubsub.model import AckId, Message, StoredRecord
 
 __all__ = ["ACKED", "KEPT", "NACKED", "PENDING", "STALE", "Holder", "Reports"]
 
@@ -47,77 +47,88 @@ class Reports(Protocol):
     def handed_out(self, ack_id: str, message: Message) -> None: ...
 
 
+class HeldMessage(Message):
+    """A message whose ack takes the shortest way: it is the one verb of the hot path."""
+
+    __slots__ = ()
+
+    _sink: Holder
+
+    def ack(self) -> None:
+        """Done: never deliver it again."""
+        holder = self._sink
+        if self._state or holder.withdrawn:
+            holder.reports.stale()
+            return
+        self._state = ACKED
+        if holder.detached:
+            holder.acked_later(self)
+
+
 class Holder:
     """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
 
-    __slots__ = (
-        "_delay",
-        "_reports",
-        "detached",
-        "done",
-        "index",
-        "lease",
-        "message",
-        "started",
-        "stopped",
-        "withdrawn",
-    )
+    # Defaults on the class and not in `__init__`: a holder is made for every few messages.
+
+    #: Records acked; the next one is with its handler.
+    done = 0
+    #: When the current record's handler began (monotonic seconds); 0.0: none has begun yet.
+    started = 0.0
+    #: The current record's message; None before the first.
+    message: Message | None = None
+    stopped = False
+    withdrawn = False
+    #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
+    detached = False
+    _delay: float | None = None
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
-        self._reports = reports
-        self.index = 0
-        self.done = 0
-        #: When the current record's handler began (monotonic seconds); 0.0: none has begun yet.
-        self.started = 0.0
-        #: The current record's message; None before the first.
-        self.message: Message | None = None
-        self.stopped = False
-        self.withdrawn = False
-        #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
-        self.detached = False
-        self._delay: float | None = None
+        self.reports = reports
 
     def walk(self, callback: Callable[[Message], object]) -> Release:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
         clock = time.monotonic
-        index = 0
-        for _, _, record in lease.records:
+        attempt = lease.attempt
+        done = 0
+        for record in lease.records:
             if self.stopped:
                 self.let_go()
-                return Release(lease, index, Verdict.UNTOUCHED)
-            self.index = index
+                return Release(lease, done, Verdict.UNTOUCHED)
             self.started = clock()
-            self.message = message = Message(record, self, 1 if index else lease.attempt)
+            self.message = message = HeldMessage(cast("StoredRecord", record), self, attempt)
             try:
                 callback(message)
-            except Exception:
-                self.raised(message)
+            except Exception as error:
+                self.raised(message, error)
             if message._state != ACKED:
                 return self.left(message)
-            index += 1
-            self.done = index
+            attempt = 1  # the followers have never been delivered
+            done += 1
+            self.done = done
         self.let_go()
-        return Release(lease, index, Verdict.FINISHED)
+        return Release(lease, done, Verdict.FINISHED)
 
     def let_go(self) -> None:
         """Nobody will ask again: takes the knots apart, so that records are freed at once and not by the collector."""
         self.message = self.lease.holder = None
 
-    def begin(self, index: int) -> Message | None:
-        """The message of record `index`, now with its handler; None if nothing more may begin."""
+    def begin(self) -> Message | None:
+        """The message of the next record, now with its handler; None if nothing more may begin."""
         if self.stopped:
             return None
-        self.index = index
         self.started = time.monotonic()
-        attempt = 1 if index else self.lease.attempt
-        self.message = Message(self.lease.records[index][2], self, attempt)
+        self.message = self._message_of(self.done)
         return self.message
 
-    def raised(self, message: Message) -> None:
+    def _message_of(self, at: int) -> Message:
+        attempt = 1 if at else self.lease.attempt
+        return HeldMessage(cast("StoredRecord", self.lease.records[at]), self, attempt)
+
+    def raised(self, message: Message, error: Exception) -> None:
         """The callback raised: a nack, unless it had acked before."""
-        log.error("the callback of %r raised; the message is redelivered", message, exc_info=True)
+        log.error("the callback of %r raised; the message is redelivered", message, exc_info=error)
         if message._state == PENDING:
             message._state = NACKED
 
@@ -126,28 +137,27 @@ class Holder:
         self.detached = True
         if message._state == ACKED:  # it was acked on another thread just now (rule 2)
             self.let_go()
-            return Release(self.lease, self.index + 1, Verdict.UNTOUCHED)
+            return Release(self.lease, self.done + 1, Verdict.UNTOUCHED)
         if message._state == NACKED or self.withdrawn:
             self.let_go()
-            return Release(self.lease, self.index, Verdict.NACKED, self._delay)
-        return Release(self.lease, self.index, Verdict.KEPT)
+            return Release(self.lease, self.done, Verdict.NACKED, self._delay)
+        return Release(self.lease, self.done, Verdict.KEPT)
 
     # The verbs of a message (MessageSink)
 
     def _late(self, message: Message) -> bool:
         if message._state == PENDING and not self.withdrawn and message is self.message:
             return False
-        self._reports.stale()
+        self.reports.stale()
         return True
 
     def ack(self, message: Message) -> None:
-        if message._state or self.withdrawn:
-            self._reports.stale()
-            return
-        message._state = ACKED
-        if self.detached:
-            self._reports.settled(Settlement(self.lease, self.index, acked=True))
-            self.let_go()
+        message.ack()
+
+    def acked_later(self, message: Message) -> None:
+        """The callback has returned before."""
+        self.reports.settled(Settlement(self.lease, self.done, acked=True))
+        self.let_go()
 
     def nack(self, message: Message, delay: float | None) -> None:
         if delay is not None and not 0 <= delay <= 7 * 86_400:
@@ -157,7 +167,7 @@ class Holder:
         self._delay = delay
         message._state = NACKED
         if self.detached:
-            self._reports.settled(Settlement(self.lease, self.index, acked=False, delay=delay))
+            self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay))
             self.let_go()
 
     def extend(self, message: Message, seconds: float) -> None:
@@ -168,7 +178,7 @@ class Holder:
         if seconds == 0:
             self.nack(message, None)
         elif not self._late(message):
-            self._reports.extended(self.lease, self.index, seconds)
+            self.reports.extended(self.lease, self.done, seconds)
 
     def ack_with_response(self, message: Message) -> Future[None]:
         raise FailedPrecondition("ack_with_response isn't supported yet: use ack()")
@@ -177,10 +187,10 @@ class Holder:
         lease = self.lease
         ack_id = str(
             AckId(
-                self._reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt
+                self.reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt
             )
         )
-        self._reports.handed_out(ack_id, message)
+        self.reports.handed_out(ack_id, message)
         return ack_id
 
 
@@ -190,8 +200,6 @@ class BatchHolder(Holder):
     Acks inside a run count cumulatively; a nack redelivers from there on.
     """
 
-    __slots__ = ("messages",)
-
     def __init__(self, lease: Lease, reports: Reports) -> None:
         super().__init__(lease, reports)
         self.messages: list[Message] = []
@@ -200,11 +208,7 @@ class BatchHolder(Holder):
         """All messages of the run; empty if nothing more may begin."""
         if not self.stopped:
             self.started = time.monotonic()
-            records = self.lease.records
-            self.messages = [
-                Message(record, self, 1 if at else self.lease.attempt)
-                for at, (_, _, record) in enumerate(records)
-            ]
+            self.messages = [self._message_of(at) for at in range(len(self.lease.records))]
         return self.messages
 
     def end_run(self, *, raised: bool) -> Release:
@@ -219,7 +223,7 @@ class BatchHolder(Holder):
             self.let_go()
             self.messages = []
             return Release(self.lease, done, Verdict.FINISHED)
-        self.index = self.done = done
+        self.done = done
         self.message = self.messages[done]
         for message in self.messages[done + 1 :]:
             message._state = STALE
@@ -234,5 +238,5 @@ class BatchHolder(Holder):
             and not (self.detached and message is not self.message)
         ):
             return False
-        self._reports.stale()
+        self.reports.stale()
         return True

@@ -75,7 +75,7 @@ class LoopCrew:
     async def _take_all(self, holder: Holder) -> Release:
         callback, lease = self._callback, holder.lease
         for index in range(len(lease.records)):
-            message = holder.begin(index)
+            message = holder.begin()
             if message is None:
                 return Release(lease, index, Verdict.UNTOUCHED)
             try:
@@ -84,8 +84,8 @@ class LoopCrew:
                 holder.stopped = True
                 if message._state != ACKED:
                     message._state = NACKED
-            except Exception:
-                holder.raised(message)
+            except Exception as error:
+                holder.raised(message, error)
             if message._state != ACKED:
                 return holder.left(message)
             holder.done = index + 1

@@ -44,7 +44,7 @@ class Mailbox:
             self._wanted = max(0, self._wanted - len(leases))
         for lease in leases:
             lease.holder = holder = Holder(lease, self._reports)
-            message = holder.begin(0)
+            message = holder.begin()
             assert message is not None
             self._reports.released(holder.left(message))
             self._box.put(message)

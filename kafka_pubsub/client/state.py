@@ -82,10 +82,10 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
         for lease in partition.leases.active:
             if lease.key is not None:
                 waiting = len(queues.get(lease.key, ())) + len(lease.records) - lease.done - 1
-                offset = lease.records[lease.done][0]
+                offset = lease.records[lease.done].offset()
                 yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
         for record, key in partition.waiting.records():
             if key is not None:
                 yield BlockedKey(
-                    key, partition.number, record[0], "waits for its redelivery", len(queues.get(key, ()))
+                    key, partition.number, record.offset(), "waits for its redelivery", len(queues.get(key, ()))
                 )

@@ -1,17 +1,16 @@
 """What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message.
 
-A record is the tuple `(offset, key, body)`: the body is whatever the log gave, seen here only through `len()`.
+A record is whatever the log gave, seen here through three methods only, so that nothing is copied on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kafka_pubsub.core.leases import Lease
-    from kafka_pubsub.model import StoredRecord
 
 __all__ = [
     "CommitAnswered",
@@ -33,7 +32,13 @@ __all__ = [
     "Verdict",
 ]
 
-Record: TypeAlias = "tuple[int, bytes | None, StoredRecord]"
+
+class Record(Protocol):
+    """A record of the log; `len()` is the size of its body."""
+
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def __len__(self) -> int: ...
 
 
 class Verdict(IntEnum):

@@ -47,14 +47,14 @@ class KeyQueues:
             return
         queues, ready = self.queues, self.ready
         for record in records:
-            key = record[1]
+            key = record.key()
             if key is None:
                 self.loose.append(record)
                 continue
             queue = queues.get(key)
             if queue is None:
                 queues[key] = [record]
-                heappush(ready, (record[0], key))
+                heappush(ready, (record.offset(), key))
             else:
                 queue.append(record)
 
@@ -63,7 +63,7 @@ class KeyQueues:
 
         Or the oldest record without a key, if that is older still. Empty: nothing is ready.
         """
-        if self.loose and not (self.ready and self.ready[0][0] < self.loose[0][0]):
+        if self.loose and not (self.ready and self.ready[0][0] < self.loose[0].offset()):
             return [self.loose.popleft()]
         if not self.ready:
             return []
@@ -79,8 +79,10 @@ class KeyQueues:
 
     def oldest(self) -> int | None:
         """The offset of the record that `take` would begin with."""
-        heads = [line[0][0] for line in (self.ready, self.loose) if line]
-        return min(heads) if heads else None
+        heads = [self.ready[0][0]] if self.ready else []
+        if self.loose:
+            heads.append(self.loose[0].offset())
+        return min(heads, default=None)
 
     def put_back(self, key: bytes | None, records: Sequence[Record]) -> None:
         """Records that weren't finished go to the front again; a key stays blocked until `unblock`."""
@@ -103,7 +105,7 @@ class KeyQueues:
         del self.blocked[key]
         queue = self.queues[key]
         if queue:
-            heappush(self.ready, (queue[0][0], key))
+            heappush(self.ready, (queue[0].offset(), key))
         else:
             del self.queues[key]
 
@@ -115,11 +117,15 @@ class KeyQueues:
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""
-        wanted = {(queue[0][0], key) for key, queue in self.queues.items() if queue and key not in self.blocked}
+        wanted = {
+            (queue[0].offset(), key)
+            for key, queue in self.queues.items()
+            if queue and key not in self.blocked
+        }
         if sorted(wanted) != sorted(self.ready):
             raise InvariantViolated(f"ready keys are {self.ready}, should be {wanted}")
         for key, queue in self.queues.items():
-            offsets = [record[0] for record in queue]
+            offsets = [record.offset() for record in queue]
             if offsets != sorted(offsets):
                 raise InvariantViolated(f"queue of key {key!r} is out of order")
             if not queue and key not in self.blocked:

@@ -39,19 +39,19 @@ class LeaseState(IntEnum):
 class Lease:
     """One key's run of records with one holder. The shell reads it; only the core writes it."""
 
-    __slots__ = (
-        "attempt",
-        "deadline",
-        "done",
-        "early",
-        "epoch",
-        "extended",
-        "holder",
-        "key",
-        "partition",
-        "records",
-        "state",
-    )
+    # Defaults on the class and not in `__init__`: a lease is made for every few messages.
+
+    #: How many records from the front are finished.
+    done = 0
+    state = LeaseState.WALKING
+    #: When the current record's lease ends; None while its handler hasn't been seen running.
+    deadline: float | None = None
+    #: The deadline that the user asked for, if any: it holds for the current record only.
+    extended: float | None = None
+    #: A settlement of the current record that overtook its handler's release.
+    early: Settlement | None = None
+    #: The shell's own note; the core never looks at it.
+    holder: object = None
 
     def __init__(
         self, partition: int, epoch: int, key: bytes | None, records: Sequence[Record], attempt: int
@@ -63,21 +63,10 @@ class Lease:
         self.records = records
         #: Which delivery of the first record this is; its followers have never been delivered.
         self.attempt = attempt
-        #: How many records from the front are finished.
-        self.done = 0
-        self.state = LeaseState.WALKING
-        #: When the current record's lease ends; None while its handler hasn't been seen running.
-        self.deadline: float | None = None
-        #: The deadline that the user asked for, if any: it holds for the current record only.
-        self.extended: float | None = None
-        #: A settlement of the current record that overtook its handler's release.
-        self.early: Settlement | None = None
-        #: The shell's own note; the core never looks at it.
-        self.holder: object = None
 
     def __repr__(self) -> str:
         return (
-            f"<Lease {self.partition}:{self.records[0][0]} key={self.key!r} {self.state.name} "
+            f"<Lease {self.partition}:{self.records[0].offset()} key={self.key!r} {self.state.name} "
             f"{self.done}/{len(self.records)} attempt={self.attempt}>"
         )
 
@@ -100,7 +89,11 @@ class Leases:
 
     def advance(self, lease: Lease, done: int) -> Sequence[Record]:
         """`done` records are finished now; returns those that weren't before."""
-        news = lease.records[lease.done : done]
+        news = (
+            lease.records
+            if done == len(lease.records) and not lease.done
+            else lease.records[lease.done : done]
+        )
         if news:
             lease.done = done
             lease.deadline = lease.extended = None

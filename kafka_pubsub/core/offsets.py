@@ -10,13 +10,16 @@ Rules
    records with only a hole between them are neighbours.
 3. What an earlier commit's map says is finished (`known`) is dropped when it is read again, and stays in the map
    until then.
-4. `intervals` counts the groups of neighbouring unfinished records. Runs in the map are never more than that
-   plus what is in `known`, so whoever reserves room knows the worst case without looking at the records.
+4. Runs are never more than groups of neighbouring unfinished records, plus what is in `known`. Groups are counted
+   only when it matters: there can't be more of them than unfinished records, nor more than at the last count plus
+   one for each record finished since.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.errors import InvariantViolated
@@ -28,6 +31,10 @@ Run = tuple[int, int]
 
 #: In place of a neighbour where finished records of an earlier map lie between; no offset has this number.
 _NOBODY = -1
+#: Finished records since the last count of groups before another count is worth it.
+_RECOUNT = 64
+
+_offset = methodcaller("offset")
 
 
 class Offsets:
@@ -38,13 +45,14 @@ class Offsets:
         self.position = position
         #: Offsets received and not finished, ascending; the values are unused. Empty: nothing is outstanding.
         self.unfinished: dict[int, None] = {}
-        #: Groups of neighbouring unfinished records (rule 4). 0 exactly when `unfinished` is empty.
-        self.intervals = 0
         #: Runs of an earlier commit above `position`, ascending, disjoint. Empty: nothing more to skip.
         self.known: list[Run] = [run for run in known if run[1] > position]
-        #: Neighbours across a hole, by offset; only records beside a hole are in here.
+        #: The right neighbour of an unfinished record, where it isn't the next offset. Entries of finished records
+        #: mean nothing and are swept now and then.
         self._right: dict[int, int] = {}
-        self._left: dict[int, int] = {}
+        #: At most so many groups of neighbours there are; exact when `_since_count` is 0.
+        self._groups = 0
+        self._since_count = 0
         #: The last received offset: the left neighbour of the next one.
         self._last = -1
         #: True when records of `known` lie between the last received one and `position`.
@@ -66,17 +74,17 @@ class Offsets:
         """Books records as received; returns those that are news (neither received nor finished before)."""
         if not records:
             return records
-        first, last = records[0][0], records[-1][0]
-        if first < self.position or self.known:
+        last = records[-1].offset()
+        if records[0].offset() < self.position or self.known:
             records = self._news(records)
-            if not records:
-                self._advance(last + 1)
-                return records
-            first = records[0][0]
-        if last - first + 1 == len(records) and first == self.position:
-            self._receive_dense(first, last)
-        else:
-            self._receive_sparse(records)
+        if records:
+            first, final = records[0].offset(), records[-1].offset()
+            if final - first + 1 == len(records) and not self.known:
+                self._meet(first, apart=self._skipped)
+                self.unfinished.update(dict.fromkeys(range(first, final + 1)))
+                self._last, self._skipped = final, False
+            else:
+                self._receive_sparse(records)
         self._advance(last + 1)
         return records
 
@@ -90,21 +98,16 @@ class Offsets:
         news = []
         known, at = self.known, 0
         for record in records:
-            offset = record[0]
+            offset = record.offset()
             while at < len(known) and known[at][1] <= offset:
                 at += 1
             if offset >= self.position and not (at < len(known) and known[at][0] <= offset):
                 news.append(record)
         return news
 
-    def _receive_dense(self, first: int, last: int) -> None:
-        self._meet(first, apart=self._skipped)
-        self.unfinished.update(dict.fromkeys(range(first, last + 1)))
-        self._last, self._skipped = last, False
-
     def _receive_sparse(self, records: Sequence[Record]) -> None:
         known, at = self.known, 0
-        for offset, _, _ in records:
+        for offset in map(_offset, records):
             while at < len(known) and known[at][0] < offset:
                 self._skipped = True
                 at += 1
@@ -116,27 +119,17 @@ class Offsets:
         """The next record to be received meets its left neighbour; `apart` if finished ones lie between."""
         last = self._last
         if last not in self.unfinished:
-            self.intervals += 1
+            self._groups += 1
         elif apart:
-            self.intervals += 1
-            self._right[last] = self._left[offset] = _NOBODY
+            self._groups += 1
+            self._right[last] = _NOBODY
         elif last + 1 != offset:
-            self._right[last], self._left[offset] = offset, last
+            self._right[last] = offset
 
-    def finish(self, offsets: Iterable[int]) -> None:
+    def finish(self, records: Sequence[Record]) -> None:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
-        unfinished = self.unfinished
-        intervals = self.intervals
-        if self._right:
-            for offset in offsets:
-                del unfinished[offset]
-                left = self._left.pop(offset, offset - 1) in unfinished
-                intervals += left + (self._right.pop(offset, offset + 1) in unfinished) - 1
-        else:
-            for offset in offsets:
-                del unfinished[offset]
-                intervals += ((offset - 1) in unfinished) + ((offset + 1) in unfinished) - 1
-        self.intervals = intervals
+        deque(map(self.unfinished.__delitem__, map(_offset, records)), maxlen=0)
+        self._since_count += len(records)
 
     def runs(self) -> list[Run]:
         """The finished runs above `committable`, ascending and disjoint."""
@@ -147,18 +140,35 @@ class Offsets:
             if offset != expected and expected >= 0:
                 runs.append((expected, offset))
             expected = offset + 1
-            if right and offset in right:
-                neighbour = right[offset]
-                expected = neighbour if neighbour != _NOBODY else expected
+            if right and right.get(offset, _NOBODY) != _NOBODY:
+                expected = right[offset]
         if 0 <= expected < self.position and (self._skipped or self._last not in self.unfinished):
             runs.append((expected, self.position))
-        for start, end in self.known:
-            runs.append((start, end))
+        runs += self.known
         return runs
 
-    def worst_runs(self, handed: int) -> int:
-        """The most runs the map can have after any of `handed` unfinished records have been finished."""
-        return self.intervals + handed + len(self.known)
+    def room(self, handed: int, capacity: int) -> int:
+        """How many more records may be handed out so that at most `capacity` runs result, whatever finishes.
+
+        `handed` are with holders already.
+        """
+        outstanding, known = len(self.unfinished), len(self.known)
+        if outstanding + known <= capacity:
+            return outstanding
+        room = capacity - known - self._groups - self._since_count - handed
+        if room < _RECOUNT <= self._since_count:
+            self._groups, self._since_count = self._count_groups(), 0
+            room = capacity - known - self._groups - handed
+        return room
+
+    def _count_groups(self) -> int:
+        if len(self._right) > len(self.unfinished):
+            self._right = {left: right for left, right in self._right.items() if left in self.unfinished}
+        groups, expected, right = 0, -1, self._right
+        for offset in self.unfinished:
+            groups += offset != expected
+            expected = right.get(offset, offset + 1) if right else offset + 1
+        return groups
 
     def check(self) -> None:
         """Raises `InvariantViolated` if the books contradict themselves."""
@@ -167,12 +177,15 @@ class Offsets:
             raise InvariantViolated("unfinished offsets are out of order")
         if offsets and offsets[-1] >= self.position:
             raise InvariantViolated(f"offset {offsets[-1]} is unfinished but {self.position} wasn't received")
-        groups = sum(
-            1
-            for at, offset in enumerate(offsets)
-            if at == 0 or self._right.get(offsets[at - 1], offsets[at - 1] + 1) != offset
-        )
-        if groups != self.intervals:
-            raise InvariantViolated(f"{self.intervals} intervals booked, {groups} counted")
-        if len(self.runs()) > self.worst_runs(0):
+        groups = self._count_groups()
+        if groups > self._groups + self._since_count:
+            raise InvariantViolated(
+                f"{groups} groups counted, at most {self._groups + self._since_count} booked"
+            )
+        if len(self.runs()) > groups + len(self.known):
             raise InvariantViolated("more finished runs than the worst case allows")
+
+
+def offsets_of(records: Iterable[Record]) -> list[int]:
+    """The offsets of records."""
+    return list(map(_offset, records))

@@ -22,11 +22,10 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Commit, Deliver, Effect, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
     CommitAnswered,
@@ -53,12 +52,7 @@ from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.redelivery import Backoff, Waiting
 from kafka_pubsub.errors import InvariantViolated
 
-_offset, _body = itemgetter(0), itemgetter(2)
-
-__all__ = ["COMMIT_INTERVAL", "RECORD_OVERHEAD", "Partition", "Rules", "Start"]
-
-#: Seconds between commits. Acks younger than this are redelivered after a crash; half of the 200 ms promised.
-COMMIT_INTERVAL = 0.1
+__all__ = ["RECORD_OVERHEAD", "Partition", "Rules", "Start"]
 
 #: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
 #: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
@@ -84,6 +78,7 @@ class Start(NamedTuple):
     number: int
     epoch: int
     writer: int
+    stored: Commit
     position: int
     known: Sequence[Run] = ()
     held_back: Sequence[bytes] = ()
@@ -95,10 +90,10 @@ class Partition:
     def __init__(self, start: Start, rules: Rules, jitter: Callable[[], float]) -> None:
         self.number = start.number
         self.epoch = start.epoch
-        self._writer = start.writer
         self._rules = rules
         self._jitter = jitter
         self.offsets = Offsets(start.position, start.known)
+        self.commits = Commits(self.offsets, start.writer, start.stored)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
         self.waiting = Waiting()
@@ -110,13 +105,6 @@ class Partition:
             self.queues.block(key)
         #: False from revoke on: nothing is begun any more.
         self.open = True
-        #: True when there is something to commit.
-        self._dirty = False
-        #: The commit that the log hasn't answered yet.
-        self.in_flight: Commit | None = None
-        self._commit_after = 0.0
-        #: What the log holds as far as we know: the last accepted commit.
-        self.committed: Commit | None = None
         self._handlers: dict[type, Callable[..., Sequence[Effect]]] = {
             Fetched: self._fetched,
             Released: self._released,
@@ -139,8 +127,8 @@ class Partition:
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
         times = [self.leases.next_deadline(), self.waiting.next_due()]
-        if self._dirty and self.in_flight is None and self.open:
-            times.append(self._commit_after)
+        if self.open:
+            times.append(self.commits.due_at())
         known = [time for time in times if time is not None]
         return min(known) if known else None
 
@@ -156,7 +144,8 @@ class Partition:
         news = self.offsets.receive(event.records)
         self.buffered += _weight(news)
         self.queues.add(news)
-        self._dirty = self._dirty or self.offsets.committable != before
+        if self.offsets.committable != before:
+            self.commits.dirty = True
         return ()
 
     # What goes out
@@ -179,7 +168,7 @@ class Partition:
 
     def _room(self) -> int:
         """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
-        return ack_map.most_runs(self.offsets.span) - self.offsets.worst_runs(self.leases.handed)
+        return self.offsets.room(self.leases.handed, ack_map.most_runs(self.offsets.span))
 
     def _run(self, event: Demand) -> int:
         """How long a run may be: short where many keys wait, so that they go forward together."""
@@ -190,8 +179,8 @@ class Partition:
 
     def _lease(self, records: Sequence[Record]) -> Lease:
         attempts = self.waiting.attempts
-        attempt = attempts.get(records[0][0], 1) if attempts else 1
-        key = records[0][1] if self._rules.ordered else None
+        attempt = attempts.get(records[0].offset(), 1) if attempts else 1
+        key = records[0].key() if self._rules.ordered else None
         lease = Lease(self.number, self.epoch, key, records, attempt)
         self.leases.open(lease)
         return lease
@@ -283,13 +272,13 @@ class Partition:
         news = self.leases.advance(lease, done)
         if not news:
             return
-        self.offsets.finish(map(_offset, news))
+        self.offsets.finish(news)
         self.buffered -= _weight(news)
         self.finished += len(news)
-        self._dirty = True
+        self.commits.dirty = True
         if self.waiting.attempts:
             for record in news:
-                self.waiting.attempts.pop(record[0], None)
+                self.waiting.attempts.pop(record.offset(), None)
 
     def _again(self, lease: Lease, delay: float | None, now: float) -> None:
         """The current record comes again, in its place; the ones behind it go back to the queue."""
@@ -319,40 +308,24 @@ class Partition:
         for record, key in self.waiting.due(now):
             self.queues.put_back(key, [record])
             self._unblock(key)
-        if self.open and self._dirty and self.in_flight is None and now >= self._commit_after:
-            self._commit_after = now + COMMIT_INTERVAL
-            effects.append(self._commit(clean=False))
+        if self.open and self.commits.due(now):
+            effects.append(self.commits.make(now))
         return effects
 
-    def _commit(self, *, clean: bool) -> Commit:
-        position = self.offsets.committable
-        runs = tuple(self.offsets.runs())
-        metadata = ack_map.encode(AckMap(self._writer, runs, clean), position)
-        self.in_flight = Commit(position, metadata)
-        self._dirty = False
-        return self.in_flight
-
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        if self.in_flight is not None and event.accepted:
-            self.committed = self.in_flight
-        elif self.in_flight is not None:
-            self._dirty = True
-        self.in_flight = None
+        self.commits.answered(accepted=event.accepted)
         return ()
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
         """The shell has seen every commit answered before it says so; this one is the last word."""
         self.open = False
-        effects: list[Effect] = [
-            Stop([lease for lease in self.leases.active if lease.state is LeaseState.WALKING])
-        ]
-        if self._dirty or self.in_flight is not None:
-            effects.append(self._commit(clean=True))
-        return effects
+        walking = [lease for lease in self.leases.active if lease.state is LeaseState.WALKING]
+        last = self.commits.last_word()
+        return [Stop(walking)] if last is None else [Stop(walking), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True
-        self._dirty = True
+        self.commits.dirty = True
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
@@ -370,21 +343,16 @@ class Partition:
         self.offsets.check()
         self.queues.check()
         self.leases.check()
+        self.commits.check()
         if self.open:
             self._check_places(
-                [record[0] for record in self.queues.waiting()],
-                [record[0] for lease in self.leases.active for record in lease.records[lease.done :]],
-                [record[0] for record, _ in self.waiting.records()],
+                [record.offset() for record in self.queues.waiting()],
+                [record.offset() for lease in self.leases.active for record in lease.records[lease.done :]],
+                [record.offset() for record, _ in self.waiting.records()],
             )
         for lease in self.leases.active:
             if lease.key is not None and lease.key not in self.queues.blocked:
                 raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-        runs = self.offsets.runs()
-        if (
-            len(ack_map.encode(AckMap(self._writer, tuple(runs)), self.offsets.committable))
-            > ack_map.CAPACITY
-        ):
-            raise InvariantViolated(f"I5: {len(runs)} runs don't fit the metadata")
 
     def _check_places(self, *places: Iterable[int]) -> None:
         held = sorted(offset for place in places for offset in place)
@@ -393,4 +361,4 @@ class Partition:
 
 
 def _weight(records: Sequence[Record]) -> int:
-    return sum(map(len, map(_body, records))) + RECORD_OVERHEAD * len(records)
+    return sum(map(len, records)) + RECORD_OVERHEAD * len(records)

@@ -46,8 +46,8 @@ class Waiting:
 
     def add(self, record: Record, key: bytes | None, attempt: int, due: float) -> None:
         """`record` comes again at `due`, as delivery `attempt`. `key` is what it blocks."""
-        self.attempts[record[0]] = attempt
-        heapq.heappush(self._due, (due, record[0], record, key))
+        self.attempts[record.offset()] = attempt
+        heapq.heappush(self._due, (due, record.offset(), record, key))
 
     def next_due(self) -> float | None:
         """When the next one is due."""

@@ -12,11 +12,9 @@ from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.offsets import Offsets
 from tests.support import FakeBody
 
-BODY = FakeBody()
-
 
 def record(offset: int) -> Record:
-    return (offset, None, BODY)
+    return FakeBody(offset=offset)
 
 
 class OffsetsMachine(RuleBasedStateMachine):
@@ -42,7 +40,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     def receive(self, count: int, back: int) -> None:
         start = max(0, self.read_to - back)
         batch = [o for o in self.log if o >= start][:count]
-        news = [r[0] for r in self.offsets.receive([record(o) for o in batch])]
+        news = [r.offset() for r in self.offsets.receive([record(o) for o in batch])]
         assert news == [o for o in batch if o >= self.read_to and o not in self.finished]
         self.read_to = max(self.read_to, batch[-1] + 1)
 
@@ -52,7 +50,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         some = data.draw(
             st.lists(st.sampled_from(list(self.offsets.unfinished)), min_size=1, max_size=6, unique=True)
         )
-        self.offsets.finish(some)
+        self.offsets.finish([record(o) for o in some])
         self.finished |= set(some)
 
     @rule()
@@ -116,6 +114,8 @@ def test_a_strangers_text_is_no_map(text: str) -> None:
 def test_a_damaged_map_is_no_map(data: st.DataObject) -> None:
     text = ack_map.encode(AckMap(5, ((3, 9), (12, 13))), 1)
     at = data.draw(st.integers(0, len(text) - 1))
-    other = data.draw(st.characters(min_codepoint=0x3400, max_codepoint=0xB3FF).filter(lambda c: c != text[at]))
+    other = data.draw(
+        st.characters(min_codepoint=0x3400, max_codepoint=0xB3FF).filter(lambda c: c != text[at])
+    )
     assert ack_map.decode(text[:at] + other + text[at + 1 :], 1) is None
     assert ack_map.decode(text[:at], 1) is None

@@ -46,7 +46,6 @@ from kafka_pubsub.core.redelivery import Backoff
 from tests.support import FakeBody
 
 KEYS = [b"a", b"b", b"c", None]
-BODY = FakeBody(10)
 
 
 @dataclass(eq=False)
@@ -90,9 +89,8 @@ class PartitionMachine(RuleBasedStateMachine):
         found = ack_map.decode(self.stored.metadata, self.stored.offset)
         known = found.runs if found else ()
         rules = Rules(self.ordered, ack_deadline=10, max_extension=20, backoff=Backoff(1, 4))
-        start = Start(0, self.epoch, 42, self.stored.offset, known, held_back)
+        start = Start(0, self.epoch, 42, self.stored, self.stored.offset, known, held_back)
         partition = Partition(start, rules, lambda: 0.5)
-        partition.committed = self.stored
         self.read_to = partition.offsets.position
         self.unanswered = False
         return partition
@@ -127,7 +125,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert commit.offset >= self.stored.offset
 
     def delivered(self, lease: Lease) -> None:
-        offsets = [record[0] for record in lease.records]
+        offsets = [record.offset() for record in lease.records]
         assert offsets == sorted(offsets)
         if lease.key is not None:
             assert all(w.lease.key != lease.key for w in self.walkers + self.lingering), "I1: two holders"
@@ -150,9 +148,9 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.partition.open and self.read_to < self.next)
     @rule(count=st.integers(1, 10))
     def fetch(self, count: int) -> None:
-        batch = [(o, key, BODY) for o, key in self.log if o >= self.read_to][:count]
+        batch = [FakeBody(10, o, key) for o, key in self.log if o >= self.read_to][:count]
         if batch:
-            self.read_to = batch[-1][0] + 1
+            self.read_to = batch[-1].offset() + 1
             self.do(Fetched(batch))
 
     # Handlers
@@ -189,7 +187,11 @@ class PartitionMachine(RuleBasedStateMachine):
         if walker is not None and not walker.stopped and not walker.began:
             walker.began, walker.started = True, self.now
 
-    @rule(data=st.data(), verdict=st.sampled_from([Verdict.NACKED, Verdict.KEPT]), delay=st.sampled_from([None, 3.0]))
+    @rule(
+        data=st.data(),
+        verdict=st.sampled_from([Verdict.NACKED, Verdict.KEPT]),
+        delay=st.sampled_from([None, 3.0]),
+    )
     def handler_ends(self, data: st.DataObject, verdict: Verdict, delay: float | None) -> None:
         walker = self.pick(data)
         if walker is not None and walker.began:
@@ -251,7 +253,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.settle_commit(accepted)
 
     def settle_commit(self, accepted: bool) -> None:
-        commit = self.partition.in_flight
+        commit = self.partition.commits.in_flight
         self.unanswered = False
         if accepted and commit is not None:
             self.store(commit)
@@ -275,7 +277,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if self.unanswered:
             self.settle_commit(accepted)
 
-    @precondition(lambda self: not self.partition.open and self.partition.committed == self.stored)
+    @precondition(lambda self: not self.partition.open and self.partition.commits.stored == self.stored)
     @rule()
     def come_back(self) -> None:
         self.do(Returned())
@@ -332,9 +334,9 @@ class PartitionMachine(RuleBasedStateMachine):
         assert self.stored.offset == self.partition.offsets.position
 
     def fetch_all(self) -> None:
-        batch = [(o, key, BODY) for o, key in self.log if o >= self.read_to]
+        batch = [FakeBody(10, o, key) for o, key in self.log if o >= self.read_to]
         if batch:
-            self.read_to = batch[-1][0] + 1
+            self.read_to = batch[-1].offset() + 1
             self.do(Fetched(batch))
 
 
