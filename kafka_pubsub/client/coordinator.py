@@ -43,7 +43,8 @@ from kafka_pubsub.core.events import (
 )
 from kafka_pubsub.core.flow import BufferGate, Change, Held
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.partition import Partition, Rules, Start
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.model import Committed
 
 __all__ = ["Coordinator", "Counts"]

@@ -29,8 +29,8 @@ from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.partition import Rules
 from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError, UnknownAck
 from kafka_pubsub.model import AckId, Message
 

@@ -22,11 +22,10 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.effects import Commit, Deliver, Effect, Stale, Stop, Withdraw
+from kafka_pubsub.core.effects import Deliver, Effect, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
     CommitAnswered,
     Demand,
@@ -48,11 +47,12 @@ from kafka_pubsub.core.events import (
 )
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.offsets import Offsets, Run
-from kafka_pubsub.core.redelivery import Backoff, Waiting
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.redelivery import Waiting
+from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["RECORD_OVERHEAD", "Partition", "Rules", "Start"]
+__all__ = ["RECORD_OVERHEAD", "Partition"]
 
 #: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
 #: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
@@ -61,27 +61,6 @@ SHORTEST_RUN = 16
 
 #: Bytes that a buffered record costs beside its body: the objects that hold it.
 RECORD_OVERHEAD = 500
-
-
-class Rules(NamedTuple):
-    """What the subscription asks for. Durations are seconds."""
-
-    ordered: bool
-    ack_deadline: float = 10.0
-    max_extension: float = 3600.0
-    backoff: Backoff = Backoff()
-
-
-class Start(NamedTuple):
-    """Where an ownership begins: what the log holds, and which keys old handlers of this process still have."""
-
-    number: int
-    epoch: int
-    writer: int
-    stored: Commit
-    position: int
-    known: Sequence[Run] = ()
-    held_back: Sequence[bytes] = ()
 
 
 class Partition:

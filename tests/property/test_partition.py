@@ -41,8 +41,9 @@ from kafka_pubsub.core.events import (
     Verdict,
 )
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.partition import Partition, Rules, Start
+from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.core.rules import Rules, Start
 from tests.support import FakeBody
 
 KEYS = [b"a", b"b", b"c", None]
