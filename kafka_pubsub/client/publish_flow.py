@@ -39,9 +39,10 @@ class Callbacks(Protocol):
 class PublishOwner(Protocol):
     """What a message's report needs of the topic's publisher."""
 
-    name: str
-    callbacks: Callbacks
-
+    @property
+    def name(self) -> str: ...
+    @property
+    def callbacks(self) -> Callbacks: ...
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         """What the future fails with; the key is paused when this returns."""
 

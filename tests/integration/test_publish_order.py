@@ -37,7 +37,8 @@ class Bench:
         self.writers = WriterPool(self.backend.writer)
         self.publishers: list[TopicPublisher] = []
 
-    def topic(self, partitions: int = 8, **config: str) -> str:
+    def topic(self, partitions: int = 8, limit: int = KAFKAS_LIMIT) -> str:
+        config = {"max.message.bytes": str(limit)}
         name = f"publish-{uuid.uuid4().hex[:12]}"
         self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE)
         return name
@@ -106,7 +107,7 @@ def assert_truthful(futures: list[Future[str]], stored: list[int]) -> None:
 def test_a_message_that_the_broker_refuses_leaves_no_later_one_of_its_key(
     bench: Bench, primed: bool, refused: int
 ) -> None:
-    name = bench.topic(**{"max.message.bytes": str(SMALL_LIMIT)})
+    name = bench.topic(limit=SMALL_LIMIT)
     publisher = bench.publisher(name)
     publisher.configure(batching=SMALL_BATCHES)
     if primed:
@@ -134,7 +135,7 @@ def test_a_message_that_the_broker_refuses_leaves_no_later_one_of_its_key(
 def test_a_refusal_spares_what_other_keys_publish_afterwards_and_tells_the_truth_about_all(
     bench: Bench,
 ) -> None:
-    name = bench.topic(**{"max.message.bytes": str(SMALL_LIMIT)})
+    name = bench.topic(limit=SMALL_LIMIT)
     neighbour = bench.topic()
     publisher, other = bench.publisher(name), bench.publisher(neighbour)
     for each in (publisher, other):
@@ -194,7 +195,7 @@ def test_a_limit_that_is_lowered_and_raised_in_the_middle(bench: Bench) -> None:
 
 
 def test_a_batch_never_outgrows_the_topic_though_each_message_fits(bench: Bench) -> None:
-    name = bench.topic(partitions=1, **{"max.message.bytes": str(SMALL_LIMIT)})
+    name = bench.topic(partitions=1, limit=SMALL_LIMIT)
     publisher = bench.publisher(name, SMALL_LIMIT)
     publisher.configure(batching=Batching(max_latency=0.2))
     futures = [publisher.publish(b"%d:" % number + b"x" * 3_000, ordering_key="K") for number in range(200)]
@@ -207,7 +208,7 @@ def test_a_batch_never_outgrows_the_topic_though_each_message_fits(bench: Bench)
 def test_the_largest_message_that_passes_our_check_is_stored_and_a_byte_more_is_refused_by_the_call(
     bench: Bench, limit: int, attributes: dict[str, str] | None
 ) -> None:
-    name = bench.topic(partitions=1, **{"max.message.bytes": str(limit)})
+    name = bench.topic(partitions=1, limit=limit)
     publisher = bench.publisher(name, limit)
     low, high = limit - 1000, limit
     while high - low > 1:

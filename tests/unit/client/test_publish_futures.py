@@ -1,0 +1,242 @@
+"""The publish future is a future like any other, and stays right when waiting begins while the report comes."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, as_completed, wait
+
+import pytest
+
+from kafka_pubsub.client.futures import CallbackThread, PublishFuture
+from kafka_pubsub.client.publish_flow import Outstanding
+from kafka_pubsub.config import PublishFlow
+from kafka_pubsub.errors import PublishError, PubSubError
+from kafka_pubsub.model import Header
+
+# Seconds; only a hanging test needs it.
+PATIENCE = 30.0
+
+
+class Stored:
+    """What a report says of a stored message."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def topic(self) -> str | None:
+        return "orders"
+
+    def partition(self) -> int | None:
+        return 3
+
+    def offset(self) -> int | None:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes | None:
+        return None
+
+    def headers(self) -> list[Header] | None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Owner:
+    """The publisher's part in a report."""
+
+    def __init__(self) -> None:
+        self.name = "orders"
+        self.callbacks = CallbackThread()
+        self.lock = threading.Lock()
+        self.outstanding = Outstanding(self, self.lock, PublishFlow())
+
+    def failed(self, key: bytes | None, error: object) -> PubSubError:
+        return PublishError(f"{key!r}: {error}")
+
+    def future(self, key: bytes | None = None) -> PublishFuture:
+        epoch = self.outstanding.current
+        epoch.sent_messages += 1
+        epoch.sent_bytes += 1
+        return PublishFuture(epoch, key, 1)
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+def test_it_resolves_to_the_message_id(owner: Owner) -> None:
+    future = owner.future()
+    assert not future.done()
+    future(None, Stored(7))
+    assert future.done()
+    assert future.result() == "orders:3:7"
+    assert future.exception() is None
+
+
+def test_offset_0_is_an_id_too(owner: Owner) -> None:
+    future = owner.future()
+    future(None, Stored(0))
+    assert future.result(0) == "orders:3:0"
+
+
+def test_a_failure_is_raised_as_the_publisher_explains_it(owner: Owner) -> None:
+    future = owner.future(b"K")
+    future("refused", Stored(0))
+    with pytest.raises(PublishError, match="b'K': refused"):
+        future.result()
+    assert isinstance(pickle.loads(pickle.dumps(future.exception())), PublishError)
+
+
+def test_waiting_in_vain_is_a_timeout(owner: Owner) -> None:
+    with pytest.raises(TimeoutError):
+        owner.future().result(timeout=0)
+    with pytest.raises(TimeoutError):
+        owner.future().exception(timeout=0.001)
+
+
+def test_it_cannot_be_cancelled_nor_resolved_from_outside(owner: Owner) -> None:
+    future = owner.future()
+    assert not future.cancel()
+    assert not future.cancelled()
+    assert future.running()
+    with pytest.raises(InvalidStateError):
+        future.set_result("mine")
+    with pytest.raises(InvalidStateError):
+        future.set_exception(ValueError())
+    future(None, Stored(1))
+    assert not future.cancel()
+    assert future.result() == "orders:3:1"
+
+
+def test_it_costs_no_condition_until_somebody_asks(owner: Owner) -> None:
+    future = owner.future()
+    future(None, Stored(1))
+    assert future.result() == "orders:3:1"
+    assert future._lazy_condition is None
+    assert not vars(future)
+
+
+def test_wait_and_as_completed(owner: Owner) -> None:
+    reports = [owner.future() for _ in range(10)]
+    futures: list[Future[str]] = list(reports)
+    reports[0](None, Stored(0))
+    assert wait(futures, timeout=0).done == {futures[0]}
+
+    def report_the_rest() -> None:
+        for report in reports[1:]:
+            report(None, Stored(1))
+
+    threading.Timer(0.01, report_the_rest).start()
+    assert len(wait(futures, timeout=PATIENCE, return_when=FIRST_COMPLETED).done) >= 1
+    assert set(as_completed(futures, timeout=PATIENCE)) == set(futures)
+
+
+def test_callbacks_run_elsewhere_in_order_and_one_that_raises_harms_nobody(owner: Owner) -> None:
+    future, seen, ended = owner.future(), list[object](), threading.Event()
+
+    def raises(_: Future[str]) -> None:
+        raise RuntimeError("a user's mistake")
+
+    future.add_done_callback(lambda done: seen.append(threading.current_thread()))
+    future.add_done_callback(raises)
+    future.add_done_callback(lambda done: seen.append(done.result()))
+    future.add_done_callback(lambda _: ended.set())
+    future(None, Stored(4))
+    assert ended.wait(PATIENCE)
+    assert seen[1:] == ["orders:3:4"]
+    assert seen[0] is not threading.current_thread()
+    future.add_done_callback(lambda done: seen.append("late"))
+    assert seen[-1] == "late"
+    assert owner.callbacks.close(PATIENCE)
+
+
+def test_asyncio_awaits_it(owner: Owner) -> None:
+    async def publish() -> str:
+        future = owner.future()
+        wrapped = asyncio.wrap_future(future)
+        threading.Timer(0.01, future, [None, Stored(9)]).start()
+        return await asyncio.wait_for(wrapped, PATIENCE)
+
+    assert asyncio.run(publish()) == "orders:3:9"
+
+
+def test_a_cancelled_await_leaves_the_message_on_its_way(owner: Owner) -> None:
+    future = owner.future()
+
+    async def publish() -> None:
+        wrapped = asyncio.wrap_future(future)
+        wrapped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wrapped
+
+    asyncio.run(publish())
+    future(None, Stored(2))
+    assert future.result() == "orders:3:2"
+
+
+def test_a_report_is_counted_after_the_future_has_resolved(owner: Owner) -> None:
+    future = owner.future()
+    future(None, Stored(2))
+    assert owner.outstanding.current.over
+
+
+def _by_result(future: Future[str]) -> None:
+    future.result(PATIENCE)
+
+
+def _by_exception(future: Future[str]) -> None:
+    future.exception(PATIENCE)
+
+
+def _by_wait(future: Future[str]) -> None:
+    assert not wait([future], PATIENCE).not_done
+
+
+def _by_as_completed(future: Future[str]) -> None:
+    assert next(iter(as_completed([future], PATIENCE))) is future
+
+
+def _by_callback(future: Future[str]) -> None:
+    called = threading.Event()
+    future.add_done_callback(lambda _: called.set())
+    assert called.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("wait_for", [_by_result, _by_exception, _by_wait, _by_as_completed, _by_callback])
+def test_waiting_that_begins_while_the_report_comes_always_ends(
+    owner: Owner, wait_for: Callable[[Future[str]], None]
+) -> None:
+    rounds, waiters = 300, 3
+    futures = [owner.future() for _ in range(rounds)]
+    # All sides step through the rounds together, so that each round is a race.
+    step = threading.Barrier(waiters + 1, timeout=PATIENCE)
+    ended = [0] * waiters
+
+    def waiter(number: int) -> None:
+        for future in futures:
+            step.wait()
+            wait_for(future)
+            ended[number] += 1
+
+    threads = [threading.Thread(target=waiter, args=(number,)) for number in range(waiters)]
+    for thread in threads:
+        thread.start()
+    for number, future in enumerate(futures):
+        step.wait()
+        future(None, Stored(number))
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert ended == [rounds] * waiters
+    assert owner.outstanding.current.over
+    owner.callbacks.close(PATIENCE)
