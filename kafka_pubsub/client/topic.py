@@ -104,7 +104,7 @@ class Topic:
         """Publishes `obj` encoded by the topic's schema: not supported yet."""
         raise FailedPrecondition("publish_record: schemas are not supported yet: use publish or publish_json")
 
-    def would_block(self, data: bytes) -> bool:
+    def would_block(self, data: object) -> bool:
         """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""
         return self._publisher().would_block(len(data) if isinstance(data, bytes) else 0)
 

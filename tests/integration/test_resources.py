@@ -84,7 +84,7 @@ def test_a_topic_and_a_subscription_are_made_used_changed_and_deleted(
     assert name not in [each.name for each in ps.list_topics()]
     assert name not in [each.name for each in ps.list_subscriptions()]
     # Everything may be made again at once.
-    ps.create_topic(name, partitions=2).publish(b"x").result(SECONDS)
+    ps.create_topic(name, partitions=3).publish(b"x").result(SECONDS)
     ps.create_subscription(name, name)
     ps.topic(name).publish(b"y").result(SECONDS)
     assert [message.data for message in collect(ps, name, 1)] == [b"y"]
