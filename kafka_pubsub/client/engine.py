@@ -33,9 +33,10 @@ from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.events import Record, Release, Settlement
+from kafka_pubsub.core.hot_keys import HotKeys
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
-from kafka_pubsub.model import Committed, Message, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Message, StoredRecord, TopicPartition, decode_ordering_key
 
 __all__ = ["Engine", "by_partition"]
 
@@ -93,6 +94,8 @@ class Engine:
         self._watch = watch
         self.subscription = record.name
         self._clock = clock
+        #: None where keys set no order, so that one that carries much slows nobody down.
+        self._hot_keys = HotKeys() if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
         #: Batches posted, counted by the fetcher, and taken, counted by the runner.
@@ -340,6 +343,20 @@ class Engine:
         self._booked += 1
         self._drained.set()
         self.coordinator.fetched(batches, self._clock())
+        if self._hot_keys is not None:
+            self._warn_of_hot_keys(self._hot_keys, batches.values())
+
+    def _warn_of_hot_keys(self, watch: HotKeys, batches: Iterable[Sequence[Record]]) -> None:
+        for records in batches:
+            if (hot := watch.observe(records)) is not None:
+                log.warning(
+                    "subscription %r: ordering key %r carries %.0f %% of what topic %r delivers; a key's messages are "
+                    "handled one at a time, so more workers don't help it: spread them over more keys",
+                    self.subscription,
+                    decode_ordering_key(hot.key),
+                    100 * hot.share,
+                    self._record.topic,
+                )
 
     def _place(self, number: int) -> TopicPartition:
         return TopicPartition(self._record.topic, number)
