@@ -102,9 +102,8 @@ def demo(ctx: click.Context, messages: int, keys: int, workers: int, nack_rate: 
 def _say_if_stopped(session: Session, stop: StopFlag, run: Run) -> None:
     if stop.is_set():
         picture = run.ledger.picture()
-        held = (
-            "no order was broken" if not picture.violations else f"{picture.violations:,} came out of order"
-        )
+        broken = "; ".join(run.ledger.violations)
+        held = f"{picture.violations:,} out of order: {broken}" if broken else "no order was broken"
         session.output.note(f"Stopped after {picture.finished:,} of {run.plan.messages:,} events; {held}.")
         stop.raise_if_set()
 
