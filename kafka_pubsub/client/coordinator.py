@@ -182,7 +182,7 @@ class Coordinator:
         self._leased = sum(len(partition.leases.active) for partition in self._all())
 
     def _all(self) -> list[Partition]:
-        return [*self.owned.values(), *self.resting.values()]
+        return [*list(self.owned.values()), *list(self.resting.values())]
 
     # What happens
 
@@ -233,9 +233,11 @@ class Coordinator:
     def tick(self, now: float) -> None:
         """Time has passed: progress, deadlines, redeliveries, commits."""
         for holder in self._crew.walking():
-            lease, started = holder.lease, holder.started
-            if lease.state is LeaseState.WALKING and started:
-                self._to(lease.partition, Progressed(lease, holder.done, started), now)
+            lease, done = holder.lease, holder.done
+            if holder.begun and lease.state is LeaseState.WALKING:
+                if done != holder.seen:
+                    holder.seen, holder.seen_at = done, now
+                self._to(lease.partition, Progressed(lease, done, holder.seen_at), now)
         for number in [*self.owned, *self.resting]:
             self._to(number, Tick(), now)
 
@@ -273,7 +275,7 @@ class Coordinator:
 
     def held(self) -> dict[int, Held]:
         """What each owned partition holds unfinished."""
-        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in self.owned.items()}
+        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
     def flow(self) -> Change[int]:
         """Which partitions to pause and resume."""

@@ -144,7 +144,7 @@ class ExecutorCrew:
             self._ended.notify_all()
 
     def walking(self) -> Iterable[Holder]:
-        return [holder for holder in self._holders.copy() if holder.started]
+        return [holder for holder in self._holders.copy() if holder.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:

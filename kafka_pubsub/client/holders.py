@@ -17,7 +17,6 @@ Rules
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, cast
@@ -72,10 +71,11 @@ class Holder:
 
     #: Records acked; the next one is with its handler.
     done = 0
-    #: When the current record's handler began (monotonic seconds); 0.0: none has begun yet.
-    started = 0.0
-    #: The current record's message; None before the first.
-    message: Message | None = None
+    #: Whether a handler has begun.
+    begun = False
+    #: The runner's own: how far the holder was when it last looked, and since when (monotonic seconds).
+    seen = -1
+    seen_at = 0.0
     stopped = False
     withdrawn = False
     #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
@@ -89,15 +89,14 @@ class Holder:
     def walk(self, callback: Callable[[Message], object]) -> Release:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
-        clock = time.monotonic
+        self.begun = True
         attempt = lease.attempt
         done = 0
         for record in lease.records:
             if self.stopped:
                 self.let_go()
                 return Release(lease, done, Verdict.UNTOUCHED)
-            self.started = clock()
-            self.message = message = HeldMessage(cast("StoredRecord", record), self, attempt)
+            message = HeldMessage(cast("StoredRecord", record), self, attempt)
             try:
                 callback(message)
             except Exception as error:
@@ -112,15 +111,14 @@ class Holder:
 
     def let_go(self) -> None:
         """Nobody will ask again: takes the knots apart, so that records are freed at once and not by the collector."""
-        self.message = self.lease.holder = None
+        self.lease.holder = None
 
     def begin(self) -> Message | None:
         """The message of the next record, now with its handler; None if nothing more may begin."""
         if self.stopped:
             return None
-        self.started = time.monotonic()
-        self.message = self._message_of(self.done)
-        return self.message
+        self.begun = True
+        return self._message_of(self.done)
 
     def _message_of(self, at: int) -> Message:
         attempt = 1 if at else self.lease.attempt
@@ -146,7 +144,7 @@ class Holder:
     # The verbs of a message (MessageSink)
 
     def _late(self, message: Message) -> bool:
-        if message._state == PENDING and not self.withdrawn and message is self.message:
+        if message._state == PENDING and not self.withdrawn:
             return False
         self.reports.stale()
         return True
@@ -207,7 +205,7 @@ class BatchHolder(Holder):
     def begin_run(self) -> list[Message]:
         """All messages of the run; empty if nothing more may begin."""
         if not self.stopped:
-            self.started = time.monotonic()
+            self.begun = True
             self.messages = [self._message_of(at) for at in range(len(self.lease.records))]
         return self.messages
 
@@ -224,19 +222,10 @@ class BatchHolder(Holder):
             self.messages = []
             return Release(self.lease, done, Verdict.FINISHED)
         self.done = done
-        self.message = self.messages[done]
+        current = self.messages[done]
         for message in self.messages[done + 1 :]:
             message._state = STALE
-        if raised and self.message._state == PENDING:
-            self.message._state = NACKED
-        return self.left(self.message)
-
-    def _late(self, message: Message) -> bool:
-        if (
-            message._state == PENDING
-            and not self.withdrawn
-            and not (self.detached and message is not self.message)
-        ):
-            return False
-        self.reports.stale()
-        return True
+        self.messages = []
+        if raised and current._state == PENDING:
+            current._state = NACKED
+        return self.left(current)

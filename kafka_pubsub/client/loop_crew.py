@@ -99,7 +99,7 @@ class LoopCrew:
                 self._ended.notify_all()
 
     def walking(self) -> Iterable[Holder]:
-        return [holder for holder in self._holders.copy() if holder.started]
+        return [holder for holder in self._holders.copy() if holder.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:

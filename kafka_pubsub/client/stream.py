@@ -122,7 +122,7 @@ class Stream:
         engine = self._engine
         engine.hush()
         if not self._crew.close(timeout):
-            running = [holder.message for holder in self._crew.walking()]
+            running = [holder.lease for holder in self._crew.walking()]
             log.warning(
                 "closed while handlers still run; their messages will be delivered again: %s", running
             )

@@ -10,6 +10,7 @@ Rules
 2. A paused partition resumes at half of what paused it: without that hysteresis each message would pause and
    resume it, and a pause throws away what the log's client had fetched ahead.
 3. What is paused is never empty: it has records here, whose end resumes it.
+4. What is paused doesn't count as full: the others share the bytes that it leaves, and one share at the least.
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ class BufferGate(Generic[Partition]):
 
     def full(self, held: Mapping[Partition, Held]) -> bool:
         """Whether fetching should wait for a moment."""
-        if not held:
+        flowing = [each for partition, each in held.items() if partition not in self.paused]
+        if not flowing:
             return False
-        if sum(each.bytes for each in held.values()) >= self.max_bytes:
+        stuck = sum(each.bytes for partition, each in held.items() if partition in self.paused)
+        left = max(self.max_bytes - stuck, self.max_bytes / len(held))
+        if sum(each.bytes for each in flowing) >= left:
             return True
-        return sum(min(each.records, WINDOW) for each in held.values()) >= FULL * WINDOW * len(held)
+        return sum(min(each.records, WINDOW) for each in flowing) >= FULL * WINDOW * len(flowing)
 
     def change(self, held: Mapping[Partition, Held]) -> Change[Partition]:
         """What to pause and resume now; the caller does so."""

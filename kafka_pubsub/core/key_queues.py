@@ -7,20 +7,26 @@ without a key wait in a line of their own and never block each other.
 
 Rules
 1. A blocked key keeps its queue, even an empty one: what arrives meanwhile waits behind its holder (I1).
-2. A key's queue is in order of offset. What comes back goes to the front, so the order survives.
+2. A key's queue is in order of offset. What comes back goes to the front, so the order survives. Records without
+   a key come back in any order and are put where they belong: the oldest must come first, because with a full ack
+   map only the oldest of all may be handed out.
 3. A key is in `ready` exactly once while it is ready, and not otherwise.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
+from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["KeyQueues"]
+
+_offset = methodcaller("offset")
 
 
 class KeyQueues:
@@ -86,10 +92,14 @@ class KeyQueues:
 
     def put_back(self, key: bytes | None, records: Sequence[Record]) -> None:
         """Records that weren't finished go to the front again; a key stays blocked until `unblock`."""
-        if key is None or not self._ordered:
-            self.loose.extendleft(reversed(records))
-        else:
+        if key is not None and self._ordered:
             self.queues[key][:0] = records
+            return
+        for record in reversed(records):
+            if self.loose and self.loose[0].offset() < record.offset():
+                insort(self.loose, record, key=_offset)
+            else:
+                self.loose.appendleft(record)
 
     def block(self, key: bytes) -> None:
         """One more reason not to take the key, which isn't ready."""
@@ -117,6 +127,8 @@ class KeyQueues:
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""
+        if list(self.loose) != sorted(self.loose, key=_offset):
+            raise InvariantViolated("records without a key are out of order")
         wanted = {
             (queue[0].offset(), key)
             for key, queue in self.queues.items()

@@ -12,7 +12,8 @@ Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lea
 Rules
 1. A verdict counts only while its lease is in `active` (I4): identity is the fence, so epoch and attempt of an
    older delivery can't be mistaken for those of a newer one.
-2. Deadlines sit in a heap that may hold outdated entries; an entry counts only if the lease still has it.
+2. Deadlines sit in a heap that may hold outdated entries; an entry counts only if the lease still has it. When
+   they outnumber the active leases they are swept, or else each would keep its lease's records until it is due.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from kafka_pubsub.core.events import Record, Settlement
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Lease", "LeaseState", "Leases"]
+
+
+#: Outdated deadlines that aren't worth a sweep.
+_FEW = 64
 
 
 class LeaseState(IntEnum):
@@ -107,6 +112,9 @@ class Leases:
         lease.deadline = deadline
         self._entries += 1
         heapq.heappush(self._deadlines, (deadline, self._entries, lease))
+        if len(self._deadlines) > _FEW + 2 * len(self.active):
+            self._deadlines = [entry for entry in self._deadlines if entry[2].deadline == entry[0]]
+            heapq.heapify(self._deadlines)
 
     def keep(self, lease: Lease, deadline: float) -> Sequence[Record]:
         """The handler has ended without a word; returns the records behind the current one."""
@@ -147,6 +155,8 @@ class Leases:
             raise InvariantViolated("two leases hold the same key")
         if any(lease.state is LeaseState.OVER for lease in self.active):
             raise InvariantViolated("a lease that is over is still active")
+        if len(self._deadlines) > _FEW + 2 * (len(self.active) + 1):
+            raise InvariantViolated(f"{len(self._deadlines)} deadlines of {len(self.active)} leases")
         handed = sum(len(lease.records) - lease.done for lease in self.active)
         if handed != self.handed:
             raise InvariantViolated(f"{self.handed} records booked as handed over, {handed} counted")

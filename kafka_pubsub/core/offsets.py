@@ -17,8 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
@@ -43,8 +42,10 @@ class Offsets:
     def __init__(self, position: int, known: Sequence[Run] = ()) -> None:
         #: The next offset that has not been received.
         self.position = position
-        #: Offsets received and not finished, ascending; the values are unused. Empty: nothing is outstanding.
-        self.unfinished: dict[int, None] = {}
+        #: Offsets received and not finished, ascending, with the size of each record. Empty: nothing is outstanding.
+        self.unfinished: dict[int, int] = {}
+        #: Bytes of those records.
+        self.size = 0
         #: Runs of an earlier commit above `position`, ascending, disjoint. Empty: nothing more to skip.
         self.known: list[Run] = [run for run in known if run[1] > position]
         #: The right neighbour of an unfinished record, where it isn't the next offset. Entries of finished records
@@ -81,7 +82,9 @@ class Offsets:
             first, final = records[0].offset(), records[-1].offset()
             if final - first + 1 == len(records) and not self.known:
                 self._meet(first, apart=self._skipped)
-                self.unfinished.update(dict.fromkeys(range(first, final + 1)))
+                sizes = list(map(len, records))
+                self.unfinished.update(zip(range(first, final + 1), sizes, strict=True))
+                self.size += sum(sizes)
                 self._last, self._skipped = final, False
             else:
                 self._receive_sparse(records)
@@ -107,12 +110,14 @@ class Offsets:
 
     def _receive_sparse(self, records: Sequence[Record]) -> None:
         known, at = self.known, 0
-        for offset in map(_offset, records):
+        for record in records:
+            offset = record.offset()
             while at < len(known) and known[at][0] < offset:
                 self._skipped = True
                 at += 1
             self._meet(offset, apart=self._skipped)
-            self.unfinished[offset] = None
+            self.unfinished[offset] = len(record)
+            self.size += len(record)
             self._last, self._skipped = offset, False
 
     def _meet(self, offset: int, *, apart: bool) -> None:
@@ -128,7 +133,7 @@ class Offsets:
 
     def finish(self, records: Sequence[Record]) -> None:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
-        deque(map(self.unfinished.__delitem__, map(_offset, records)), maxlen=0)
+        self.size -= sum(map(self.unfinished.pop, map(_offset, records)))
         self._since_count += len(records)
 
     def runs(self) -> list[Run]:
@@ -177,6 +182,8 @@ class Offsets:
             raise InvariantViolated("unfinished offsets are out of order")
         if offsets and offsets[-1] >= self.position:
             raise InvariantViolated(f"offset {offsets[-1]} is unfinished but {self.position} wasn't received")
+        if self.size != sum(self.unfinished.values()):
+            raise InvariantViolated(f"{self.size} bytes booked, {sum(self.unfinished.values())} counted")
         groups = self._count_groups()
         if groups > self._groups + self._since_count:
             raise InvariantViolated(
@@ -184,8 +191,3 @@ class Offsets:
             )
         if len(self.runs()) > groups + len(self.known):
             raise InvariantViolated("more finished runs than the worst case allows")
-
-
-def offsets_of(records: Iterable[Record]) -> list[int]:
-    """The offsets of records."""
-    return list(map(_offset, records))

@@ -78,8 +78,6 @@ class Partition:
         self.waiting = Waiting()
         #: Records finished so far.
         self.finished = 0
-        #: Bytes of received records that aren't finished.
-        self.buffered = 0
         for key in start.held_back:
             self.queues.block(key)
         #: False from revoke on: nothing is begun any more.
@@ -112,6 +110,11 @@ class Partition:
         return min(known) if known else None
 
     @property
+    def buffered(self) -> int:
+        """Bytes that the received and unfinished records take."""
+        return self.offsets.size + RECORD_OVERHEAD * len(self.offsets.unfinished)
+
+    @property
     def deliverable(self) -> bool:
         """Whether a `Demand` might be answered with leases."""
         return self.open and bool(self.queues.ready or self.queues.loose)
@@ -121,7 +124,6 @@ class Partition:
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
         news = self.offsets.receive(event.records)
-        self.buffered += _weight(news)
         self.queues.add(news)
         if self.offsets.committable != before:
             self.commits.dirty = True
@@ -252,7 +254,6 @@ class Partition:
         if not news:
             return
         self.offsets.finish(news)
-        self.buffered -= _weight(news)
         self.finished += len(news)
         self.commits.dirty = True
         if self.waiting.attempts:
@@ -312,7 +313,6 @@ class Partition:
         active = list(self.leases.active)
         for lease in active:
             self.leases.close(lease)
-        self.buffered = 0
         return (Withdraw(active),) if active else ()
 
     # Promises
@@ -337,7 +337,3 @@ class Partition:
         held = sorted(offset for place in places for offset in place)
         if held != list(self.offsets.unfinished):
             raise InvariantViolated("I3: an unfinished record is in no place, or in two")
-
-
-def _weight(records: Sequence[Record]) -> int:
-    return sum(map(len, records)) + RECORD_OVERHEAD * len(records)

@@ -2,7 +2,8 @@
 
 Rules
 1. Backoff is exponential with full jitter: between `minimum` and `maximum` the wait before attempt n is drawn
-   from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once.
+   from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once. A minimum
+   of nothing grows as if it were `SOON`.
 2. A message that waits keeps its place: its key is blocked, its successors wait behind it.
 3. Without a policy a message comes again as soon as possible: after `SOON`, so that a handler that always fails
    doesn't spin a processor.
@@ -29,7 +30,7 @@ class Backoff(NamedTuple):
 
     def wait(self, attempt: int, jitter: float) -> float:
         """The wait before delivery `attempt` (2 is the first redelivery); `jitter` is drawn from [0, 1)."""
-        ceiling = min(self.maximum, self.minimum * 2.0 ** min(attempt - 2, 60))
+        ceiling = min(self.maximum, max(self.minimum, SOON) * 2.0 ** min(attempt - 2, 60))
         return self.minimum + jitter * (ceiling - self.minimum)
 
 
