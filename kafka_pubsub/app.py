@@ -15,9 +15,6 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
-
 from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
@@ -29,7 +26,7 @@ from kafka_pubsub.config import (
     Settings,
     SubscriptionOptions,
     TopicOptions,
-    explain,
+    load_settings,
 )
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
@@ -60,7 +57,7 @@ class PubSub:
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
     ) -> None:
-        settings = _settings()
+        settings = load_settings()
         merged = {**settings.config, **(config or {})}
         address = _address(bootstrap, merged, settings)
         may_create = settings.create if create is None else create
@@ -321,17 +318,6 @@ class PubSub:
 
 def _not_yet(what: str) -> NoReturn:
     raise FailedPrecondition(f"{what} is not supported yet")
-
-
-def _settings() -> Settings:
-    try:
-        return Settings()
-    except ValidationError as error:
-        raise explain(error, "settings from KAFKA_PUBSUB_*") from None
-    except SettingsError as error:
-        raise InvalidArgument(
-            f"settings from KAFKA_PUBSUB_*: {error} (KAFKA_PUBSUB_CONFIG is JSON)"
-        ) from None
 
 
 def _address(bootstrap: object, config: Mapping[str, ConfigValue], settings: Settings) -> str:

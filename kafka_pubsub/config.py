@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from kafka_pubsub.errors import InvalidArgument
 
@@ -31,6 +31,7 @@ __all__ = [
     "TopicOptions",
     "TopicRecord",
     "Value",
+    "load_settings",
 ]
 
 
@@ -185,3 +186,15 @@ class Settings(BaseSettings):
     create: bool = True
     group_protocol: Literal["classic", "consumer"] = "classic"
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+
+def load_settings() -> Settings:
+    """The settings of this process; `InvalidArgument` names a wrong one."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise explain(error, "settings from KAFKA_PUBSUB_*") from None
+    except SettingsError as error:
+        raise InvalidArgument(
+            f"settings from KAFKA_PUBSUB_*: {error} (KAFKA_PUBSUB_CONFIG is JSON)"
+        ) from None
