@@ -6,7 +6,8 @@ librdkafka is told: a gap. Once one batch is acknowledged, everything behind a r
 
 Rules
 1. Of a partition that hasn't acknowledged anything yet one keyed message is on its way, alone; the others wait here,
-   in the order of their appends. Its report sends or fails them.
+   in the order of their appends. Its report sends or fails them; only then is anything opened (`open`, `all_open`),
+   because what is open takes no lock and would overtake them.
 2. The number of partitions is asked for after the topic's first acknowledged message; until then the whole topic
    counts as one partition.
 3. A broker forgets a producer that it hasn't heard from for a day (`producer.id.expiration.ms`), so after
@@ -186,27 +187,31 @@ class Primer:
             topic = self._topics[name]
             behind = topic.waiting.pop(place)
             if stored:
-                self._opened(name, topic, partitions, acknowledged)
+                self._primed(topic, partitions, acknowledged)
             while behind:
                 following = behind.popleft()
-                if not stored or not self._try(following):
+                if not stored or not self._follow(topic, following):
                     stored = False
                     failed.append(following)
+            if topic.complete():
+                self.open[name] = None
+                self._all_open(name, True)
         for each in failed:
             each.report(NOT_SENT, each)
 
-    def _opened(self, name: str, topic: _Topic, partitions: int | None, acknowledged: int | None) -> None:
+    @staticmethod
+    def _primed(topic: _Topic, partitions: int | None, acknowledged: int | None) -> None:
         topic.partitions = partitions or topic.partitions
         if acknowledged is not None:
             topic.primed.add(acknowledged)
-        if topic.complete():
-            self.open[name] = None
-            self._all_open(name, True)
 
-    def _try(self, message: Held) -> bool:
-        """Whether it could be sent; if not, those behind it can't either."""
+    def _follow(self, topic: _Topic, message: Held) -> bool:
+        """Whether it could be sent or kept; if not, those behind it can't either."""
         try:
-            self._admit(message)
+            if topic.place(message.key()) in topic.primed:
+                self._send(message, message.report)  # and its key stays unknown: more of it may follow
+            else:
+                self._admit(message)
         except Exception:
             return False
         return True
