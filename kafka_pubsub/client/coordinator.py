@@ -198,15 +198,14 @@ class Coordinator:
         """Holders let go."""
         by_partition: defaultdict[int, list[Release]] = defaultdict(list)
         for release in releases:
-            if release.lease.state is LeaseState.OVER:
-                self._lingered(release.lease, now)
-            by_partition[release.lease.partition].append(release)
+            lease = release.lease
+            if self._lingering and lease in self._lingering:
+                self._lingered(lease, now)
+            by_partition[lease.partition].append(release)
         for number, some in by_partition.items():
             self._to(number, Released(some), now)
 
     def _lingered(self, lease: Lease, now: float) -> None:
-        if lease not in self._lingering:
-            return
         self._lingering.discard(lease)
         current = self.owned.get(lease.partition) or self.resting.get(lease.partition)
         if current is not None and lease.key is not None and current.epoch > lease.epoch:

@@ -67,28 +67,39 @@ class HeldMessage(Message):
 class Holder:
     """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
 
-    # Defaults on the class and not in `__init__`: a holder is made for every few messages.
-
-    #: Records acked; the next one is with its handler.
-    done = 0
-    #: Whether a handler has begun.
-    begun = False
-    #: The runner's own: how far the holder was when it last looked, and since when (monotonic seconds).
-    seen = -1
-    seen_at = 0.0
-    stopped = False
-    withdrawn = False
-    #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
-    detached = False
-    _delay: float | None = None
+    __slots__ = (
+        "_delay",
+        "begun",
+        "detached",
+        "done",
+        "lease",
+        "reports",
+        "seen",
+        "seen_at",
+        "stopped",
+        "withdrawn",
+    )
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
         self.reports = reports
+        #: Records acked; the next one is with its handler.
+        self.done = 0
+        #: Whether a handler has begun.
+        self.begun = False
+        self.stopped = False
+        self.withdrawn = False
+        #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
+        self.detached = False
+        #: The runner's own: how far the holder was when it last looked, and since when (monotonic seconds).
+        self.seen = -1
+        self.seen_at = 0.0
+        self._delay: float | None = None
 
     def walk(self, callback: Callable[[Message], object]) -> Release:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
+        new = object.__new__  # four stores here cost half of a call of `__init__`
         self.begun = True
         attempt = lease.attempt
         done = 0
@@ -96,7 +107,11 @@ class Holder:
             if self.stopped:
                 self.let_go()
                 return Release(lease, done, Verdict.UNTOUCHED)
-            message = HeldMessage(cast("StoredRecord", record), self, attempt)
+            message = new(HeldMessage)
+            message._record = record  # type: ignore[assignment]
+            message._sink = self
+            message._attempt = attempt
+            message._state = PENDING
             try:
                 callback(message)
             except Exception as error:

@@ -108,16 +108,22 @@ class KeyQueues:
 
     def unblock(self, key: bytes) -> None:
         """One reason less; with the last one the key is ready again, or forgotten if nothing waits."""
-        reasons = self.blocked[key] - 1
-        if reasons:
-            self.blocked[key] = reasons
-            return
-        del self.blocked[key]
-        queue = self.queues[key]
-        if queue:
-            heappush(self.ready, (queue[0].offset(), key))
-        else:
-            del self.queues[key]
+        self.unblock_all([key])
+
+    def unblock_all(self, keys: Sequence[bytes | None]) -> None:
+        """The same for many keys; None, no key, was never blocked."""
+        blocked, queues = self.blocked, self.queues
+        for key in keys:
+            if key is None:
+                continue
+            reasons = blocked.pop(key) - 1
+            queue = queues[key]
+            if reasons:
+                blocked[key] = reasons
+            elif queue:
+                heappush(self.ready, (queue[0].offset(), key))
+            else:
+                del queues[key]
 
     def waiting(self) -> Iterator[Record]:
         """Every waiting record."""

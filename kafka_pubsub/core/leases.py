@@ -44,19 +44,19 @@ class LeaseState(IntEnum):
 class Lease:
     """One key's run of records with one holder. The shell reads it; only the core writes it."""
 
-    # Defaults on the class and not in `__init__`: a lease is made for every few messages.
-
-    #: How many records from the front are finished.
-    done = 0
-    state = LeaseState.WALKING
-    #: When the current record's lease ends; None while its handler hasn't been seen running.
-    deadline: float | None = None
-    #: The deadline that the user asked for, if any: it holds for the current record only.
-    extended: float | None = None
-    #: A settlement of the current record that overtook its handler's release.
-    early: Settlement | None = None
-    #: The shell's own note; the core never looks at it.
-    holder: object = None
+    __slots__ = (
+        "attempt",
+        "deadline",
+        "done",
+        "early",
+        "epoch",
+        "extended",
+        "holder",
+        "key",
+        "partition",
+        "records",
+        "state",
+    )
 
     def __init__(
         self, partition: int, epoch: int, key: bytes | None, records: Sequence[Record], attempt: int
@@ -68,6 +68,17 @@ class Lease:
         self.records = records
         #: Which delivery of the first record this is; its followers have never been delivered.
         self.attempt = attempt
+        #: How many records from the front are finished.
+        self.done = 0
+        self.state = LeaseState.WALKING
+        #: When the current record's lease ends; None while its handler hasn't been seen running.
+        self.deadline: float | None = None
+        #: The deadline that the user asked for, if any: it holds for the current record only.
+        self.extended: float | None = None
+        #: A settlement of the current record that overtook its handler's release.
+        self.early: Settlement | None = None
+        #: The shell's own note; the core never looks at it.
+        self.holder: object = None
 
     def __repr__(self) -> str:
         return (
@@ -112,8 +123,13 @@ class Leases:
         lease.deadline = deadline
         self._entries += 1
         heapq.heappush(self._deadlines, (deadline, self._entries, lease))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Forgets outdated deadlines where there are many (rule 2)."""
         if len(self._deadlines) > _FEW + 2 * len(self.active):
-            self._deadlines = [entry for entry in self._deadlines if entry[2].deadline == entry[0]]
+            entries = {entry[2]: entry for entry in self._deadlines if entry[2].deadline == entry[0]}
+            self._deadlines = list(entries.values())
             heapq.heapify(self._deadlines)
 
     def keep(self, lease: Lease, deadline: float) -> Sequence[Record]:
@@ -132,7 +148,20 @@ class Leases:
         self.handed -= len(rest)
         lease.state = LeaseState.OVER
         lease.deadline = None
+        self._sweep()
         return rest
+
+    def close_whole(self, leases: Sequence[Lease]) -> Sequence[Record]:
+        """Leases whose every record was acked are over; returns those that weren't finished before."""
+        news: list[Record] = []
+        for lease in leases:
+            news += lease.records[lease.done :] if lease.done else lease.records
+            lease.done = len(lease.records)
+            lease.state = LeaseState.OVER
+            lease.deadline = None
+        self.active.difference_update(leases)
+        self.handed -= len(news)
+        return news
 
     def next_deadline(self) -> float | None:
         """When a lease may expire; perhaps too early (rule 2), never too late."""
@@ -155,7 +184,7 @@ class Leases:
             raise InvariantViolated("two leases hold the same key")
         if any(lease.state is LeaseState.OVER for lease in self.active):
             raise InvariantViolated("a lease that is over is still active")
-        if len(self._deadlines) > _FEW + 2 * (len(self.active) + 1):
+        if len(self._deadlines) > _FEW + 2 * len(self.active):
             raise InvariantViolated(f"{len(self._deadlines)} deadlines of {len(self.active)} leases")
         handed = sum(len(lease.records) - lease.done for lease in self.active)
         if handed != self.handed:

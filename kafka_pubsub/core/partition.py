@@ -170,12 +170,23 @@ class Partition:
 
     def _released(self, event: Released, now: float) -> Sequence[Effect]:
         stale = 0
+        whole: list[Lease] = []
         for release in event.releases:
-            if release.lease.state is LeaseState.OVER or release.lease.epoch != self.epoch:
+            lease = release.lease
+            if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
                 stale += 1
+            elif release.verdict is Verdict.FINISHED and lease.state is LeaseState.WALKING:
+                whole.append(lease)
             else:
                 self._release(release, now)
+        if whole:
+            self._finish_whole(whole)
         return (Stale(stale),) if stale else ()
+
+    def _finish_whole(self, leases: Sequence[Lease]) -> None:
+        """The hot path: holders that took every record, all at once."""
+        self._book(self.leases.close_whole(leases))
+        self.queues.unblock_all([lease.key for lease in leases])
 
     def _release(self, release: Release, now: float) -> None:
         lease, verdict = release.lease, release.verdict
@@ -245,14 +256,15 @@ class Partition:
         return ()
 
     def _ended(self, event: Ended, now: float) -> Sequence[Effect]:
-        for key in event.keys:
-            self._unblock(key)
+        self.queues.unblock_all(event.keys)
         return ()
 
     def _finish(self, lease: Lease, done: int) -> None:
         news = self.leases.advance(lease, done)
-        if not news:
-            return
+        if news:
+            self._book(news)
+
+    def _book(self, news: Sequence[Record]) -> None:
         self.offsets.finish(news)
         self.finished += len(news)
         self.commits.dirty = True
