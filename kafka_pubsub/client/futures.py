@@ -53,60 +53,50 @@ class PublishFuture(Future[str]):
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    __slots__ = (
-        "_done_callbacks",
-        "_key",
-        "_lazy_condition",
-        "_outcome",
-        "_partition",
-        "_size",
-        "_waiters",
-        "epoch",
-    )
+    __slots__ = ("_cell", "_done_callbacks", "_own_condition", "_partition", "_waiters", "epoch")
 
-    def __init__(self, epoch: Epoch, key: bytes | None, size: int) -> None:
-        # Without the base class's: it would build the condition.
+    def __init__(self, epoch: Epoch) -> None:
+        # Without the base class's, which would build the condition; what isn't kept here isn't paid for.
         # Where its report is counted.
         self.epoch = epoch
-        self._key = key
-        self._size = size
-        # None while it runs, then the offset or what it failed with.
-        self._outcome: int | PubSubError | None = None
-        self._lazy_condition: threading.Condition | None = None
+        # None while it runs and nobody has asked, the condition while it runs and somebody has; then the offset in
+        # the partition, or what it failed with.
+        self._cell: threading.Condition | int | PubSubError | None = None
 
     def __call__(self, error: object, record: StoredRecord) -> None:
         """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
+        epoch = self.epoch
         if error is None:
             self._partition = record.partition()
-            outcome: int | PubSubError | None = record.offset()
+            outcome: int | PubSubError = record.offset() or 0
         else:
-            outcome = self.epoch.owner.failed(self._key, error)
+            outcome = epoch.owner.failed(record.key(), error)
         with _birth:
-            condition = self._lazy_condition
+            condition = self._cell
             if condition is None:
-                self._outcome = outcome
+                self._cell = outcome
         if condition is not None:
             self._tell(condition, outcome)
         # Counted last: a flush that has returned promises resolved futures.
-        epoch = self.epoch
         epoch.done_messages += 1
-        epoch.done_bytes += self._size
+        epoch.done_bytes += len(record)
         if epoch.watched:
             epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:
         """The message was not queued. Before anybody has seen the future."""
-        self._outcome = error
+        self._cell = error
 
-    def _tell(self, condition: threading.Condition, outcome: int | PubSubError | None) -> None:
+    def _tell(self, condition: object, outcome: int | PubSubError) -> None:
         """Finishes under the condition, as the standard library does: somebody has asked for it."""
+        assert isinstance(condition, threading.Condition), "reported twice"
         with condition:
-            self._outcome = outcome
+            self._cell = outcome
             for waiter in self._waiters:
-                if isinstance(outcome, BaseException):
-                    waiter.add_exception(self)
-                else:
+                if isinstance(outcome, int):
                     waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
             condition.notify_all()
             called_back = bool(self._done_callbacks)
         if called_back:
@@ -123,40 +113,40 @@ class PublishFuture(Future[str]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        condition = self._lazy_condition
-        if condition is None:
-            with _birth:
-                condition = self._lazy_condition
-                if condition is None:
-                    self._waiters = []
-                    self._done_callbacks: list[Callable[[Future[str]], object]] = []
-                    condition = self._lazy_condition = threading.Condition()
-        return condition
+        # Once there, it stays the same for ever: the library locks it through one read and unlocks it through another.
+        with _birth:
+            if not hasattr(self, "_own_condition"):
+                self._waiters = []
+                self._done_callbacks: list[Callable[[Future[str]], object]] = []
+                self._own_condition = threading.Condition()
+                if self._cell is None:
+                    self._cell = self._own_condition
+            return self._own_condition
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        return _RUNNING if self._outcome is None else _FINISHED
+        return _FINISHED if self.done() else _RUNNING
 
     @property
     def _exception(self) -> PubSubError | None:  # type: ignore[override]
-        return self._outcome if isinstance(self._outcome, PubSubError) else None
+        return self._cell if isinstance(self._cell, PubSubError) else None
 
     @property
     def _result(self) -> str | None:  # type: ignore[override]
-        return self._message_id() if isinstance(self._outcome, int) else None
+        return self._message_id() if isinstance(self._cell, int) else None
 
     def _message_id(self) -> str:
-        return f"{self.epoch.owner.name}:{self._partition}:{self._outcome}"
+        return f"{self.epoch.owner.name}:{self._partition}:{self._cell}"
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
-        if type(self._outcome) is int:
-            return self._message_id()
+        if type(self._cell) is int:
+            return f"{self.epoch.owner.name}:{self._partition}:{self._cell}"
         return super().result(timeout)
 
     def done(self) -> bool:
         """True once `result()` doesn't wait."""
-        return self._outcome is not None
+        return isinstance(self._cell, int | PubSubError)
 
     def cancel(self) -> bool:
         """False: a message that was handed over can't be taken back."""

@@ -25,6 +25,7 @@ from typing import Final
 
 from kafka_pubsub.client.futures import PublishFuture
 from kafka_pubsub.client.publish_checks import (
+    MAX_KEY_BYTES,
     SIZE_SLACK,
     check_size,
     encode_attributes,
@@ -59,6 +60,8 @@ _RESUME_S: Final = 30.0
 
 # Seconds between two lines that say how much a closing publisher still waits for.
 _PROGRESS_S: Final = 5.0
+
+_encode = str.encode
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
@@ -117,9 +120,14 @@ class TopicPublisher:
         if not isinstance(data, bytes):
             raise refuse_data(data)
         key = headers = None
-        size = len(data)
+        size = length = len(data)
         if ordering_key is not None:
-            key = encode_key(ordering_key)
+            try:
+                key = _encode(ordering_key)
+            except (TypeError, UnicodeEncodeError):
+                key = encode_key(ordering_key)
+            if not 0 < len(key) <= MAX_KEY_BYTES:
+                encode_key(ordering_key)
             size += len(key)
         if attributes is not None:
             headers = encode_attributes(attributes)
@@ -134,11 +142,11 @@ class TopicPublisher:
             if (
                 pump is None
                 or epoch.sent_messages >= epoch.free_until_messages
-                or epoch.sent_bytes + size > epoch.free_until_bytes
+                or epoch.sent_bytes + length > epoch.free_until_bytes
             ):
-                pump = self._ready(size)
+                pump = self._ready(length)
                 epoch = self._outstanding.current
-            future = PublishFuture(epoch, key, size)
+            future = PublishFuture(epoch)
             # After everything that may release the lock.
             if key is not None and key in self._paused:
                 future.fail(self._paused_error(key))
@@ -150,10 +158,10 @@ class TopicPublisher:
                 else:
                     quick(data, key, ANY_PARTITION, future)
             except Exception as error:
-                return self._refused(future, data, key, size, headers, error)
+                return self._refused(future, data, key, headers, error)
             # Counted afterwards: Ctrl-C in between must not leave a message that no report will ever take off.
             epoch.sent_messages = count = epoch.sent_messages + 1
-            epoch.sent_bytes += size
+            epoch.sent_bytes += length
         if not count & _TURN_MASK:
             pump.give_turn()
         return future
@@ -171,7 +179,6 @@ class TopicPublisher:
         future: PublishFuture,
         data: bytes,
         key: bytes | None,
-        size: int,
         headers: list[Header] | None,
         error: Exception,
     ) -> PublishFuture:
@@ -181,7 +188,7 @@ class TopicPublisher:
         """
         while not isinstance(error, PubSubError):
             self._outstanding.pause(_BUSY_S)
-            pump = self._ready(size)
+            pump = self._ready(len(data))
             if key is not None and key in self._paused:
                 future.fail(self._paused_error(key))
                 return future
@@ -192,7 +199,7 @@ class TopicPublisher:
                 error = again
             else:
                 epoch.sent_messages += 1
-                epoch.sent_bytes += size
+                epoch.sent_bytes += len(data)
                 return future
         future.fail(self.failed(key, error))
         return future

@@ -23,8 +23,8 @@ PATIENCE = 30.0
 class Stored:
     """What a report says of a stored message."""
 
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
+    def __init__(self, offset: int, key: bytes | None = None, value: bytes = b"x") -> None:
+        self._offset, self._key, self._value = offset, key, value
 
     def topic(self) -> str | None:
         return "orders"
@@ -36,10 +36,10 @@ class Stored:
         return self._offset
 
     def key(self) -> bytes | None:
-        return None
+        return self._key
 
     def value(self) -> bytes | None:
-        return None
+        return self._value
 
     def headers(self) -> list[Header] | None:
         return None
@@ -48,7 +48,7 @@ class Stored:
         return (0, 0)
 
     def __len__(self) -> int:
-        return 0
+        return len(self._value)
 
 
 class Owner:
@@ -63,11 +63,11 @@ class Owner:
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         return PublishError(f"{key!r}: {error}")
 
-    def future(self, key: bytes | None = None) -> PublishFuture:
+    def future(self) -> PublishFuture:
         epoch = self.outstanding.current
         epoch.sent_messages += 1
         epoch.sent_bytes += 1
-        return PublishFuture(epoch, key, 1)
+        return PublishFuture(epoch)
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_offset_0_is_an_id_too(owner: Owner) -> None:
 
 
 def test_a_failure_is_raised_as_the_publisher_explains_it(owner: Owner) -> None:
-    future = owner.future(b"K")
-    future("refused", Stored(0))
+    future = owner.future()
+    future("refused", Stored(0, b"K"))
     with pytest.raises(PublishError, match="b'K': refused"):
         future.result()
     assert isinstance(pickle.loads(pickle.dumps(future.exception())), PublishError)
@@ -123,7 +123,7 @@ def test_it_costs_no_condition_until_somebody_asks(owner: Owner) -> None:
     future = owner.future()
     future(None, Stored(1))
     assert future.result() == "orders:3:1"
-    assert future._lazy_condition is None
+    assert not hasattr(future, "_own_condition")
     assert not vars(future)
 
 

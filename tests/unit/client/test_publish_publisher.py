@@ -39,8 +39,8 @@ class Writer:
         self.appended: list[tuple[str, bytes | None, bytes | None, Sequence[Header] | None]] = []
         self.refusals: deque[Exception] = deque()
         self.closed = False
-        self._waiting: deque[Report] = deque()
-        self._due: deque[tuple[Report, object]] = deque()
+        self._waiting: deque[tuple[Report, StoredRecord]] = deque()
+        self._due: deque[tuple[Report, StoredRecord, object]] = deque()
         self._changed = threading.Condition()
 
     def append(
@@ -54,11 +54,11 @@ class Writer:
         if self.refusals:
             raise self.refusals.popleft()
         self.appended.append((topic, value, key, headers))
-        self._waiting.append(on_delivery)
+        self._waiting.append((on_delivery, Stored(0, key, value or b"")))
 
     def report(self, count: int, error: object = None) -> None:
         with self._changed:
-            self._due.extend((self._waiting.popleft(), error) for _ in range(count))
+            self._due.extend((*self._waiting.popleft(), error) for _ in range(count))
             self._changed.notify_all()
 
     def poll(self, timeout: float) -> int:
@@ -66,8 +66,8 @@ class Writer:
             if not self._due:
                 self._changed.wait(timeout)
             due, self._due = self._due, deque()
-        for report, error in due:
-            report(error, Stored(0))
+        for report, record, error in due:
+            report(error, record)
         return len(due)
 
     def flush(self, timeout: float) -> int:
