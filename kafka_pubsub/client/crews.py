@@ -21,7 +21,7 @@ from typing import Protocol
 
 from kafka_pubsub.client.holders import BatchHolder, Holder, Reports
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 __all__ = ["BatchCrew", "Callback", "Crew", "ExecutorCrew", "ThreadCrew"]
@@ -33,6 +33,14 @@ Callback = Callable[[Message], object]
 #: Records that a key hands over at once. Long enough that a round trip through the runner is rare, short enough
 #: that the ack map has room for many keys.
 RUN = 128
+
+
+#: Threads that are hired without a look at the pace.
+AT_ONCE = 2
+#: Seconds between two looks at the pace: some switches of the interpreter's lock, which last 5 ms each.
+LOOK = 0.02
+#: Seconds for a record below which a thread is quick: a callback that waits for anything outside takes longer.
+QUICK = 0.0001
 
 
 class Crew(Protocol):
@@ -51,22 +59,41 @@ class Crew(Protocol):
 
 
 class ThreadCrew:
-    """Threads of our own: one callback each. Started when there is work for them."""
+    """Threads of our own: one callback each.
+
+    As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
+    one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long.
+    """
 
     run = RUN
     spread = False
 
-    def __init__(self, callback: Callback, workers: int, reports: Reports, name: str) -> None:
+    def __init__(
+        self,
+        callback: Callback,
+        workers: int,
+        reports: Reports,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._callback = callback
         self._workers = workers
         self._reports = reports
         self._name = name
+        self._clock = clock
         self._queue: SimpleQueue[Holder | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         #: What each thread walks now, by its number; None while it waits.
         self._current: list[Holder | None] = []
+        #: Records that each thread has finished, in leases that it has done with.
+        self._walked: list[int] = []
+        #: When the pace was last looked at, and the records finished until then.
+        self._looked_at = 0.0
+        self._looked_upon = 0
 
     def wants(self, free: int) -> int:
+        if len(self._threads) < self._workers and self._queue.qsize():
+            self._hire_if_slow()
         return free
 
     def take(self, leases: Sequence[Lease]) -> None:
@@ -74,19 +101,29 @@ class ThreadCrew:
         for lease in leases:
             lease.holder = holder = Holder(lease, reports)
             put(holder)
-        if len(self._threads) < self._workers:
-            self._hire(self._queue.qsize())
+        while len(self._threads) < min(AT_ONCE, self._workers, self._queue.qsize()):
+            self._hire()
 
-    def _hire(self, wanted: int) -> None:
-        idle = sum(holder is None for holder in self._current)
-        for _ in range(min(wanted - idle, self._workers - len(self._threads))):
-            number = len(self._threads)
-            self._current.append(None)
-            thread = threading.Thread(
-                target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+    def _hire_if_slow(self) -> None:
+        now, count = self._clock(), len(self._threads)
+        seconds = now - self._looked_at
+        if seconds < LOOK:
+            return
+        finished = sum(self._walked) + sum(holder.done for holder in self.walking())
+        if finished - self._looked_upon < seconds * count / QUICK:
+            for _ in range(min(count, self._workers - count, self._queue.qsize())):
+                self._hire()
+        self._looked_at, self._looked_upon = now, finished
+
+    def _hire(self) -> None:
+        number = len(self._threads)
+        self._current.append(None)
+        self._walked.append(0)
+        thread = threading.Thread(
+            target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
 
     def _work(self, number: int) -> None:
         queue, current, callback, released = (
@@ -95,10 +132,12 @@ class ThreadCrew:
             self._callback,
             self._reports.released,
         )
+        walked = self._walked
         while (holder := queue.get()) is not None:
             current[number] = holder
             released(holder.walk(callback))
             current[number] = None
+            walked[number] += holder.done
 
     def walking(self) -> Iterable[Holder]:
         return [holder for holder in self._current if holder is not None]
@@ -135,7 +174,13 @@ class ExecutorCrew:
         for lease in leases:
             lease.holder = holder = Holder(lease, self._reports)
             self._holders.add(holder)
-            self._executor.submit(self._walk, holder)
+            try:
+                self._executor.submit(self._walk, holder)
+            except RuntimeError as error:  # what executors raise that were shut down
+                self._holders.discard(holder)
+                raise FailedPrecondition(
+                    f"executor: it takes no more work ({error}); pull with another one"
+                ) from error
 
     def _walk(self, holder: Holder) -> None:
         self._reports.released(holder.walk(self._callback))
