@@ -44,6 +44,8 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Records asked for in one read: large enough that the cost of a read vanishes among them.
 READ = 5000
+#: Records for which there must be room before anything is read.
+LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
 READ_WAIT = 0.05
 #: Seconds between looks at running handlers, deadlines and commits.
@@ -110,7 +112,8 @@ class Engine:
         self._to_commit: deque[dict[int, Commit]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
-        self._full = False
+        #: Records that may be fetched, as the runner saw it last.
+        self._room = READ
         #: Set when a fetcher that waits for room should look again.
         self._drained = threading.Event()
         self._fetching = True
@@ -253,6 +256,16 @@ class Engine:
         coordinator = self.coordinator
         while self._posted:
             self._posted.popleft()()
+        self._take_reports(now)
+        coordinator.tick(now)
+        coordinator.deliver(now)
+        self._flow()
+        if commits := coordinator.take_commits():
+            self._to_commit.append(commits)
+            self._drained.set()
+
+    def _take_reports(self, now: float) -> None:
+        coordinator = self.coordinator
         if self._releases:
             coordinator.released(_drain(self._releases), now)
         if self._settlements:
@@ -262,18 +275,13 @@ class Engine:
         while self._stale:
             self._stale.popleft()
             coordinator.counts.stale += 1
-        coordinator.tick(now)
-        coordinator.deliver(now)
-        self._flow()
-        if commits := coordinator.take_commits():
-            self._to_commit.append(commits)
-            self._drained.set()
 
     def _flow(self) -> None:
-        full = self.coordinator.gate.full(self.coordinator.held())
-        if self._full and not full:
+        held = self.coordinator.held()
+        room = self.coordinator.gate.room(held) if held else READ
+        if self._room < LEAST_READ <= room:
             self._drained.set()
-        self._full = full
+        self._room = room
 
     # The fetcher
 
@@ -323,7 +331,7 @@ class Engine:
         self.post(lambda: self.coordinator.answered(accepted, self._clock()))
 
     def _behind(self) -> bool:
-        return self._full or self._fetched - self._booked >= POSTED
+        return self._room < LEAST_READ or self._fetched - self._booked >= POSTED
 
     def _turn_valves(self) -> None:
         change = self.coordinator.flow()
@@ -332,7 +340,7 @@ class Engine:
 
     def fetch(self, wait: float) -> None:
         """One read, posted to the runner."""
-        records = self._reader.read(READ, wait)
+        records = self._reader.read(max(1, min(READ, self._room)), wait)
         if not records:
             return
         batches = by_partition(records)
@@ -377,7 +385,11 @@ class Engine:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]
-        self.commit(self.ask(lambda: self.coordinator.revoke(numbers, self._clock())))
+        self.commit(self.ask(lambda: self._last_words(numbers, self._clock())))
+
+    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit]:
+        self._take_reports(now)  # what was acked before, and waits behind this question, is part of them
+        return self.coordinator.revoke(numbers, now)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]
