@@ -51,16 +51,16 @@ class BufferGate(Generic[Partition]):
         #: Partitions that aren't fetched. Empty: everything flows.
         self.paused: set[Partition] = set()
 
+    def room(self, held: Mapping[Partition, Held]) -> int:
+        """How many records may be fetched now; 0 when the partitions together are full."""
+        if sum(each.bytes for each in held.values()) >= self.max_bytes:
+            return 0
+        target = int(FULL * WINDOW * len(held))
+        return max(0, target - sum(min(each.records, WINDOW) for each in held.values()))
+
     def full(self, held: Mapping[Partition, Held]) -> bool:
         """Whether fetching should wait for a moment."""
-        flowing = [each for partition, each in held.items() if partition not in self.paused]
-        if not flowing:
-            return False
-        stuck = sum(each.bytes for partition, each in held.items() if partition in self.paused)
-        left = max(self.max_bytes - stuck, self.max_bytes / len(held))
-        if sum(each.bytes for each in flowing) >= left:
-            return True
-        return sum(min(each.records, WINDOW) for each in flowing) >= FULL * WINDOW * len(flowing)
+        return bool(held) and self.room(held) == 0
 
     def change(self, held: Mapping[Partition, Held]) -> Change[Partition]:
         """What to pause and resume now; the caller does so."""

@@ -1,0 +1,141 @@
+"""I2 in the commits: one in flight, not before its time, and what is said is what the books say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.commits import COMMIT_INTERVAL, Commits
+from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.errors import InvariantViolated
+from tests.support import FakeBody
+
+WRITER = 42
+
+
+class CommitsMachine(RuleBasedStateMachine):
+    """Finishes, commits when due, answers yes or no, says last words and comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offsets = Offsets(0)
+        self.commits = Commits(self.offsets, WRITER, Commit(0, ""))
+        self.finished: set[int] = set()
+        self.received = 0
+        self.now = 0.0
+        self.last_made: float | None = None
+        #: What the log holds.
+        self.log = Commit(0, "")
+
+    @rule(count=st.integers(1, 6))
+    def receive(self, count: int) -> None:
+        self.offsets.receive([FakeBody(offset=self.received + at) for at in range(count)])
+        self.received += count
+
+    @precondition(lambda self: self.offsets.unfinished)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(list(self.offsets.unfinished)))
+        self.offsets.finish([FakeBody(offset=offset)])
+        self.finished.add(offset)
+        self.commits.dirty = True
+
+    def said(self, commit: Commit, *, clean: bool) -> None:
+        """The commit says exactly what is finished, no more and no less."""
+        found = ack_map.decode(commit.metadata, commit.offset)
+        assert found is not None
+        assert (found.writer, found.clean) == (WRITER, clean)
+        above = {offset for start, end in found.runs for offset in range(start, end)}
+        assert set(range(commit.offset)) | above == self.finished
+        assert commit.offset >= self.log.offset
+
+    @rule(seconds=st.sampled_from([0.0, 0.03, COMMIT_INTERVAL, 5.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        waiting = self.commits.in_flight is not None
+        if not self.commits.due(self.now):
+            early = self.last_made is not None and self.now - self.last_made < COMMIT_INTERVAL
+            assert waiting or not self.commits.dirty or early, "a commit that is due isn't made"
+            return
+        assert not waiting, "two commits in flight"
+        if self.last_made is not None:
+            assert self.now - self.last_made >= COMMIT_INTERVAL - 1e-9
+        self.last_made = self.now
+        self.said(self.commits.make(self.now), clean=False)
+
+    @precondition(lambda self: self.commits.in_flight is not None)
+    @rule(accepted=st.booleans())
+    def answer(self, accepted: bool) -> None:
+        commit = self.commits.in_flight
+        assert commit is not None
+        self.commits.answered(accepted=accepted)
+        if accepted:
+            self.log = commit
+        else:
+            assert self.commits.dirty, "a refused commit leaves its content to the next"
+        assert self.commits.in_flight is None
+
+    @rule(accepted=st.booleans())
+    def a_second_answer_changes_nothing(self, accepted: bool) -> None:
+        if self.commits.in_flight is None:
+            before = (self.commits.stored, self.commits.dirty)
+            self.commits.answered(accepted=accepted)
+            assert (self.commits.stored, self.commits.dirty) == before
+
+    @precondition(lambda self: self.commits.in_flight is None)
+    @rule()
+    def last_word(self) -> None:
+        """At a revoke, whatever the time; nothing if there is nothing to say."""
+        dirty = self.commits.dirty
+        commit = self.commits.last_word()
+        assert (commit is not None) == dirty
+        if commit is not None:
+            self.said(commit, clean=True)
+
+    @invariant()
+    def books_agree(self) -> None:
+        self.commits.check()
+        assert self.commits.stored == self.log
+        due = self.commits.due_at()
+        assert (due is None) == (not self.commits.dirty or self.commits.in_flight is not None)
+        if due is not None:
+            assert self.commits.due(due)
+            assert not self.commits.due(due - 0.001)
+
+    def teardown(self) -> None:
+        """Nothing is forgotten: when the log answers, it knows all that was finished."""
+        if self.commits.in_flight is not None:
+            self.answer(accepted=False)
+        self.last_word()
+        if self.commits.in_flight is not None:
+            self.answer(accepted=True)
+        known = ack_map.decode(self.log.metadata, self.log.offset)
+        above = {offset for start, end in (known.runs if known else ()) for offset in range(start, end)}
+        assert set(range(self.log.offset)) | above == self.finished
+
+
+TestCommits = CommitsMachine.TestCase
+
+
+def test_a_last_word_replaces_what_was_never_answered() -> None:
+    offsets = Offsets(0)
+    commits = Commits(offsets, WRITER, Commit(0, ""))
+    offsets.receive([FakeBody(offset=0)])
+    offsets.finish([FakeBody(offset=0)])
+    commits.dirty = True
+    commits.make(0.0)
+    last = commits.last_word()
+    assert last is not None
+    assert last.offset == 1
+
+
+def test_a_map_that_outgrew_its_place_is_noticed() -> None:
+    offsets = Offsets(0)
+    records = [FakeBody(offset=offset) for offset in range(10_000)]
+    offsets.receive(records)
+    offsets.finish(records[1::2])
+    with pytest.raises(InvariantViolated, match="I5"):
+        Commits(offsets, WRITER, Commit(0, "")).check()
