@@ -194,18 +194,18 @@ class Partition:
         if lease.done == len(lease.records):
             self.leases.close(lease)
             self._unblock(lease.key)
+        elif verdict is Verdict.UNTOUCHED:  # expired or not: nobody has seen this record
+            self.queues.put_back(lease.key, self.leases.close(lease))
+            self._unblock(lease.key)
         elif lease.state is LeaseState.EXPIRED:
             self._again(lease, None, now)
-        elif verdict is Verdict.NACKED:
-            self._again(lease, release.delay, now)
         elif verdict is Verdict.KEPT:
             rest = self.leases.keep(lease, self._kept_until(lease, now))
             self.queues.put_back(lease.key, rest)
             if lease.early is not None and lease.early.done == lease.done:
                 self._settle(lease.early, now)
         else:
-            self.queues.put_back(lease.key, self.leases.close(lease))
-            self._unblock(lease.key)
+            self._again(lease, release.delay, now)
 
     def _kept_until(self, lease: Lease, now: float) -> float:
         return now + self._rules.ack_deadline if lease.extended is None else lease.extended
