@@ -264,7 +264,7 @@ class BatchCrew:
         try:
             if messages:
                 self._callback(messages)
-        except Exception:
+        except BaseException:  # see Holder.walk
             raised = True
             log.exception("the batch callback raised; what it hadn't acked is redelivered")
         for holder in batch:

@@ -114,7 +114,9 @@ class Holder:
             message._state = PENDING
             try:
                 callback(message)
-            except Exception as error:
+            except (
+                BaseException
+            ) as error:  # whatever it is: the thread is ours, and the key must not be lost with it
                 self.raised(message, error)
             if message._state != ACKED:
                 return self.left(message)
@@ -139,7 +141,7 @@ class Holder:
         attempt = 1 if at else self.lease.attempt
         return HeldMessage(cast("StoredRecord", self.lease.records[at]), self, attempt)
 
-    def raised(self, message: Message, error: Exception) -> None:
+    def raised(self, message: Message, error: BaseException) -> None:
         """The callback raised: a nack, unless it had acked before."""
         log.error("the callback of %r raised; the message is redelivered", message, exc_info=error)
         if message._state == PENDING:
@@ -210,12 +212,18 @@ class Holder:
 class BatchHolder(Holder):
     """Holds one key's run whose messages the callback gets together; it takes them in order.
 
-    Acks inside a run count cumulatively; a nack redelivers from there on.
+    Acks inside a run count cumulatively; a nack redelivers from there on. When the callback has returned, only the
+    first unfinished message has a fate left: a verdict on another one must not be taken for its own.
     """
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         super().__init__(lease, reports)
         self.messages: list[Message] = []
+        self._delays: dict[int, float | None] = {}
+
+    def nack(self, message: Message, delay: float | None) -> None:
+        super().nack(message, delay)
+        self._delays.setdefault(message.offset, delay)
 
     def begin_run(self) -> list[Message]:
         """All messages of the run; empty if nothing more may begin."""
@@ -238,8 +246,10 @@ class BatchHolder(Holder):
             return Release(self.lease, done, Verdict.FINISHED)
         self.done = done
         current = self.messages[done]
-        for message in self.messages[done + 1 :]:
-            message._state = STALE
+        self._delay = self._delays.get(current.offset)
+        for message in self.messages:
+            if message is not current:
+                message._state = STALE
         self.messages = []
         if raised and current._state == PENDING:
             current._state = NACKED

@@ -2,14 +2,17 @@
 
 Rules
 1. Tasks are begun on the loop in one hop for all leases of a sweep, not one for each.
-2. A cancelled task nacks its message and begins nothing more.
+2. A cancelled task nacks its message and begins nothing more. One that was cancelled before its first step never
+   runs a line of ours: that it has ended is learned from the task, not from within.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from kafka_pubsub.client.crews import RUN
 from kafka_pubsub.client.holders import ACKED, NACKED, Holder, Reports
@@ -18,6 +21,8 @@ from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import Message
 
 __all__ = ["LoopCrew"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
 
 
 class LoopCrew:
@@ -39,7 +44,7 @@ class LoopCrew:
         self._reports = reports
         self._holders: set[Holder] = set()
         #: Tasks that run; the loop itself keeps only weak references.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Release]] = set()
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
@@ -60,17 +65,22 @@ class LoopCrew:
 
     def _begin(self, holders: Sequence[Holder]) -> None:
         for holder in holders:
-            task = self._loop.create_task(self._walk(holder))
+            task = self._loop.create_task(self._take_all(holder))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._ended_task, holder))
 
-    async def _walk(self, holder: Holder) -> None:
-        release = Release(holder.lease, 0, Verdict.UNTOUCHED)
-        try:
-            release = await self._take_all(holder)
-        finally:
-            self._reports.released(release)
-            self._leave([holder])
+    def _ended_task(self, holder: Holder, task: asyncio.Task[Release]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a callback's task ended; its message is redelivered", exc_info=error)
+        if task.cancelled() or error is not None:
+            verdict = Verdict.NACKED if holder.begun else Verdict.UNTOUCHED
+            holder.let_go()
+            self._reports.released(Release(holder.lease, holder.done, verdict))
+        else:
+            self._reports.released(task.result())
+        self._leave([holder])
 
     async def _take_all(self, holder: Holder) -> Release:
         callback, lease = self._callback, holder.lease

@@ -1,16 +1,18 @@
 """Synchronous pull: a crew that calls nobody. Leases wait in a box until `receive` takes them out.
 
 Rules
-1. A lease is asked for only when somebody waits for a message, so nothing is leased that nobody asked for.
-2. Its clock starts when it comes into the box: from then on it must be acked within the ack deadline.
+1. A lease is asked for only when somebody waits for a message, so nothing is leased that nobody asked for. Several
+   threads may wait: what is asked for is the sum of what each still wants.
+2. Its clock starts when it comes into the box: from then on it must be acked within the ack deadline. One that is
+   over before anybody took it out is dropped: it comes again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from queue import Empty, SimpleQueue
 
 from kafka_pubsub.client.holders import Holder, Reports
 from kafka_pubsub.core.leases import Lease
@@ -20,6 +22,8 @@ __all__ = ["Mailbox"]
 
 #: Seconds that `receive` goes on collecting after the first message: a batch of the broker's arrives together.
 COLLECT = 0.01
+#: Seconds between looks whether the stream has ended, and for Ctrl-C on every platform.
+LOOK = 0.25
 
 
 class Mailbox:
@@ -31,51 +35,62 @@ class Mailbox:
     def __init__(self, reports: Reports, ring: Callable[[], None]) -> None:
         self._reports = reports
         self._ring = ring
-        self._box: SimpleQueue[Message] = SimpleQueue()
+        self._box: deque[tuple[Holder, Message]] = deque()
+        #: Messages that waiting threads still want.
         self._wanted = 0
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self.used = time.monotonic()
 
     def wants(self, free: int) -> int:
-        return min(free, self._wanted)
+        with self._changed:
+            return max(0, min(free, self._wanted - len(self._box)))
 
     def take(self, leases: Sequence[Lease]) -> None:
-        with self._lock:
-            self._wanted = max(0, self._wanted - len(leases))
-        for lease in leases:
-            lease.holder = holder = Holder(lease, self._reports)
-            message = holder.begin()
-            assert message is not None
-            self._reports.released(holder.left(message))
-            self._box.put(message)
+        with self._changed:
+            for lease in leases:
+                lease.holder = holder = Holder(lease, self._reports)
+                message = holder.begin()
+                assert message is not None
+                self._reports.released(holder.left(message))
+                self._box.append((holder, message))
+            self._changed.notify_all()
 
     def receive(self, most: int, timeout: float | None, ended: Callable[[], bool]) -> list[Message]:
         """Up to `most` messages; waits up to `timeout` seconds for the first one."""
         self.used = time.monotonic()
-        with self._lock:
-            self._wanted = max(0, most - self._box.qsize())
-        self._ring()
-        until = None if timeout is None else time.monotonic() + timeout
+        # Without a moment for the runner, a timeout of nothing would never find a message.
+        until = None if timeout is None else time.monotonic() + max(timeout, COLLECT)
         messages: list[Message] = []
+        with self._changed:
+            self._wanted += most
+        self._ring()
         try:
-            while len(messages) < most and (message := self._next(messages, until, ended)) is not None:
+            while len(messages) < most and (message := self._next(until, ended)) is not None:
                 messages.append(message)
+                until = time.monotonic() + COLLECT
         finally:
-            with self._lock:
-                self._wanted = 0
+            with self._changed:
+                self._wanted -= most - len(messages)
             self.used = time.monotonic()
         return messages
 
-    def _next(
-        self, sofar: Sequence[Message], until: float | None, ended: Callable[[], bool]
-    ) -> Message | None:
-        while not ended():
-            left = 0.25 if until is None else min(0.25, max(0.0, until - time.monotonic()))
-            try:
-                return self._box.get(timeout=COLLECT if sofar else left)
-            except Empty:
-                if sofar or (until is not None and time.monotonic() >= until):
+    def _next(self, until: float | None, ended: Callable[[], bool]) -> Message | None:
+        with self._changed:
+            while not ended():
+                if (message := self._out()) is not None:
+                    return message
+                left = LOOK if until is None else min(LOOK, until - time.monotonic())
+                if left <= 0:
                     return None
+                self._changed.wait(left)
+        return None
+
+    def _out(self) -> Message | None:
+        while self._box:
+            holder, message = self._box.popleft()
+            if not holder.withdrawn:
+                self._wanted -= 1
+                return message
         return None
 
     def walking(self) -> Iterable[Holder]:

@@ -23,6 +23,7 @@ from datetime import timedelta
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.ports import Backend
@@ -61,6 +62,8 @@ class Subscriber:
         self._mailbox: tuple[Mailbox, Stream] | None = None
         #: Messages whose ack id somebody has asked for.
         self._registry: dict[str, Message] = {}
+        #: How many there may be before those that can't be acked any more are looked for.
+        self._registry_limit = REGISTRY
         self._closed = False
 
     # Streams
@@ -257,10 +260,11 @@ class Subscriber:
             engines[0].stale()
 
     def _handed_out(self, ack_id: str, message: Message) -> None:
-        if len(self._registry) >= REGISTRY:
+        if len(self._registry) >= self._registry_limit:
             for text, each in list(self._registry.items()):
-                if each._state:
+                if each._state or (isinstance(each._sink, Holder) and each._sink.withdrawn):
                     self._registry.pop(text, None)
+            self._registry_limit = max(REGISTRY, 2 * len(self._registry))
         self._registry[ack_id] = message
 
     # The rest

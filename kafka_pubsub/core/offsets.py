@@ -30,6 +30,8 @@ Run = tuple[int, int]
 
 #: In place of a neighbour where finished records of an earlier map lie between; no offset has this number.
 _NOBODY = -1
+#: Holes left of finished records that aren't worth a sweep: each transaction's marker makes one.
+_FEW = 256
 #: Finished records since the last count of groups before another count is worth it.
 _RECOUNT = 64
 
@@ -135,6 +137,8 @@ class Offsets:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
         self.size -= sum(map(self.unfinished.pop, map(_offset, records)))
         self._since_count += len(records)
+        if len(self._right) > _FEW + 2 * len(self.unfinished):
+            self._sweep()
 
     def runs(self) -> list[Run]:
         """The finished runs above `committable`, ascending and disjoint."""
@@ -168,12 +172,15 @@ class Offsets:
 
     def _count_groups(self) -> int:
         if len(self._right) > len(self.unfinished):
-            self._right = {left: right for left, right in self._right.items() if left in self.unfinished}
+            self._sweep()
         groups, expected, right = 0, -1, self._right
         for offset in self.unfinished:
             groups += offset != expected
             expected = right.get(offset, offset + 1) if right else offset + 1
         return groups
+
+    def _sweep(self) -> None:
+        self._right = {left: right for left, right in self._right.items() if left in self.unfinished}
 
     def check(self) -> None:
         """Raises `InvariantViolated` if the books contradict themselves."""

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.errors import InvariantViolated
 from tests.support import FakeBody
@@ -155,13 +156,13 @@ TestLeases = LeasesMachine.TestCase
 
 def test_a_lease_that_is_over_is_freed_long_before_its_old_deadlines() -> None:
     leases = Leases()
-    old: list[weakref.ref[Lease]] = []
+    old: list[weakref.ref[Record]] = []
     for first in range(1000):
         lease = lease_of(first, 1)
         leases.open(lease)
         leases.set_deadline(lease, 3600.0 + first)
         leases.close(lease)
-        old.append(weakref.ref(lease))
+        old.append(weakref.ref(lease.records[0]))
     del lease
     gc.collect()
     assert sum(each() is not None for each in old) < 100
@@ -225,7 +226,7 @@ def test_many_leases_that_end_together_are_freed() -> None:
     for lease in many:
         leases.open(lease)
         leases.set_deadline(lease, 3600.0)
-    old = [weakref.ref(lease) for lease in many]
+    old = [weakref.ref(lease.records[0]) for lease in many]
     for lease in many:
         leases.close(lease)
     many.clear()
