@@ -49,18 +49,10 @@ from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.redelivery import Waiting
-from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.rules import HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["RECORD_OVERHEAD", "Partition"]
-
-#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
-#: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
-HANDED = 1024
-SHORTEST_RUN = 16
-
-#: Bytes that a buffered record costs beside its body: the objects that hold it.
-RECORD_OVERHEAD = 500
+__all__ = ["Partition"]
 
 
 class Partition:

@@ -1,4 +1,4 @@
-"""What a partition's state machine is told once: the subscription's rules, and where an ownership begins."""
+"""What a partition's state machine is told once: its measures, the subscription's rules, where an ownership begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.redelivery import Backoff
 
-__all__ = ["Rules", "Start"]
+__all__ = ["HANDED", "RECORD_OVERHEAD", "SHORTEST_RUN", "Rules", "Start"]
+
+#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
+#: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
+HANDED = 1024
+SHORTEST_RUN = 16
+
+#: Bytes that a buffered record costs beside its body: the objects that hold it.
+RECORD_OVERHEAD = 500
 
 
 class Rules(NamedTuple):
