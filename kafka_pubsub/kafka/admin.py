@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -29,13 +30,14 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     OffsetSpec,
     ResourceType,
     TopicDescription,
 )
 
-from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, NotFound
 from kafka_pubsub.kafka.calls import DEADLINE, ask, wait_for
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
@@ -47,6 +49,9 @@ _T = TypeVar("_T")
 
 #: The broker's default for a topic that sets nothing; only used if a broker doesn't report it.
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+
+#: Seconds that a change of settings is waited for; a broker hears of it within some 10 ms.
+_SHOW_DEADLINE = 2.0
 
 #: What the broker answers to commits from outside while the group has members.
 _HAS_MEMBERS = frozenset(
@@ -99,7 +104,8 @@ class KafkaAdmin:
         return self._ask_here(f"topic {name!r}", lambda client, left: self._describe(client, name, left))
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Changes the given settings only; None goes back to the broker's default."""
+        """Changes the given settings only; None goes back to the broker's default. Waits until it shows."""
+        doing = f"update topic {name!r}"
         entries = [
             ConfigEntry(
                 key,
@@ -112,9 +118,14 @@ class KafkaAdmin:
             return
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         self._ask(
-            f"update topic {name!r}",
+            doing,
             lambda client, left: client.incremental_alter_configs([resource], request_timeout=left)[resource],
         )
+        # A value that the broker writes in another way never shows as we gave it; it was accepted all the same.
+        with contextlib.suppress(BrokerUnavailable):
+            self._ask_here(
+                doing, lambda client, left: self._shown(client, name, config, left), deadline=_SHOW_DEADLINE
+            )
 
     def topic_names(self) -> Sequence[str]:
         """All topics that this client may see, Kafka's own included."""
@@ -234,6 +245,7 @@ class KafkaAdmin:
         doing: str,
         call: Callable[[AdminClient, float], _T],
         refused: frozenset[int] = frozenset(),
+        deadline: float | None = None,
     ) -> _T:
         client = self._connect()
 
@@ -249,7 +261,11 @@ class KafkaAdmin:
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(failure))) from None
 
         return ask(
-            attempt, doing, address=self._handles.address, trouble=self._trouble, deadline=self._deadline
+            attempt,
+            doing,
+            address=self._handles.address,
+            trouble=self._trouble,
+            deadline=deadline or self._deadline,
         )
 
     def _describe(self, client: AdminClient, name: str, left: float) -> TopicInfo:
@@ -271,6 +287,17 @@ class KafkaAdmin:
             max_message_bytes=int(config.get("max.message.bytes", _DEFAULT_MAX_MESSAGE_BYTES)),
             config=config,
         )
+
+    def _shown(self, client: AdminClient, name: str, config: Mapping[str, str | None], left: float) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        found = wait_for(
+            client.describe_configs([resource], request_timeout=left)[resource], left, client.poll
+        )
+        for key, value in config.items():
+            entry = found.get(key)
+            own = entry is not None and entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            if own is (value is None) or (own and str(entry.value) != value):
+                raise _not_yet("the new settings don't show yet")
 
     def _settled(self, client: AdminClient, name: str, left: float) -> TopicInfo:
         try:

@@ -1,7 +1,13 @@
-"""A gate in front of a librdkafka handle.
+"""A gate in front of a consumer that several threads call.
 
-A handle that is freed while another thread is inside a call crashes the process, so whoever frees it closes the
-gate first.
+Two things about confluent-kafka (2.16) are behind it:
+
+- A consumer that is freed while another thread is inside a call takes the process down. So whoever frees it closes
+  the gate first, which waits for those inside.
+- Since 2.16 the client lets one thread at a time into a consumer: a commit waits until a `consume` of another thread
+  returns, and for ever if that one is inside a rebalance callback that waits for the commit. librdkafka itself is
+  thread-safe here. The client's asyncio twin passes its own barrier by a context variable that says who is calling;
+  all calls through one gate say that they are the same. Where that variable doesn't exist there is no barrier.
 """
 
 from __future__ import annotations
@@ -9,10 +15,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+from confluent_kafka import cimpl
 
 from kafka_pubsub.errors import FailedPrecondition
 
 __all__ = ["Gate"]
+
+# Internal to confluent-kafka: tests/integration/kafka/test_threads.py notices when it changes.
+_CALLER: ContextVar[int] = getattr(cimpl, "_reentry_identity_var", ContextVar("no_barrier", default=0))
 
 
 class Gate:
@@ -30,11 +42,22 @@ class Gate:
             self.check()
             self._inside += 1
         try:
-            yield
+            with self.together():
+                yield
         finally:
             with self._changed:
                 self._inside -= 1
                 self._changed.notify_all()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A call that isn't counted, as those of whoever closes."""
+        # Any number will do that isn't 0 and that this consumer's callers share.
+        token = _CALLER.set(id(self))
+        try:
+            yield
+        finally:
+            _CALLER.reset(token)
 
     def check(self) -> None:
         """`FailedPrecondition` once closed."""

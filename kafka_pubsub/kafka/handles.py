@@ -15,6 +15,7 @@ import ctypes
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
@@ -153,8 +154,9 @@ class Handles:
     def close_producer(self, producer: Producer) -> None:
         """Frees it; what wasn't flushed is lost."""
         self._forget(producer)
-        # A fenced producer complains while closing, which is what we are doing about it.
-        with contextlib.suppress(KafkaException):
+        # A fenced producer complains in both ways while closing, which is what we are doing about it.
+        with contextlib.suppress(KafkaException), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             producer.close()
 
     def close_admin(self, client: AdminClient) -> None:

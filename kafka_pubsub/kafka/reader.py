@@ -160,6 +160,8 @@ class KafkaLogReader:
         self._listener: Listener | None = None
         # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
         self._assigned: dict[TopicPartition, int | None] = {}
+        # Whether the group counts us as a member, as far as we were told.
+        self._joined = False
         # What came or went during the read that is running. Empty in between.
         self._moved: set[TopicPartition] = set()
         # What a listener raised, until `read` raises it.
@@ -183,8 +185,7 @@ class KafkaLogReader:
     def read(self, max_records: int, timeout: float) -> Sequence[Message]:
         """Up to `max_records`, waiting up to `timeout` seconds for the first."""
         self._handles.check()
-        with self._reading:
-            self._calls.check()
+        with self._reading, self._calls.one():
             try:
                 records = self._consumer.consume(max_records, 0)
                 if not records and timeout > 0:
@@ -236,8 +237,14 @@ class KafkaLogReader:
     ) -> Mapping[TopicPartition, PubSubError | None]:
         """Commits and waits for the answers."""
         self._handles.check()
-        self._calls.check()
         answers: dict[TopicPartition, PubSubError | None] = {}
+        with self._calls.one():
+            member = self._joined and self._consumer.memberid()
+        if not member:
+            # The broker would take it for a commit from outside the group, and not fence it.
+            return dict.fromkeys(
+                positions, FailedPrecondition(f"group {self._group!r}: not a member of it now")
+            )
         for request in requests(positions, answers):
             answers.update(self._commit_request(request))
         return answers
@@ -257,16 +264,18 @@ class KafkaLogReader:
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads nothing more of them; what isn't ours any more is left alone."""
-        self._switch(self._consumer.pause, partitions, "pause")
+        with self._calls.one():
+            self._switch(self._consumer.pause, partitions, "pause")
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads on; what isn't ours any more, or was assigned without a position, is left alone."""
         mine = [each for each in partitions if self._assigned.get(each) is not None]
-        self._switch(self._consumer.resume, mine, "resume")
-        # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek to
-        # where we are does (tried: 700 ms and 3 ms).
-        for where, offset in self._positions(mine).items():
-            self._start_again(where, offset)
+        with self._calls.one():
+            self._switch(self._consumer.resume, mine, "resume")
+            # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek
+            # to where we are does (tried: 700 ms and 3 ms).
+            for where, offset in self._positions(mine).items():
+                self._start_again(where, offset)
 
     def close(self) -> None:
         """Gives the partitions back (`revoked`), waits for running commits, leaves the group."""
@@ -289,15 +298,17 @@ class KafkaLogReader:
             self._raise_kept()
 
     def _leave(self) -> None:
-        try:
-            self._give_back()
-        finally:
-            self._calls.close()
-            self._handles.close_consumer(self._consumer)
+        with self._calls.together():
+            try:
+                self._give_back()
+            finally:
+                self._calls.close()
+                self._handles.close_consumer(self._consumer)
 
     # -- inside read -----------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._joined = True
         mine = _plain(partitions)
         starts = self._tell(lambda listener: listener.assigned(mine)) or {}
         self._moved.update(mine)
@@ -306,24 +317,27 @@ class KafkaLogReader:
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
         answer = [KafkaPartition(*each, starts.get(each, 0)) for each in mine]
         (consumer.incremental_assign if self._incremental else consumer.assign)(answer)
+        # librdkafka remembers from an earlier assignment who was paused.
+        consumer.resume(answer)
         idle = [KafkaPartition(*each) for each in mine if each not in starts]
         if idle:
             consumer.pause(idle)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._went(partitions, lambda listener, mine: listener.revoked(mine))
-
-    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._went(partitions, lambda listener, mine: listener.lost(mine))
-
-    def _went(
-        self, partitions: list[KafkaPartition], tell: Callable[[Listener, list[TopicPartition]], None]
-    ) -> None:
         # librdkafka's client unassigns by itself when this returns, by the protocol in force.
         mine = _plain(partitions)
-        self._moved.update(mine)
-        self._tell(lambda listener: tell(listener, mine))
-        for each in mine:
+        self._tell(lambda listener: listener.revoked(mine))
+        self._forget(mine)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._joined = False
+        mine = _plain(partitions)
+        self._forget(mine)
+        self._tell(lambda listener: listener.lost(mine))
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        self._moved.update(partitions)
+        for each in partitions:
             self._assigned.pop(each, None)
 
     def _tell(self, call: Callable[[Listener], _T]) -> _T | None:
@@ -346,14 +360,14 @@ class KafkaLogReader:
         kept, again = [], set()
         for record in records:
             where = _where(record)
-            if where in moved:
-                again.add(where)
-            else:
+            start = None if where is None else self._assigned.get(where)
+            # An error is told once only. If it is of the assignment that is over, it is told for nothing.
+            if where is None or where not in moved or (start is not None and record.error() is not None):
                 kept.append(record)
-        for where in again:
-            start = self._assigned.get(where)
-            if start is not None:
-                self._start_again(where, start)
+            elif start is not None:
+                again.add((where, start))
+        for where, start in again:
+            self._start_again(where, start)
         return kept
 
     def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
