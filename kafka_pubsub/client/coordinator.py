@@ -106,6 +106,7 @@ class Coordinator:
     ) -> dict[int, int]:
         """Takes on partitions; returns where to read each. What rests and didn't return is over."""
         positions: dict[int, int] = {}
+        self.gate.forget(committed)
         for number, stored in committed.items():
             position = self.returns(number, stored)
             if position is not None:
@@ -276,9 +277,9 @@ class Coordinator:
         """What each owned partition holds unfinished."""
         return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
-    def flow(self) -> Change[int]:
+    def flow(self, held: Mapping[int, Held], *, waited: bool) -> Change[int]:
         """Which partitions to pause and resume."""
-        return self.gate.change(self.held())
+        return self.gate.change(held, waited=waited)
 
     def take_commits(self) -> dict[int, Commit]:
         """The commits to send now."""

@@ -102,6 +102,8 @@ class Engine:
         self._posted: deque[Callable[[], None]] = deque()
         #: Batches posted, counted by the fetcher, and taken, counted by the runner.
         self._fetched = self._booked = 0
+        #: The same for records.
+        self._records_read = self._records_booked = 0
         self._releases: deque[Release] = deque()
         self._settlements: deque[Settlement] = deque()
         self._extensions: deque[tuple[Lease, int, float]] = deque()
@@ -116,6 +118,8 @@ class Engine:
         self._room = READ
         #: Set when a fetcher that waits for room should look again.
         self._drained = threading.Event()
+        #: Set by the fetcher: waiting for room hasn't helped.
+        self._waited = False
         self._fetching = True
         self._running = True
         #: One entry for each verdict that came too late.
@@ -282,6 +286,11 @@ class Engine:
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
+        change = self.coordinator.flow(held, waited=self._waited)
+        self._waited = False
+        if change.pause or change.resume:
+            self._valves.append(change)
+            self._drained.set()
 
     # The fetcher
 
@@ -299,12 +308,10 @@ class Engine:
         until = self._clock() + HOLD_OFF
         while self._behind() and self._fetching:
             if not self._drained.wait(max(0.0, until - self._clock())):
-                self.post(self._turn_valves)
+                self._waited = True
                 break
             self._drained.clear()
             self._commit_posted()
-        if self.coordinator.gate.paused:
-            self.post(self._turn_valves)
         while self._valves:
             pause, resume = self._valves.popleft()
             self._reader.pause([self._place(number) for number in pause])
@@ -331,24 +338,25 @@ class Engine:
         self.post(lambda: self.coordinator.answered(accepted, self._clock()))
 
     def _behind(self) -> bool:
-        return self._room < LEAST_READ or self._fetched - self._booked >= POSTED
+        return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED
 
-    def _turn_valves(self) -> None:
-        change = self.coordinator.flow()
-        if change.pause or change.resume:
-            self._valves.append(change)
+    def _available(self) -> int:
+        return self._room - (self._records_read - self._records_booked)
 
     def fetch(self, wait: float) -> None:
         """One read, posted to the runner."""
-        records = self._reader.read(max(1, min(READ, self._room)), wait)
+        records = self._reader.read(max(1, min(READ, self._available())), wait)
         if not records:
             return
         batches = by_partition(records)
         self._fetched += 1
-        self.post(lambda: self._book(batches))
+        self._records_read += len(records)
+        count = len(records)
+        self.post(lambda: self._book(batches, count))
 
-    def _book(self, batches: Mapping[int, Sequence[Record]]) -> None:
+    def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
         self._booked += 1
+        self._records_booked += count
         self._drained.set()
         self.coordinator.fetched(batches, self._clock())
         if self._hot_keys is not None:

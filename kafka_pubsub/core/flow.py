@@ -6,7 +6,8 @@ grow cold in memory.
 
 Rules
 1. When the partitions together are full, fetching waits for a moment; if that doesn't help, those that are full
-   themselves are paused, so that one stuck partition doesn't stop the others.
+   themselves are paused, so that one stuck partition doesn't stop the others. One that is far ahead of the others
+   (few keys, slow handlers) is paused at once.
 2. A paused partition resumes at half of what paused it: without that hysteresis each message would pause and
    resume it, and a pause throws away what the log's client had fetched ahead.
 3. What is paused is never empty: it has records here, whose end resumes it.
@@ -15,7 +16,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["WINDOW", "BufferGate", "Change", "Held"]
@@ -27,6 +28,8 @@ Partition = TypeVar("Partition", bound=Hashable)
 WINDOW = 2000
 #: The fill at which a partition counts as full, and at which a paused one resumes.
 FULL, ENOUGH = 0.75, 0.375
+#: Windows that a slow partition may be ahead of the others before it is paused on its own account.
+AHEAD = 2
 
 
 class Held(NamedTuple):
@@ -53,22 +56,35 @@ class BufferGate(Generic[Partition]):
 
     def room(self, held: Mapping[Partition, Held]) -> int:
         """How many records may be fetched now; 0 when the partitions together are full."""
-        if sum(each.bytes for each in held.values()) >= self.max_bytes:
+        flowing = [each for partition, each in held.items() if partition not in self.paused]
+        if not flowing:
             return 0
-        target = int(FULL * WINDOW * len(held))
-        return max(0, target - sum(min(each.records, WINDOW) for each in held.values()))
+        stuck = sum(each.bytes for partition, each in held.items() if partition in self.paused)
+        left = max(self.max_bytes - stuck, self.max_bytes // len(held))
+        if sum(each.bytes for each in flowing) >= left:
+            return 0
+        target = int(FULL * WINDOW * len(flowing))
+        return max(0, target - sum(min(each.records, WINDOW) for each in flowing))
 
     def full(self, held: Mapping[Partition, Held]) -> bool:
         """Whether fetching should wait for a moment."""
         return bool(held) and self.room(held) == 0
 
-    def change(self, held: Mapping[Partition, Held]) -> Change[Partition]:
-        """What to pause and resume now; the caller does so."""
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """These came anew: whatever they were before, the log's client fetches them now."""
+        self.paused.difference_update(partitions)
+
+    def change(self, held: Mapping[Partition, Held], *, waited: bool = True) -> Change[Partition]:
+        """What to pause and resume now; the caller does so. `waited`: waiting for room hasn't helped."""
         self.paused &= held.keys()
-        full = self.full(held)
+        full = waited and self.full(held)
         share = self.max_bytes / max(1, len(held))
         fill = {p: max(each.bytes / share, each.records / WINDOW) for p, each in held.items()}
-        pause = [p for p, level in fill.items() if full and level >= FULL and p not in self.paused]
+        pause = [
+            p
+            for p, level in fill.items()
+            if p not in self.paused and ((full and level >= FULL) or held[p].records >= AHEAD * WINDOW)
+        ]
         resume = [p for p in self.paused if fill[p] <= ENOUGH]
         self.paused = self.paused.union(pause).difference(resume)
         return Change(pause, resume)
