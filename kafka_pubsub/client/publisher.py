@@ -148,7 +148,7 @@ class TopicPublisher:
                 epoch = self._outstanding.current
             future = PublishFuture(epoch)
             # After everything that may release the lock.
-            if key is not None and key in self._paused:
+            if self._paused and key in self._paused:
                 future.fail(self._paused_error(key))
                 return future
             try:
