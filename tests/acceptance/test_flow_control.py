@@ -93,7 +93,9 @@ def test_a_users_threads_run_the_callbacks(room: Room, log: Deliveries) -> None:
 
     with ThreadPoolExecutor(4, thread_name_prefix="mine") as executor:
         with subscription.pull(handle, executor=executor, max_workers=4):
-            all_stored(topic.publish(b"%d" % number, ordering_key=f"key-{number % 10}") for number in range(500))
+            all_stored(
+                topic.publish(b"%d" % number, ordering_key=f"key-{number % 10}") for number in range(500)
+            )
             log.wait_for(500)
         assert executor.submit(lambda: "still usable").result(PATIENCE) == "still usable"
     assert all(name.startswith("mine") for name in names)

@@ -267,7 +267,20 @@ def test_br_009_ordering_throughput_limits(
 
 def test_br_010_ordering_key_format(room: Room) -> None:
     """Any text of UTF-8 is a key, and no two of them are the same: nothing is trimmed, folded or normalised."""
-    keys = ["k", "K", "user:123", " ", "  ", "\0", "a b\tc\n", "\u00e9", "e\u0301", "日本語", "\u200b", "🙂" * 256]
+    keys = [
+        "k",
+        "K",
+        "user:123",
+        " ",
+        "  ",
+        "\0",
+        "a b\tc\n",
+        "\u00e9",
+        "e\u0301",
+        "日本語",
+        "\u200b",
+        "🙂" * 256,
+    ]
     topic, subscription = room.pair()
     all_stored(topic.publish(key.encode(), ordering_key=key) for key in [*keys, "x" * 1024])
     seen: set[str | None] = set()
