@@ -165,6 +165,10 @@ class Coordinator:
             self._forget(number, now)
         self._recount()
 
+    def end(self, now: float) -> None:
+        """The stream is over: what is still leased isn't its any more, so that later verdicts are stale."""
+        self.lose([*self.owned, *self.resting], now)
+
     def _forget(self, number: int, now: float) -> None:
         partition = self.resting.pop(number, None)
         if partition is None:
