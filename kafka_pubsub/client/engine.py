@@ -17,6 +17,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -158,8 +159,9 @@ class Engine:
         self._on_end()
 
     def hush(self) -> None:
-        """Begins nothing more; what runs goes on."""
-        self.post(self.coordinator.stop)
+        """Begins nothing more; what runs goes on. Waits for that: a crew that is told to end hires nobody after it."""
+        with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
+            self.ask(self.coordinator.stop)
 
     def finish(self, timeout: float | None = 10.0) -> None:
         """Leaves the group, with a last commit, and ends the threads."""
@@ -170,6 +172,8 @@ class Engine:
         self._running = False
         self.ring()
         self._join(self._runner, until)
+        if not self._runner_alive():
+            self.coordinator.end(self._clock())
         self.ended.set()
 
     def _join(self, thread: threading.Thread | None, until: float | None) -> None:
@@ -192,7 +196,10 @@ class Engine:
         self.ring()
 
     def stale(self) -> None:
-        self._stale.append(None)
+        if self.ended.is_set():  # nobody sweeps any more
+            self.coordinator.counts.stale += 1
+        else:
+            self._stale.append(None)
 
     def handed_out(self, ack_id: str, message: Message) -> None:
         self._on_handed_out(ack_id, message)
