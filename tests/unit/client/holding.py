@@ -1,0 +1,65 @@
+"""What a holder or a crew reports to, and leases to hold, for tests without an engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from kafka_pubsub.client.holders import Holder
+from kafka_pubsub.core.events import Release, Settlement
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.model import Message
+from tests.support import FakeBody
+
+__all__ = ["PATIENCE", "Reported", "lease_of", "withdraw"]
+
+#: Seconds after which a test gives up; far above what anything here takes.
+PATIENCE = 20.0
+
+
+class Reported:
+    """Notes what was reported, and lets a test wait for it."""
+
+    process = 7
+
+    def __init__(self) -> None:
+        self.releases: list[Release] = []
+        self.settlements: list[Settlement] = []
+        self.extensions: list[tuple[Lease, int, float]] = []
+        self.late = 0
+        self.ack_ids: dict[str, Message] = {}
+        self.changed = threading.Condition()
+
+    def released(self, release: Release) -> None:
+        with self.changed:
+            self.releases.append(release)
+            self.changed.notify_all()
+
+    def settled(self, settlement: Settlement) -> None:
+        with self.changed:
+            self.settlements.append(settlement)
+            self.changed.notify_all()
+
+    def extended(self, lease: Lease, done: int, seconds: float) -> None:
+        self.extensions.append((lease, done, seconds))
+
+    def stale(self) -> None:
+        self.late += 1
+
+    def handed_out(self, ack_id: str, message: Message) -> None:
+        self.ack_ids[ack_id] = message
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Returns when a report has made the condition true."""
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE), "it was never reported"
+
+
+def lease_of(first: int = 0, length: int = 1, key: bytes | None = b"k", attempt: int = 1) -> Lease:
+    """A lease on records `first`, `first + 1`, ... of one key."""
+    return Lease(0, 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], attempt)
+
+
+def withdraw(holder: Holder) -> None:
+    """What the runner does when a lease is over."""
+    holder.withdrawn = holder.stopped = True

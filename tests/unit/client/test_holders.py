@@ -1,0 +1,299 @@
+"""Holders: how far a walk comes, and what a verdict does before, during and after its callback."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
+from kafka_pubsub.client.holders import BatchHolder, Holder
+from kafka_pubsub.core.events import Release, Settlement, Verdict
+from kafka_pubsub.model import AckId
+from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
+
+
+def acked(message: Message) -> None:
+    message.ack()
+
+
+def walk(
+    callback: Callable[[Message], object], length: int = 3, attempt: int = 1
+) -> tuple[Release, Holder, Reported]:
+    reports = Reported()
+    holder = Holder(lease_of(length=length, attempt=attempt), reports)
+    holder.lease.holder = holder
+    return holder.walk(callback), holder, reports
+
+
+def test_records_are_walked_in_order_while_each_is_acked() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def handle(message: Message) -> None:
+        seen.append((message.offset, message.delivery_attempt))
+        message.ack()
+
+    release, holder, reports = walk(handle, attempt=4)
+    assert (release.done, release.verdict) == (3, Verdict.FINISHED)
+    assert seen == [(0, 4), (1, 1), (2, 1)], "only the first of a run was delivered before"
+    assert holder.lease.holder is None
+    assert not reports.settlements
+
+
+@pytest.mark.parametrize(
+    ("verb", "verdict", "delay"),
+    [
+        (lambda message: message.nack(), Verdict.NACKED, None),
+        (lambda message: message.nack(delay=2.5), Verdict.NACKED, 2.5),
+        (lambda message: message.extend(0), Verdict.NACKED, None),
+        (lambda message: None, Verdict.KEPT, None),
+        (lambda message: 1 / 0, Verdict.NACKED, None),
+    ],
+)
+def test_a_walk_ends_at_what_is_not_acked(
+    verb: Callable[[Message], object], verdict: Verdict, delay: float | None
+) -> None:
+    release, _, reports = walk(lambda message: verb(message) if message.offset == 1 else message.ack())
+    assert (release.done, release.verdict, release.delay) == (1, verdict, delay)
+    assert not reports.settlements
+
+
+@pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_whatever_a_callback_raises_gives_the_key_back(error: BaseException) -> None:
+    def handle(message: Message) -> None:
+        raise error
+
+    release, _, _ = walk(handle)
+    assert (release.done, release.verdict) == (0, Verdict.NACKED)
+
+
+def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
+    def handle(message: Message) -> None:
+        message.ack()
+        raise RuntimeError("afterwards")
+
+    release, _, _ = walk(handle)
+    assert (release.done, release.verdict) == (3, Verdict.FINISHED)
+
+
+def test_a_stopped_walk_lets_the_current_record_count_and_begins_no_other() -> None:
+    reports = Reported()
+    holder = Holder(lease_of(length=3), reports)
+
+    def handle(message: Message) -> None:
+        holder.stopped = True
+        message.ack()
+
+    release = holder.walk(handle)
+    assert (release.done, release.verdict) == (1, Verdict.UNTOUCHED)
+    assert holder.begin() is None
+
+
+def test_a_verdict_on_a_lease_that_is_over_is_stale() -> None:
+    reports = Reported()
+    holder = Holder(lease_of(length=2), reports)
+
+    def handle(message: Message) -> None:
+        withdraw(holder)
+        message.ack()
+        message.extend(10)
+        message.nack()
+
+    release = holder.walk(handle)
+    assert (release.done, release.verdict) == (0, Verdict.NACKED)
+    assert reports.late == 3
+    assert not reports.extensions
+
+
+def test_what_was_acked_before_the_lease_ended_counts() -> None:
+    reports = Reported()
+    holder = Holder(lease_of(length=2), reports)
+
+    def handle(message: Message) -> None:
+        message.ack()
+        withdraw(holder)
+
+    release = holder.walk(handle)
+    assert (release.done, release.verdict) == (1, Verdict.UNTOUCHED)
+
+
+@pytest.mark.parametrize("twice", ["ack", "nack"])
+@pytest.mark.parametrize("once", ["ack", "nack"])
+def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) -> None:
+    def handle(message: Message) -> None:
+        getattr(message, once)()
+        getattr(message, twice)()
+
+    release, _, reports = walk(handle, length=1)
+    assert release.verdict is (Verdict.FINISHED if once == "ack" else Verdict.NACKED)
+    assert reports.late == 1
+
+
+def kept() -> tuple[Message, Holder, Reported]:
+    """A message whose callback has returned without a word."""
+    messages: list[Message] = []
+    release, holder, reports = walk(
+        lambda message: messages.append(message) if message.offset else message.ack()
+    )
+    assert (release.done, release.verdict) == (1, Verdict.KEPT)
+    return messages[0], holder, reports
+
+
+def test_an_ack_after_the_callback_is_reported_by_itself_once() -> None:
+    message, holder, reports = kept()
+    message.ack()
+    assert reports.settlements == [Settlement(holder.lease, 1, acked=True)]
+    message.ack()
+    message.nack()
+    assert (len(reports.settlements), reports.late) == (1, 2)
+
+
+def test_a_nack_after_the_callback_is_reported_with_its_delay() -> None:
+    message, holder, reports = kept()
+    message.nack(delay=3)
+    assert reports.settlements == [Settlement(holder.lease, 1, acked=False, delay=3)]
+
+
+def test_a_deadline_may_be_moved_during_and_after_the_callback() -> None:
+    message, holder, reports = kept()
+    message.extend(60)
+    assert reports.extensions == [(holder.lease, 1, 60)]
+    message.ack()
+    message.extend(60)
+    assert (len(reports.extensions), reports.late) == (1, 1)
+
+
+def test_after_the_lease_is_over_nothing_is_reported() -> None:
+    message, holder, reports = kept()
+    withdraw(holder)
+    message.ack()
+    message.nack()
+    message.extend(5)
+    assert (reports.settlements, reports.extensions, reports.late) == ([], [], 3)
+
+
+@pytest.mark.parametrize("delay", [-1, 604_801, float("nan")])
+def test_a_wrong_delay_is_refused_and_the_message_is_still_undecided(delay: float) -> None:
+    message, _, reports = kept()
+    with pytest.raises(InvalidArgument, match=r"nack\(delay="):
+        message.nack(delay=delay)
+    message.ack()
+    assert reports.settlements[0].acked
+
+
+@pytest.mark.parametrize("seconds", [-1, 601, float("nan")])
+def test_a_wrong_deadline_is_refused(seconds: float) -> None:
+    message, _, reports = kept()
+    with pytest.raises(InvalidArgument, match=r"extend\("):
+        message.extend(seconds)
+    assert not reports.extensions
+
+
+def test_an_ack_id_names_the_delivery_and_is_registered() -> None:
+    message, _, reports = kept()
+    assert AckId.parse(message.ack_id) == AckId(reports.process, 0, 1, 1, 1)
+    assert reports.ack_ids == {message.ack_id: message}
+
+
+def test_ack_with_response_says_that_it_is_not_there_yet() -> None:
+    message, _, _ = kept()
+    with pytest.raises(FailedPrecondition, match="use ack"):
+        message.ack_with_response()
+
+
+def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
+    """On another thread, at any moment: reported by the walk, by itself, or by both; never by neither."""
+    for _ in range(300):
+        reports = Reported()
+        holder = Holder(lease_of(), reports)
+        threads: list[threading.Thread] = []
+
+        def handle(message: Message, threads: list[threading.Thread] = threads) -> None:
+            threads.append(threading.Thread(target=message.ack))
+            threads[0].start()
+
+        release = holder.walk(handle)
+        threads[0].join(PATIENCE)
+        by_walk = release.done == 1
+        by_itself = any(settlement.acked for settlement in reports.settlements)
+        assert by_walk or by_itself
+        assert by_walk or release.verdict is Verdict.KEPT
+
+
+# Batches
+
+
+def batch(
+    decide: Callable[[list[Message]], object], length: int = 4, *, raised: bool = False
+) -> tuple[Release, list[Message], Reported]:
+    reports = Reported()
+    holder = BatchHolder(lease_of(length=length), reports)
+    messages = list(holder.begin_run())
+    decide(messages)
+    return holder.end_run(raised=raised), messages, reports
+
+
+def decide(**verbs: str) -> Callable[[list[Message]], object]:
+    """Verbs by name of message: `decide(m0="ack")`."""
+
+    def run(messages: list[Message]) -> None:
+        for name, verb in verbs.items():
+            getattr(messages[int(name[1:])], verb)()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("decision", "done", "verdict"),
+    [
+        (decide(m0="ack", m1="ack", m2="ack", m3="ack"), 4, Verdict.FINISHED),
+        (decide(m3="ack"), 4, Verdict.FINISHED),
+        (decide(m1="ack"), 2, Verdict.KEPT),
+        (decide(), 0, Verdict.KEPT),
+        (decide(m0="ack", m1="nack", m2="ack"), 1, Verdict.NACKED),
+        (decide(m0="nack", m3="ack"), 0, Verdict.NACKED),
+    ],
+)
+def test_acks_inside_a_run_count_cumulatively_and_a_nack_ends_them(
+    decision: Callable[[list[Message]], object], done: int, verdict: Verdict
+) -> None:
+    release, _, _ = batch(decision)
+    assert (release.done, release.verdict) == (done, verdict)
+
+
+def test_a_batch_whose_callback_raised_nacks_the_first_that_is_not_acked() -> None:
+    release, _, _ = batch(decide(m0="ack"), raised=True)
+    assert (release.done, release.verdict) == (1, Verdict.NACKED)
+
+
+def test_the_delay_is_that_of_the_message_that_comes_again() -> None:
+    def both(messages: list[Message]) -> None:
+        messages[2].nack(delay=600)
+        messages[0].nack(delay=1)
+        messages[3].nack(delay=30)
+
+    release, _, _ = batch(both)
+    assert (release.done, release.delay) == (0, 1)
+
+
+@pytest.mark.parametrize("late", [0, 3])
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_a_late_verdict_on_another_message_of_the_run_is_never_taken_for_the_current_one(
+    late: int, verb: str
+) -> None:
+    """Message 0 was acked along with 1; 2 is with the user; 3 goes back to the queue."""
+    _, messages, reports = batch(decide(m1="ack"))
+    getattr(messages[late], verb)()
+    assert (reports.settlements, reports.late) == ([], 1)
+    messages[2].ack()
+    assert [(settlement.done, settlement.acked) for settlement in reports.settlements] == [(2, True)]
+
+
+def test_a_stopped_batch_begins_nothing() -> None:
+    reports = Reported()
+    holder = BatchHolder(lease_of(length=2), reports)
+    holder.stopped = True
+    assert holder.begin_run() == []
+    assert holder.end_run(raised=False) == Release(holder.lease, 0, Verdict.UNTOUCHED)
