@@ -115,6 +115,8 @@ class Engine:
         self._to_commit: deque[dict[int, Commit]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
+        #: When to look at running handlers next.
+        self._tick_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
         self._room = READ
         #: Set when a fetcher that waits for room should look again.
@@ -268,7 +270,10 @@ class Engine:
         while self._posted:
             self._posted.popleft()()
         self._take_reports(now)
-        coordinator.tick(now)
+        wake = coordinator.wakeup_at()
+        if now >= self._tick_at or (wake is not None and now >= wake):
+            self._tick_at = now + TICK
+            coordinator.tick(now)
         coordinator.deliver(now)
         self._flow()
         if commits := coordinator.take_commits():

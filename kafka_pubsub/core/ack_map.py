@@ -66,12 +66,12 @@ def encode(ack_map: AckMap, position: int) -> str:
         numbers += (start - at, end - start)
         at = end
     units = [_VERSION, *_fixed(ack_map.writer, _WRITER_UNITS), int(ack_map.clean)]
-    for number in (len(numbers), *numbers):
-        rest = number
-        while rest > _MASK:
-            units.append(rest & _MASK | _MORE)
-            rest >>= _PAYLOAD
-        units.append(rest)
+    numbers.insert(0, len(numbers))
+    if max(numbers) <= _MASK:
+        units += numbers
+    else:
+        for number in numbers:
+            units += _digits(number)
     units += _fixed(_checksum(units, position), _CHECKSUM_UNITS)
     return struct.pack(f">{len(units)}H", *[_FIRST + unit for unit in units]).decode("utf-16-be")
 
@@ -93,6 +93,14 @@ def decode(text: str, position: int) -> AckMap | None:
         runs.append((at + gap, at + gap + length))
         at += gap + length
     return AckMap(_joined(body[1 : 1 + _WRITER_UNITS]), tuple(runs), bool(body[1 + _WRITER_UNITS] & 1))
+
+
+def _digits(number: int) -> list[int]:
+    digits = []
+    while number > _MASK:
+        digits.append(number & _MASK | _MORE)
+        number >>= _PAYLOAD
+    return [*digits, number]
 
 
 def _numbers(units: Sequence[int]) -> list[int]:
