@@ -1,0 +1,448 @@
+"""The coordinator: partitions that rest, return or are lost, handlers of old ownerships, credits, commits.
+
+The test is the crew: it takes leases and ends them when it likes. Time is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pytest
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.holders import Holder
+from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.config import FlowControl
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.events import Release, Settlement, Verdict
+from kafka_pubsub.core.flow import WINDOW
+from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.model import Committed
+from tests.support import FakeBody
+from tests.unit.client.holding import Reported
+
+NOTHING = Committed(0, "")
+
+
+class Hands:
+    """A crew whose holders do what the test says."""
+
+    run = 10
+    spread = False
+
+    def __init__(self) -> None:
+        self.reports = Reported()
+        self.leases: list[Lease] = []
+        self.most = 1_000_000
+
+    def wants(self, free: int) -> int:
+        return min(free, self.most)
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            lease.holder = holder = Holder(lease, self.reports)
+            holder.begin()
+            self.leases.append(lease)
+
+    def walking(self) -> Iterable[Holder]:
+        return [lease.holder for lease in self.leases if isinstance(lease.holder, Holder)]
+
+    def close(self, timeout: float | None) -> bool:
+        return True
+
+    def on(self, key: bytes | None) -> Lease:
+        """The newest lease on a key."""
+        return [lease for lease in self.leases if lease.key == key][-1]
+
+
+class World:
+    """A coordinator, its crew and what the log has stored."""
+
+    def __init__(self, **flow: int) -> None:
+        self.crew = Hands()
+        rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
+        self.coordinator = Coordinator(rules, FlowControl(**flow), self.crew, 7, lambda: 0.5)
+        self.stored: dict[int, Committed] = {}
+
+    def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
+        def begin(number: int, stored: Committed) -> Beginning:
+            found = ack_map.decode(stored.metadata, stored.offset or 0)
+            return Beginning(stored.offset or 0, found.runs if found else ())
+
+        stored = {number: self.stored.get(number, NOTHING) for number in numbers}
+        positions = self.coordinator.assign(stored, begin, now)
+        self.coordinator.check()
+        return positions
+
+    def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
+        records = [FakeBody(offset=first + at, key=key) for at, key in enumerate(keys)]
+        self.coordinator.fetched({number: records}, 0.0)
+
+    def deliver(self, now: float = 0.0) -> list[Lease]:
+        before = len(self.crew.leases)
+        self.coordinator.deliver(now)
+        self.coordinator.check()
+        return self.crew.leases[before:]
+
+    def end(self, lease: Lease, verdict: Verdict = Verdict.FINISHED, now: float = 0.0) -> None:
+        done = len(lease.records) if verdict is Verdict.FINISHED else 0
+        self.coordinator.released([Release(lease, done, verdict)], now)
+        self.coordinator.check()
+
+    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, Commit]:
+        last = self.coordinator.revoke(numbers, 0.0)
+        if accepted:
+            self.stored.update({number: Committed(*commit) for number, commit in last.items()})
+        self.coordinator.answered(dict.fromkeys(last, accepted), 0.0)
+        return last
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.assign(0)
+    return world
+
+
+# Resting and returning
+
+
+def test_a_partition_that_returns_goes_on_where_it_was(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    lease, other = world.deliver()
+    world.end(lease)
+    epoch = world.coordinator.owned[0].epoch
+    world.revoke(0)
+    assert not world.coordinator.owned
+    world.end(other)  # acked while it rests
+    assert world.assign(0) == {0: 2}
+    assert world.coordinator.owned[0].epoch == epoch
+    assert world.coordinator.finished() == 2
+    assert world.coordinator.counts.stale == 0
+    world.coordinator.tick(1.0)
+    assert world.coordinator.take_commits()[0].offset == 2, "the ack that came while it rested is committed"
+
+
+def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    (lease, _) = world.deliver()
+    epoch = world.coordinator.owned[0].epoch
+    world.revoke(0)
+    world.stored[0] = Committed(1, ack_map.encode(ack_map.AckMap(99, ()), 1))
+    assert world.assign(0) == {0: 1}
+    assert world.coordinator.owned[0].epoch > epoch
+    assert lease.state is LeaseState.OVER
+    world.end(lease)
+    assert world.coordinator.counts.stale == 1
+    assert world.coordinator.finished() == 0
+
+
+def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.end(lease)
+    world.revoke(0)
+    world.stored[0] = Committed(1, ack_map.encode(ack_map.AckMap(99, ()), 1))
+    epoch = world.coordinator.resting[0].epoch
+    world.assign(0)
+    assert world.coordinator.owned[0].epoch > epoch
+
+
+def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    leases = world.deliver()
+    world.end(leases[0])
+    last = world.revoke(0, accepted=False)
+    assert last[0].offset == 1
+    world.stored[0] = Committed(*last[0])  # refused, but the log took it: nobody can know
+    assert world.assign(0) == {0: 1}
+    world.fetch(0, b"b", first=1)
+    assert world.deliver() == [], "the old handler of b still runs"
+
+
+def test_what_rests_and_did_not_return_is_over(world: World) -> None:
+    world.assign(0, 1)
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.revoke(0, 1)
+    world.assign(1)
+    assert lease.state is LeaseState.OVER
+    assert not world.coordinator.resting
+    assert world.coordinator.in_flight() == 0
+
+
+def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> None:
+    world.fetch(0, b"a", b"a", b"b")
+    first, _ = world.deliver()
+    holder = first.holder
+    assert isinstance(holder, Holder)
+    world.revoke(0)
+    assert holder.stopped
+    assert not holder.withdrawn
+    world.fetch(0, b"c", first=3)
+    assert world.deliver() == []
+    world.end(first)
+    assert world.coordinator.finished() == 2
+
+
+def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: World) -> None:
+    world.fetch(0, b"a")
+    world.end(world.deliver()[0])
+    world.coordinator.tick(1.0)
+    posted = world.coordinator.take_commits()
+    assert list(posted) == [0]
+    assert world.coordinator.current(posted) == posted
+    last = world.revoke(0)
+    assert last[0].offset == 1
+    assert world.coordinator.current(posted) == {}
+    world.coordinator.tick(2.0)
+    assert world.coordinator.take_commits() == {}
+
+
+def test_a_partition_that_said_everything_has_no_last_word(world: World) -> None:
+    world.fetch(0, b"a")
+    world.end(world.deliver()[0])
+    world.coordinator.tick(1.0)
+    world.coordinator.answered(dict.fromkeys(world.coordinator.take_commits(), True), 1.0)
+    assert world.revoke(0) == {}
+    assert world.coordinator.counts.commits == 1
+
+
+def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    leases = world.deliver()
+    holder = leases[1].holder
+    assert isinstance(holder, Holder)
+    world.end(leases[0])
+    world.coordinator.tick(1.0)
+    world.coordinator.lose([0], 1.0)
+    assert world.coordinator.take_commits() == {}
+    assert holder.withdrawn
+    assert world.coordinator.in_flight() == 0
+    world.end(leases[1])
+    assert world.coordinator.finished() == 1
+    assert world.coordinator.committed_positions() == {0: 0}
+
+
+def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
+    assert world.coordinator.revoke([5], 0.0) == {}
+    world.coordinator.lose([5], 0.0)
+    world.coordinator.fetched({5: [FakeBody()]}, 0.0)
+    world.coordinator.answered({5: True}, 0.0)
+    assert world.coordinator.counts.received == 0
+
+
+# Handlers of old ownerships
+
+
+@pytest.mark.parametrize("verdict", [Verdict.FINISHED, Verdict.NACKED, Verdict.UNTOUCHED])
+def test_a_key_waits_for_its_old_handler_and_no_other_key_does(world: World, verdict: Verdict) -> None:
+    world.fetch(0, b"a", b"b")
+    old = world.deliver()[0]
+    world.coordinator.lose([0], 0.0)
+    world.assign(0)
+    world.fetch(0, b"a", b"b", b"c")
+    world.end(world.crew.on(b"b"), Verdict.NACKED)
+    assert [lease.key for lease in world.deliver()] == [b"b", b"c"]
+    assert world.coordinator.lingering() == {0: 1}
+    world.end(old, verdict)
+    assert [lease.key for lease in world.deliver()] == [b"a"]
+    assert not world.coordinator.lingering()
+
+
+def test_an_old_handler_holds_its_key_back_over_several_ownerships(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    for _ in range(3):
+        world.coordinator.lose([0], 0.0)
+        world.assign(0)
+        world.fetch(0, b"a")
+        assert world.deliver() == []
+    world.end(old)
+    (lease,) = world.deliver()
+    assert lease.epoch == 4
+
+
+def test_an_old_handler_that_ends_between_two_ownerships_holds_nothing_back(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    world.coordinator.lose([0], 0.0)
+    world.end(old)
+    world.assign(0)
+    world.fetch(0, b"a")
+    assert [lease.key for lease in world.deliver()] == [b"a"]
+
+
+def test_a_message_that_its_user_keeps_has_no_handler_and_holds_nothing_back(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    world.end(old, Verdict.KEPT)
+    world.coordinator.lose([0], 0.0)
+    world.assign(0)
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.coordinator.settled([Settlement(old, 0, acked=True)], 0.0)
+    assert world.coordinator.counts.stale == 1
+    assert lease.state is LeaseState.WALKING
+
+
+def test_an_old_handler_whose_lease_had_expired_holds_its_key_back_too(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    world.coordinator.tick(0.0)
+    world.coordinator.tick(11.0)
+    assert old.state is LeaseState.EXPIRED
+    world.coordinator.lose([0], 11.0)
+    world.assign(0)
+    world.fetch(0, b"a")
+    assert world.deliver() == []
+    world.end(old)
+    assert [lease.key for lease in world.deliver()] == [b"a"]
+
+
+# Credits
+
+
+def test_no_more_is_started_than_may_be() -> None:
+    world = World(max_messages=3)
+    world.assign(0, 1)
+    for number in (0, 1):
+        world.fetch(number, *(b"%d-%d" % (number, key) for key in range(5)))
+    leases = world.deliver()
+    assert len(leases) == world.coordinator.in_flight() == 3
+    assert {lease.partition for lease in leases} == {0, 1}, "both have their share"
+    assert world.deliver() == []
+    world.end(leases[0])
+    assert len(world.deliver()) == 1
+
+
+def test_a_kept_message_costs_a_credit_until_its_verdict() -> None:
+    world = World(max_messages=1)
+    world.assign(0)
+    world.fetch(0, b"a", b"b")
+    (lease,) = world.deliver()
+    world.end(lease, Verdict.KEPT)
+    assert world.deliver() == []
+    world.coordinator.settled([Settlement(lease, 0, acked=True)], 0.0)
+    assert [lease.key for lease in world.deliver()] == [b"b"]
+
+
+def test_a_message_in_backoff_costs_no_credit() -> None:
+    world = World(max_messages=1)
+    world.assign(0)
+    world.fetch(0, b"a", b"b")
+    (lease,) = world.deliver()
+    world.end(lease, Verdict.NACKED)
+    (other,) = world.deliver()
+    assert other.key == b"b"
+    world.end(other)
+    world.coordinator.tick(1.0)
+    (again,) = world.deliver(1.0)
+    assert (again.key, again.attempt) == (b"a", 2)
+    assert world.coordinator.counts.redelivered == 1
+
+
+def test_credits_are_right_after_every_change_of_ownership() -> None:
+    world = World(max_messages=4)
+    world.assign(0, 1)
+    for number in (0, 1):
+        world.fetch(number, b"a%d" % number, b"b%d" % number)
+    assert len(world.deliver()) == 4
+    world.coordinator.lose([1], 0.0)
+    assert world.coordinator.in_flight() == 2
+    world.revoke(0)
+    assert world.coordinator.in_flight() == 2, "it may return"
+    world.assign(0)
+    assert world.coordinator.in_flight() == 2
+    world.assign(1)
+    world.fetch(1, b"c1", b"d1", b"e1")
+    assert len(world.deliver()) == 2
+
+
+def test_a_crew_that_wants_less_gets_less(world: World) -> None:
+    world.crew.most = 1
+    world.fetch(0, b"a", b"b")
+    assert len(world.deliver()) == 1
+
+
+def test_a_closing_stream_begins_nothing_and_stops_its_holders(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    (lease, _) = world.deliver()
+    holder = lease.holder
+    world.coordinator.stop()
+    assert isinstance(holder, Holder)
+    assert holder.stopped
+    world.fetch(0, b"c", first=2)
+    assert world.deliver() == []
+    world.end(lease)
+    assert world.coordinator.finished() == 1
+
+
+# Time
+
+
+def test_a_running_handler_has_its_deadline_from_when_it_was_seen_to_run(world: World) -> None:
+    world.fetch(0, b"a")
+    (lease,) = world.deliver(5.0)
+    world.coordinator.tick(5.0)
+    assert lease.deadline == 15.0
+    wake = world.coordinator.wakeup_at()
+    assert wake is not None
+    assert wake <= 15.0
+    states = []
+    for now in (14.9, 15.0):
+        world.coordinator.tick(now)
+        states.append(lease.state)
+    assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
+    assert world.deliver(15.0) == [], "its handler still runs"
+    world.end(lease, Verdict.NACKED, now=15.0)
+    world.coordinator.tick(16.0)
+    (again,) = world.deliver(16.0)
+    assert again.attempt == 2
+
+
+def test_an_extension_moves_the_deadline_and_a_late_one_is_counted(world: World) -> None:
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.coordinator.extended(lease, 0, 100.0, 0.0)
+    world.coordinator.tick(50.0)
+    assert lease.state is LeaseState.WALKING
+    world.end(lease, now=50.0)
+    world.coordinator.extended(lease, 0, 100.0, 50.0)
+    assert world.coordinator.counts.stale == 1
+
+
+def test_a_resting_partition_expires_too(world: World) -> None:
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.end(lease, Verdict.KEPT)
+    world.revoke(0)
+    world.coordinator.tick(11.0)
+    assert lease.state is LeaseState.OVER
+
+
+# Room
+
+
+def test_what_is_held_is_what_is_not_finished(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    lease, other = world.deliver()
+    before = world.coordinator.held()[0]
+    assert before.records == 2
+    world.end(lease)
+    after = world.coordinator.held()[0]
+    assert (after.records, after.bytes * 2) == (1, before.bytes)
+    world.end(other)
+    assert world.coordinator.held()[0] == (0, 0)
+
+
+def test_a_partition_that_comes_anew_flows_whatever_it_was_before(world: World) -> None:
+    """The log's client fetches from all that it is assigned: to think otherwise would let it fill for ever."""
+    world.fetch(0, *(b"k%d" % at for at in range(2 * WINDOW)))
+    coordinator = world.coordinator
+    assert coordinator.flow(coordinator.held(), waited=True).pause == [0]
+    world.revoke(0)
+    world.assign(0)
+    assert not coordinator.gate.paused
