@@ -35,10 +35,10 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, P
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.calls import Bounded, ask
 from kafka_pubsub.kafka.commits import requests
-from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachable
 from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["KafkaLogReader"]
@@ -46,33 +46,6 @@ __all__ = ["KafkaLogReader"]
 _LOGGER = logging.getLogger("kafka_pubsub.reader")
 
 _T = TypeVar("_T")
-
-#: Defaults that a user's config may override.
-_DEFAULTS: Mapping[str, ConfigValue] = {
-    # Milliseconds. When the queue is full a partition waits this long before it fetches again: the default of
-    # 1000 costs two thirds of the throughput.
-    "fetch.queue.backoff.ms": 5,
-    # Kilobytes of prefetched records in this process, all partitions together; on top of FlowControl.max_bytes.
-    "queued.max.messages.kbytes": 16_384,
-    # Records a partition that librdkafka tries to have ready; the bound in kilobytes above is what limits.
-    "queued.min.messages": 10_000,
-    # Milliseconds. A partition that is assigned or resumed joins the next fetch, so an idle fetch must end soon.
-    "fetch.wait.max.ms": 100,
-    # Bytes of one answer: it is held beside the queue, so it counts twice.
-    "fetch.max.bytes": 16 * 1024 * 1024,
-}
-
-#: Milliseconds; only under the classic protocol, where they are the client's to choose. 6 s is the least that
-#: brokers allow by default: a killed member's partitions stand still that long.
-_CLASSIC_DEFAULTS: Mapping[str, ConfigValue] = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
-
-_RULES: Mapping[str, ConfigValue] = {
-    "isolation.level": "read_committed",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": False,
-}
 
 #: Seconds. `committed()` is asked at every assignment, inside a rebalance, which the group waits for.
 _COMMITTED_DEADLINE = 30.0
@@ -149,7 +122,7 @@ class KafkaLogReader:
         self._group = group
         self._incremental = group_protocol == "consumer"
         self._trouble = Trouble()
-        defaults, rules = _settings(group, member, group_protocol)
+        defaults, rules = reader_settings(group, member, group_protocol)
         self._consumer = handles.consumer(defaults, rules, self._on_error)
         self._calls = Gate()
         self._commits = Bounded("kafka_pubsub-commit")
@@ -412,6 +385,9 @@ class KafkaLogReader:
             if error is None:
                 continue
             where = _where(record)
+            if where not in self._assigned:
+                # What concerns a whole topic comes with the number of a partition that means nothing.
+                where = None
             doing = f"group {self._group!r}" if where is None else f"read of {_name(where)}"
             if where is None and record.topic():
                 doing = f"read of topic {record.topic()!r}"
@@ -481,15 +457,6 @@ class KafkaLogReader:
         end = time.monotonic() + _REVOKE_DEADLINE
         while self._assigned and time.monotonic() < end:
             self._consumer.consume(1, _CLOSE_SLICE)
-
-
-def _settings(
-    group: str, member: str, group_protocol: str
-) -> tuple[Mapping[str, ConfigValue], Mapping[str, ConfigValue]]:
-    rules = {**_RULES, "group.id": group, "client.id": member, "group.protocol": group_protocol}
-    if group_protocol == "consumer":
-        return _DEFAULTS, {**rules, "group.remote.assignor": "range"}
-    return {**_DEFAULTS, **_CLASSIC_DEFAULTS}, {**rules, "partition.assignment.strategy": "range"}
 
 
 def _plain(partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
