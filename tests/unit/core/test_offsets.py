@@ -1,0 +1,31 @@
+"""What the books keep: nothing of what is finished, however long the log is."""
+
+from __future__ import annotations
+
+from kafka_pubsub.core.offsets import Offsets
+from tests.support import FakeBody
+
+
+def test_holes_leave_nothing_behind() -> None:
+    """One hole after each record, as transactions of one record make them."""
+    offsets = Offsets(0)
+    for first in range(0, 40_000, 20):
+        records = [FakeBody(offset=offset) for offset in range(first, first + 20, 2)]
+        offsets.receive(records)
+        offsets.finish(records)
+    assert offsets.committable == 39_999
+    assert not offsets.unfinished
+    assert len(offsets._right) < 1_000
+
+
+def test_the_sweep_keeps_the_holes_of_what_is_unfinished() -> None:
+    offsets = Offsets(0)
+    stuck = [FakeBody(offset=offset) for offset in (0, 2, 4)]
+    offsets.receive(stuck)
+    for first in range(6, 40_000, 2):
+        record = FakeBody(offset=first)
+        offsets.receive([record])
+        offsets.finish([record])
+    offsets.check()
+    assert offsets.committable == 0
+    assert offsets.runs() == [(6, 39_999)], "holes between neighbours cost nothing"
