@@ -196,7 +196,7 @@ class Subscriber:
         """Up to `max_messages`; waits up to `timeout` seconds (None: as long as it takes) for the first."""
         if not 1 <= max_messages <= 1_000_000:
             raise InvalidArgument(f"max_messages must be from 1 to 1000000, not {max_messages!r}")
-        if timeout is not None and timeout < 0:
+        if timeout is not None and not timeout >= 0:  # NaN is neither
             raise InvalidArgument(f"timeout must not be negative, not {timeout!r}")
         mailbox, stream = self._box()
         messages = mailbox.receive(max_messages, timeout, stream.done)
