@@ -123,7 +123,7 @@ class AckId(NamedTuple):
             version, *fields = _ACK_ID.unpack(body)
         except (ValueError, AttributeError, struct.error):
             raise UnknownAck(
-                f"not an ack id of kafka_pubsub: {text!r}; pass message.ack_id as it is"
+                f"not an ack id of kafka_pubsub: {text!r:.80}; pass message.ack_id as it is"
             ) from None
         if checksum != zlib.crc32(body) or version != _ACK_ID_VERSION:
             raise UnknownAck("the ack id is damaged or of another version; pass message.ack_id as it is")
