@@ -100,7 +100,7 @@ class Subscription:
         while True:
             left = SLICE if until is None else min(SLICE, max(0.0, until - time.monotonic()))
             # A wrong timeout is for the twin to refuse.
-            wait = timeout if timeout is not None and timeout < 0 else left
+            wait = timeout if timeout is not None and not timeout >= 0 else left
             messages = await self._receive(max_messages, wait)
             if messages or (until is not None and time.monotonic() >= until):
                 return messages
