@@ -22,7 +22,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import methodcaller
 from queue import Empty, SimpleQueue
@@ -401,7 +401,16 @@ class Engine:
 
         stored = {place.partition: committed[place] for place in partitions}
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self._clock()))
+        self._forget_valves(stored)
         return {self._place(number): position for number, position in positions.items()}
+
+    def _forget_valves(self, numbers: Container[int]) -> None:
+        """They come flowing: a pause that was decided before would find nobody who ends it."""
+        for _ in range(len(self._valves)):
+            pause, resume = self._valves.popleft()
+            self._valves.append(
+                ([n for n in pause if n not in numbers], [n for n in resume if n not in numbers])
+            )
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [place.partition for place in partitions]

@@ -161,6 +161,7 @@ class Leases:
             lease.deadline = None
         self.active.difference_update(leases)
         self.handed -= len(news)
+        self._sweep()
         return news
 
     def next_deadline(self) -> float | None:

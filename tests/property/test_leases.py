@@ -103,6 +103,18 @@ class LeasesMachine(RuleBasedStateMachine):
             del self.books[lease]
             assert lease.state is LeaseState.OVER
 
+    @rule(data=st.data())
+    def close_whole(self, data: st.DataObject) -> None:
+        """Walks that ended with every record acked are booked together."""
+        fits = [pair for pair in self.books.items() if pair[1].state is not LeaseState.KEPT]
+        some = data.draw(st.lists(st.sampled_from(fits), unique_by=lambda pair: id(pair[0]))) if fits else []
+        expected = [offset for _, book in some for offset in book.offsets()]
+        news = self.leases.close_whole([lease for lease, _ in some])
+        assert [record.offset() for record in news] == expected
+        for lease, _ in some:
+            assert lease.state is LeaseState.OVER
+            del self.books[lease]
+
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 10.0, 40.0]))
     def wait(self, seconds: float) -> None:
         """What is due is exactly what the model says, each once: kept ones are over, walking ones expire."""
@@ -220,15 +232,19 @@ def test_a_broken_rule_is_noticed(broken: Leases, words: str) -> None:
         broken.check()
 
 
-def test_many_leases_that_end_together_are_freed() -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_many_leases_that_end_together_are_freed(whole: bool) -> None:
     leases = Leases()
     many = [lease_of(first, 1) for first in range(1000)]
     for lease in many:
         leases.open(lease)
         leases.set_deadline(lease, 3600.0)
     old = [weakref.ref(lease.records[0]) for lease in many]
-    for lease in many:
-        leases.close(lease)
+    if whole:
+        leases.close_whole(many)
+    else:
+        for lease in many:
+            leases.close(lease)
     many.clear()
     del lease
     gc.collect()

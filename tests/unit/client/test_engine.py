@@ -1,0 +1,96 @@
+"""What the engine keeps apart: decisions from before a rebalance, and what it finds after it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.engine import Engine, by_partition
+from kafka_pubsub.client.mailbox import Mailbox
+from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+
+RECORD = SubscriptionRecord(
+    name="billing", topic="orders", topic_id="id", partitions=2, options=SubscriptionOptions()
+)
+
+
+class Valves:
+    """A log without records that knows who is paused."""
+
+    def __init__(self) -> None:
+        self.paused: set[int] = set()
+
+    def subscribe(self, topics: Sequence[str], listener: object) -> None: ...
+
+    def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
+        return ()
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        return dict.fromkeys(partitions, Committed(0, ""))
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Committed]
+    ) -> Mapping[TopicPartition, PubSubError | None]:
+        return dict.fromkeys(positions)
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        return (0, 0)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        self.paused.update(place.partition for place in partitions)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        self.paused.difference_update(place.partition for place in partitions)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def log() -> Valves:
+    return Valves()
+
+
+@pytest.fixture
+def engine(log: Valves) -> Iterator[Engine]:
+    engine = Engine(
+        log,
+        RECORD,
+        7,
+        look_up=lambda: RECORD,
+        on_end=lambda: None,
+        on_handed_out=lambda ack_id, message: None,
+    )
+    crew = Mailbox(engine, engine.ring)
+    engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random)
+    engine.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
+    yield engine
+    engine.finish()
+
+
+def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine, log: Valves) -> None:
+    """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
+    engine._valves.append(([0, 1], []))
+    engine.assigned([TopicPartition("orders", 0)])
+    engine._make_room()
+    assert log.paused == {1}
+
+
+def test_what_was_read_is_grouped_by_partition_in_its_order() -> None:
+    def record(partition: int, offset: int) -> MemoryRecord:
+        return MemoryRecord("orders", partition, offset, None, b"", None, 0)
+
+    rows = [record(0, 5), record(0, 6), record(1, 9), record(0, 7)]
+    grouped = by_partition(rows)
+    assert {number: [each.offset() for each in some] for number, some in grouped.items()} == {
+        0: [5, 6, 7],
+        1: [9],
+    }
