@@ -31,6 +31,7 @@ from kafka_pubsub.core.events import (
     Extended,
     Fetched,
     Lost,
+    Progress,
     Progressed,
     Record,
     Release,
@@ -236,12 +237,15 @@ class Coordinator:
 
     def tick(self, now: float) -> None:
         """Time has passed: progress, deadlines, redeliveries, commits."""
+        steps: defaultdict[int, list[Progress]] = defaultdict(list)
         for holder in self._crew.walking():
             lease, done = holder.lease, holder.done
             if holder.begun and lease.state is LeaseState.WALKING:
                 if done != holder.seen:
                     holder.seen, holder.seen_at = done, now
-                self._to(lease.partition, Progressed(lease, done, holder.seen_at), now)
+                steps[lease.partition].append(Progress(lease, done, holder.seen_at))
+        for number, some in steps.items():
+            self._to(number, Progressed(some), now)
         for number in [*self.owned, *self.resting]:
             self._to(number, Tick(), now)
 

@@ -20,6 +20,7 @@ __all__ = [
     "Extended",
     "Fetched",
     "Lost",
+    "Progress",
     "Progressed",
     "Record",
     "Release",
@@ -71,12 +72,18 @@ class Released(NamedTuple):
     releases: Sequence[Release]
 
 
-class Progressed(NamedTuple):
+class Progress(NamedTuple):
     """A holder is on its way: `done` records are acked, the next has been with its handler since `started`."""
 
     lease: Lease
     done: int
     started: float
+
+
+class Progressed(NamedTuple):
+    """Holders are on their way."""
+
+    steps: Sequence[Progress]
 
 
 class Settlement(NamedTuple):

@@ -18,6 +18,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
@@ -142,19 +143,27 @@ class Offsets:
 
     def runs(self) -> list[Run]:
         """The finished runs above `committable`, ascending and disjoint."""
-        runs: list[Run] = []
-        expected = -1
-        right = self._right
-        for offset in self.unfinished:
-            if offset != expected and expected >= 0:
-                runs.append((expected, offset))
-            expected = offset + 1
-            if right and right.get(offset, _NOBODY) != _NOBODY:
-                expected = right[offset]
+        runs, expected = self._dense_runs() if not self._right else self._runs_beside_holes()
         if 0 <= expected < self.position and (self._skipped or self._last not in self.unfinished):
             runs.append((expected, self.position))
         runs += self.known
         return runs
+
+    def _dense_runs(self) -> tuple[list[Run], int]:
+        """The runs between unfinished records, and what would follow the last of those."""
+        offsets = list(self.unfinished)
+        runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
+        return runs, offsets[-1] + 1 if offsets else _NOBODY
+
+    def _runs_beside_holes(self) -> tuple[list[Run], int]:
+        runs: list[Run] = []
+        expected = _NOBODY
+        for offset in self.unfinished:
+            if offset != expected and expected >= 0:
+                runs.append((expected, offset))
+            right = self._right.get(offset, _NOBODY)
+            expected = offset + 1 if right == _NOBODY else right
+        return runs, expected
 
     def room(self, handed: int, capacity: int) -> int:
         """How many more records may be handed out so that at most `capacity` runs result, whatever finishes.

@@ -64,7 +64,7 @@ class Partition:
         self._rules = rules
         self._jitter = jitter
         self.offsets = Offsets(start.position, start.known)
-        self.commits = Commits(self.offsets, start.writer, start.stored)
+        self.commits = Commits(self.offsets, start.writer, start.stored, self.number)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
         self.waiting = Waiting()
@@ -203,13 +203,14 @@ class Partition:
         return now + self._rules.ack_deadline if lease.extended is None else lease.extended
 
     def _progressed(self, event: Progressed, now: float) -> Sequence[Effect]:
-        lease = event.lease
-        if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
-            return ()
-        self._finish(lease, event.done)
-        if lease.extended is None and lease.done == event.done < len(lease.records):
-            allowed = max(self._rules.ack_deadline, self._rules.max_extension)
-            self.leases.set_deadline(lease, event.started + allowed)
+        allowed = max(self._rules.ack_deadline, self._rules.max_extension)
+        for lease, done, started in event.steps:
+            if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
+                continue
+            if done > lease.done:
+                self._finish(lease, done)
+            if lease.extended is None and lease.done == done < len(lease.records):
+                self.leases.set_deadline(lease, started + allowed)
         return ()
 
     def _settled(self, event: Settled, now: float) -> Sequence[Effect]:

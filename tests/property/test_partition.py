@@ -30,6 +30,7 @@ from kafka_pubsub.core.events import (
     Extended,
     Fetched,
     Lost,
+    Progress,
     Progressed,
     Release,
     Released,
@@ -246,7 +247,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def do_progress(self) -> None:
         for walker in self.walkers:
             if walker.began and not walker.kept:
-                self.do(Progressed(walker.lease, walker.acked, walker.started))
+                self.do(Progressed([Progress(walker.lease, walker.acked, walker.started)]))
 
     @precondition(lambda self: self.unanswered)
     @rule(accepted=st.sampled_from([True, True, False]))
