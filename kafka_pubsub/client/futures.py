@@ -5,8 +5,9 @@ Theory: the standard future builds a condition (a lock and a deque) at birth, wh
 when it is first asked for, and its text (the message id) when that is read.
 
 Rules
-1. The step from pending to finished and the birth of the condition exclude each other (`_birth`): whoever got the
-   condition first is notified under it, as in the standard library; whoever comes later finds it finished.
+1. A report stores the outcome first and looks for a condition afterwards; who asks for the condition stores it first
+   and looks for an outcome afterwards. So at least one of them sees the other and tells those who wait (`_tell`,
+   which does it once). This stands on the interpreter's lock, as librdkafka's Python client does. A report takes no lock.
 2. Callbacks never run on the thread that serves delivery reports: they go to `CallbackThread`, so a slow one
    delays other callbacks only, and one that publishes or waits can't block the reports that it waits for.
 3. A queued message can't be taken back: `cancel()` is False, always.
@@ -34,7 +35,7 @@ _FINISHED: Final = "FINISHED"
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
-# One lock for all futures: it is held for a few instructions, and a lock each is what we want to save.
+# One lock for the birth of all futures' conditions: held for a few instructions, when somebody asks for the first time.
 _birth = threading.Lock()
 
 
@@ -53,30 +54,29 @@ class PublishFuture(Future[str]):
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    __slots__ = ("_cell", "_done_callbacks", "_own_condition", "_partition", "_waiters", "epoch")
+    __slots__ = ("_done_callbacks", "_outcome", "_own_condition", "_partition", "_told", "_waiters", "epoch")
 
     def __init__(self, epoch: Epoch) -> None:
         # Without the base class's, which would build the condition; what isn't kept here isn't paid for.
         # Where its report is counted.
         self.epoch = epoch
-        # None while it runs and nobody has asked, the condition while it runs and somebody has; then the offset in
-        # the partition, or what it failed with.
-        self._cell: threading.Condition | int | PubSubError | None = None
+        # None while it runs; then the offset in the partition, or what it failed with.
+        self._outcome: int | PubSubError | None = None
+        # None until somebody asks.
+        self._own_condition: threading.Condition | None = None
+        # Set with the condition: whether those who wait were told.
+        self._told: bool
 
     def __call__(self, error: object, record: StoredRecord) -> None:
         """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
         epoch = self.epoch
         if error is None:
             self._partition = record.partition()
-            outcome: int | PubSubError = record.offset() or 0
+            self._outcome = record.offset() or 0
         else:
-            outcome = epoch.owner.failed(record.key(), error)
-        with _birth:
-            condition = self._cell
-            if condition is None:
-                self._cell = outcome
-        if condition is not None:
-            self._tell(condition, outcome)
+            self._outcome = epoch.owner.failed(record.key(), error)
+        if self._own_condition is not None:
+            self._tell(self._own_condition)
         # Counted last: a flush that has returned promises resolved futures.
         epoch.done_messages += 1
         epoch.done_bytes += len(record)
@@ -85,15 +85,16 @@ class PublishFuture(Future[str]):
 
     def fail(self, error: PubSubError) -> None:
         """The message was not queued. Before anybody has seen the future."""
-        self._cell = error
+        self._outcome = error
 
-    def _tell(self, condition: object, outcome: int | PubSubError) -> None:
+    def _tell(self, condition: threading.Condition) -> None:
         """Finishes under the condition, as the standard library does: somebody has asked for it."""
-        assert isinstance(condition, threading.Condition), "reported twice"
         with condition:
-            self._cell = outcome
+            if self._told:
+                return
+            self._told = True
             for waiter in self._waiters:
-                if isinstance(outcome, int):
+                if self._exception is None:
                     waiter.add_result(self)
                 else:
                     waiter.add_exception(self)
@@ -113,40 +114,46 @@ class PublishFuture(Future[str]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        # Once there, it stays the same for ever: the library locks it through one read and unlocks it through another.
+        return self._own_condition or self._new_condition()
+
+    def _new_condition(self) -> threading.Condition:
         with _birth:
-            if not hasattr(self, "_own_condition"):
+            condition = self._own_condition
+            if condition is None:
                 self._waiters = []
                 self._done_callbacks: list[Callable[[Future[str]], object]] = []
-                self._own_condition = threading.Condition()
-                if self._cell is None:
-                    self._cell = self._own_condition
-            return self._own_condition
+                self._told = False
+                condition = self._own_condition = threading.Condition()
+        if self._outcome is not None:
+            self._tell(condition)
+        return condition
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        return _FINISHED if self.done() else _RUNNING
+        # Asked under the condition: until those who wait were told it runs, or they would be counted twice.
+        told = self._outcome is not None and (self._own_condition is None or self._told)
+        return _FINISHED if told else _RUNNING
 
     @property
     def _exception(self) -> PubSubError | None:  # type: ignore[override]
-        return self._cell if isinstance(self._cell, PubSubError) else None
+        return self._outcome if isinstance(self._outcome, PubSubError) else None
 
     @property
     def _result(self) -> str | None:  # type: ignore[override]
-        return self._message_id() if isinstance(self._cell, int) else None
+        return self._message_id() if isinstance(self._outcome, int) else None
 
     def _message_id(self) -> str:
-        return f"{self.epoch.owner.name}:{self._partition}:{self._cell}"
+        return f"{self.epoch.owner.name}:{self._partition}:{self._outcome}"
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
-        if type(self._cell) is int:
-            return f"{self.epoch.owner.name}:{self._partition}:{self._cell}"
+        if type(self._outcome) is int:
+            return f"{self.epoch.owner.name}:{self._partition}:{self._outcome}"
         return super().result(timeout)
 
     def done(self) -> bool:
         """True once `result()` doesn't wait."""
-        return isinstance(self._cell, int | PubSubError)
+        return self._outcome is not None
 
     def cancel(self) -> bool:
         """False: a message that was handed over can't be taken back."""

@@ -134,7 +134,7 @@ class TopicPublisher:
             size += headers_size(headers)
         if size > self._small:
             self._look(data, key, headers)
-        if key is not None and self._no_keys is not None:
+        if self._no_keys is not None and key is not None:
             raise type(self._no_keys)(self._no_keys.message)
         with self._lock:
             epoch = self._outstanding.current

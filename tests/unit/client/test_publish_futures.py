@@ -123,7 +123,7 @@ def test_it_costs_no_condition_until_somebody_asks(owner: Owner) -> None:
     future = owner.future()
     future(None, Stored(1))
     assert future.result() == "orders:3:1"
-    assert not hasattr(future, "_own_condition")
+    assert future._own_condition is None
     assert not vars(future)
 
 
@@ -217,7 +217,7 @@ def _by_callback(future: Future[str]) -> None:
 def test_waiting_that_begins_while_the_report_comes_always_ends(
     owner: Owner, wait_for: Callable[[Future[str]], None]
 ) -> None:
-    rounds, waiters = 300, 3
+    rounds, waiters = 1000, 3
     futures = [owner.future() for _ in range(rounds)]
     # All sides step through the rounds together, so that each round is a race.
     step = threading.Barrier(waiters + 1, timeout=PATIENCE)
