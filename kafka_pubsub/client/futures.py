@@ -7,7 +7,7 @@ when it is first asked for, and its text (the message id) when that is read.
 Rules
 1. A report stores the outcome first and looks for a condition afterwards; who asks for the condition stores it first
    and looks for an outcome afterwards. So at least one of them sees the other and tells those who wait (`_tell`,
-   which does it once). This stands on the interpreter's lock, as librdkafka's Python client does. A report takes no lock.
+   which does it once). This stands on the interpreter's lock, as librdkafka's Python client does; a report takes none.
 2. Callbacks never run on the thread that serves delivery reports: they go to `CallbackThread`, so a slow one
    delays other callbacks only, and one that publishes or waits can't block the reports that it waits for.
 3. A queued message can't be taken back: `cancel()` is False, always.

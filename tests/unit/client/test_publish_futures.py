@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, as_completed, wait
 
 import pytest
@@ -213,6 +214,16 @@ def _by_callback(future: Future[str]) -> None:
     assert called.wait(PATIENCE)
 
 
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as the interpreter can, so that races meet in the middle of a line."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("restless")
 @pytest.mark.parametrize("wait_for", [_by_result, _by_exception, _by_wait, _by_as_completed, _by_callback])
 def test_waiting_that_begins_while_the_report_comes_always_ends(
     owner: Owner, wait_for: Callable[[Future[str]], None]
