@@ -114,9 +114,7 @@ class Holder:
             message._state = PENDING
             try:
                 callback(message)
-            except (
-                BaseException
-            ) as error:  # whatever it is: the thread is ours, and the key must not be lost with it
+            except BaseException as error:  # the thread is ours; whatever it is, the key goes on
                 self.raised(message, error)
             if message._state != ACKED:
                 return self.left(message)

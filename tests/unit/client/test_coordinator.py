@@ -199,6 +199,10 @@ def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: Wor
     assert world.coordinator.current(posted) == {}
     world.coordinator.tick(2.0)
     assert world.coordinator.take_commits() == {}
+    world.assign(0)
+    assert world.coordinator.current(posted) == {}, (
+        "older than the last word, although the partition returned"
+    )
 
 
 def test_a_partition_that_said_everything_has_no_last_word(world: World) -> None:

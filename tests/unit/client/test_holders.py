@@ -222,6 +222,16 @@ def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
         assert by_walk or release.verdict is Verdict.KEPT
 
 
+def test_an_ack_just_before_the_walk_lets_go_is_found_by_the_walk() -> None:
+    reports = Reported()
+    holder = Holder(lease_of(length=2), reports)
+    message = holder.begin()
+    assert message is not None
+    message.ack()  # by another thread, after the walk has looked: nobody was told
+    release = holder.left(message)
+    assert (release.done, release.verdict, reports.settlements) == (1, Verdict.UNTOUCHED, [])
+
+
 # Batches
 
 

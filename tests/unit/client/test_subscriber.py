@@ -252,23 +252,23 @@ def test_a_deadline_of_nothing_is_a_nack(ps: PubSub, sub: Subscription) -> None:
 
 
 def test_the_register_of_ack_ids_forgets_what_can_not_be_acked_any_more(
-    ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
+    ps: PubSub, sub: Subscription
 ) -> None:
-    monkeypatch.setattr(module, "REGISTRY", 10)
     subscriber = module.Subscriber(MemoryBackend(), lambda: pytest.fail("not asked for"))
-    subscriber._registry_limit = 10
     publish(ps, 30, keys=30)
     messages: list[Message] = []
     while len(messages) < 30:
         messages += sub.receive(30, timeout=PATIENCE)
     for at, message in enumerate(messages):
         subscriber._handed_out(str(at), message)
-        if at % 3:
+        if at % 3 == 0:
             message.ack()
-        elif at % 2:
+        elif at % 3 == 1:
             message._sink.withdrawn = True  # type: ignore[attr-defined]
-    assert len(subscriber._registry) < 20
-    assert all(str(at) in subscriber._registry for at in range(0, 30, 6)), "what can be acked is kept"
+    subscriber._registry_limit = 30
+    subscriber._handed_out("one more", messages[2])
+    assert subscriber._registry.keys() == {str(at) for at in range(2, 30, 3)} | {"one more"}
+    assert subscriber._registry_limit == module.REGISTRY
 
 
 # Closing
