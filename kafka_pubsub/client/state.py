@@ -87,5 +87,9 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
         for record, key in partition.waiting.records():
             if key is not None:
                 yield BlockedKey(
-                    key, partition.number, record.offset(), "waits for its redelivery", len(queues.get(key, ()))
+                    key,
+                    partition.number,
+                    record.offset(),
+                    "waits for its redelivery",
+                    len(queues.get(key, ())),
                 )
