@@ -14,7 +14,9 @@ Rules
    would hold up every other question on that connection).
 4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers by,
    and until then its author, and everybody whom he tells, would read the old state.
-5. A removal is kept in the topic for a day at least; a reader that didn't look for longer reads from the start.
+5. A topic that has vanished or shrunk is looked at again before what it said is forgotten: whoever receives would
+   take an empty catalog for the deletion of his subscription.
+6. A removal is kept in the topic for a day at least; a reader that didn't look for longer reads from the start.
 """
 
 from __future__ import annotations
@@ -86,6 +88,13 @@ _CHANGE_DEADLINE = 30.0
 #: delete.retention.ms being one.
 _STALE_AFTER = 12 * 3600.0
 
+#: Seconds that the topic must be missing, or shorter than it was, before we believe it. A broker that has just
+#: started denies every topic for a moment, and shows the end that it had noted seconds before it died.
+_GONE_AFTER = 10.0
+
+#: Seconds between two looks whether it is there again.
+_LOOK_AGAIN = 0.2
+
 #: Seconds that an idle producer is kept.
 _KEEP_PRODUCER = 10.0
 
@@ -122,6 +131,10 @@ class CatalogLog:
         self._values: dict[str, bytes] = {}
         self._next = 0
         self._read_at = 0.0
+        # Kafka's id of the topic that was read; empty until one was.
+        self._topic_id = ""
+        # Since when it ends before `_next`; None: it doesn't.
+        self._shrunk_at: float | None = None
 
     def values(self) -> Mapping[str, bytes]:
         """The latest value of each key; empty while there is no catalog."""
@@ -251,10 +264,26 @@ class CatalogLog:
                 trouble=self._trouble,
             )
         except NotFound:
-            # Somebody deleted it: there is no catalog any more.
-            self._drop_consumer()
-            return
+            if not self._found_again():
+                self._drop_consumer()
+                return
         self._read_at = now
+
+    def _found_again(self) -> bool:
+        """Whether the topic was only denied for a moment; then it is read again. Else somebody has deleted it."""
+        until = time.monotonic() + _GONE_AFTER
+        while time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN)
+            try:
+                info = self._admin.topic(self._topic)
+            except NotFound:
+                continue
+            known = self._next if info.topic_id == self._topic_id else 0
+            self._drop_consumer()
+            self._open(info)
+            self._refresh(known)
+            return True
+        return False
 
     def _open(self, info: TopicInfo) -> None:
         policy = info.config.get("cleanup.policy", "compact")
@@ -269,6 +298,7 @@ class CatalogLog:
         # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched
         # takes a second to begin.
         self._consumer, self._values, self._next = consumer, {}, -1
+        self._topic_id, self._shrunk_at = info.topic_id, None
 
     def _catch_up(self, left: float, at_least: int) -> None:
         consumer = self._consumer
@@ -278,8 +308,10 @@ class CatalogLog:
         # Under read_committed this is the last stable offset: nothing committed lies behind it.
         _, end = consumer.get_watermark_offsets(partition, timeout=left)
         if end < self._next:
-            # The topic was made anew.
+            if not self._made_anew():
+                return
             self._values, self._next = {}, 0
+        self._shrunk_at = None
         end = max(end, at_least)
         if end == self._next:
             return
@@ -294,6 +326,15 @@ class CatalogLog:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
         finally:
             consumer.pause([partition])
+
+    def _made_anew(self) -> bool:
+        """The topic ends before what was read of it: another one, or the same on a broker that has just started."""
+        if self._admin.topic(self._topic).topic_id != self._topic_id:
+            return True
+        now = time.monotonic()
+        if self._shrunk_at is None:
+            self._shrunk_at = now
+        return now - self._shrunk_at > _GONE_AFTER
 
     def _take(self, records: list[Message]) -> None:
         for record in records:
