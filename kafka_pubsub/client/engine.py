@@ -36,7 +36,14 @@ from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.events import Record, Release, Settlement
 from kafka_pubsub.core.hot_keys import HotKeys
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvariantViolated,
+    NotFound,
+    PubSubError,
+)
 from kafka_pubsub.model import Committed, Message, StoredRecord, TopicPartition, decode_ordering_key
 
 __all__ = ["Engine", "by_partition"]
@@ -55,6 +62,11 @@ TICK = 0.05
 HOLD_OFF = 0.2
 #: Batches that may wait for the runner.
 POSTED = 4
+
+#: Seconds that "not found" isn't believed at an assignment: a broker that has just started denies every topic.
+DENIED = 10.0
+#: Seconds between two tries to take an assignment on.
+TRY_AGAIN = 0.5
 
 Answer = TypeVar("Answer")
 
@@ -392,6 +404,19 @@ class Engine:
     # What the group says (RebalanceListener), on the fetcher
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Outlasts an outage: it says nothing about the subscription. The group goes on without us if it must."""
+        denied_until = time.monotonic() + DENIED
+        while True:
+            try:
+                return self._assigned(partitions)
+            except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
+                told = isinstance(error, NotFound) and time.monotonic() > denied_until
+                if told or not self._fetching or threading.current_thread() is not self._fetcher:
+                    raise
+                log.warning("subscription %r: %s; trying again", self._record.name, error)
+                time.sleep(TRY_AGAIN)
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self._record = self._look_up()  # whole or nothing: refuses a layout that has changed
         committed = self._reader.committed(partitions)
         ranges = {place.partition: self._reader.log_range(place) for place in partitions}
