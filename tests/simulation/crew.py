@@ -1,0 +1,304 @@
+"""A crew whose handlers do what the seed says, one small step at a time.
+
+Theory. `ScriptedCrew` keeps the holders that the client gives it and moves one when it is told to: begin a
+message, use its verbs, end the callback, or say something long after. What it tells the client is what the thread
+crew, the batch crew and the mailbox tell (`client/crews.py`, `client/mailbox.py`); what it tells the ledger is
+what a handler saw.
+
+Rules
+1. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
+   in the stream's `stale`.
+2. When the world is `calm`, handlers ack at once and nobody is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kafka_pubsub.client.holders import ACKED, PENDING, BatchHolder, Holder, Reports
+from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.model import Message
+from tests.simulation.ledger import promise
+from tests.simulation.plan import Plan
+
+__all__ = ["Hand", "ScriptedCrew", "Stage"]
+
+
+class Stage(Protocol):
+    """What a crew sees of the world around it."""
+
+    plan: Plan
+
+    @property
+    def calm(self) -> bool: ...
+    def now(self) -> float: ...
+    def chance(self, probability: float) -> bool: ...
+    def choose_conduct(self) -> str: ...
+    def between(self, low: float, high: float) -> float: ...
+    def say(self, text: str) -> None: ...
+    def begins(self, lease: Lease, message: Message, together: Sequence[int]) -> None: ...
+    def acked(self, lease: Lease, offsets: Iterable[int]) -> None: ...
+
+
+@dataclass(eq=False)
+class Hand:
+    """One holder, with the callback that walks it or the user who kept its message."""
+
+    holder: Holder
+    #: False while it waits for a worker.
+    working: bool = False
+    #: Messages with the callback; empty between two of them.
+    messages: list[Message] = field(default_factory=list)
+    conduct: str = ""
+    #: The callback ends no earlier.
+    until: float = 0.0
+    kept: bool = False
+    #: Kept for ever, without a word: only its deadline ends that.
+    mute: bool = False
+
+    @property
+    def lease(self) -> Lease:
+        return self.holder.lease
+
+    def __repr__(self) -> str:
+        return f"{self.lease!r}"
+
+
+class ScriptedCrew:
+    """Runs callbacks that are a script. `mode`: "walk", "batch" or "mailbox"."""
+
+    spread = False
+
+    def __init__(self, stage: Stage, reports: Reports, mode: str) -> None:
+        self.run = 1 if mode == "mailbox" else stage.plan.run
+        self.spread = mode == "batch"
+        self.hands: list[Hand] = []
+        #: Verdicts that came too late.
+        self.late = 0
+        self._stage = stage
+        self._reports = reports
+        self._mode = mode
+        #: Messages that somebody waits for, in a mailbox.
+        self.wanted = 0
+
+    # The crew's side (client/crews.py)
+
+    def wants(self, free: int) -> int:
+        if self._mode == "mailbox":
+            return min(free, self.wanted)
+        return min(free, 2 * self._stage.plan.workers - sum(not hand.kept for hand in self.hands))
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            kind = BatchHolder if self._mode == "batch" else Holder
+            lease.holder = holder = kind(lease, self._reports)
+            hand = Hand(holder)
+            self.hands.append(hand)
+            if self._mode == "mailbox":
+                self.wanted = max(0, self.wanted - 1)
+                hand.working = True
+                self._begin(hand)
+                self._leave(hand)
+
+    def walking(self) -> Iterable[Holder]:
+        return [hand.holder for hand in self.hands if hand.working and not hand.kept]
+
+    def close(self, timeout: float | None) -> bool:
+        return not any(hand.working and not hand.kept for hand in self.hands)
+
+    # The script's side
+
+    def movable(self) -> list[Hand]:
+        """Those that can do something now."""
+        self.hands = [hand for hand in self.hands if not (hand.mute and hand.holder.withdrawn)]
+        working = sum(hand.working and not hand.kept for hand in self.hands)
+        free = self._stage.plan.workers - working
+        now, calm = self._stage.now(), self._stage.calm
+        found = []
+        for hand in self.hands:
+            if hand.working:
+                if (hand.kept and not hand.mute) or (not hand.kept and (calm or hand.until <= now)):
+                    found.append(hand)
+            elif free > 0:
+                free -= 1
+                found.append(hand)
+        return found
+
+    def move(self, hand: Hand) -> None:
+        """One step of one hand."""
+        hand.working = True
+        if hand.kept:
+            self._speak_up(hand)
+        elif not hand.messages:
+            self._begin(hand)
+        elif isinstance(hand.holder, BatchHolder):
+            self._end_batch(hand, hand.holder)
+        else:
+            self._end(hand)
+
+    # Beginning
+
+    def _begin(self, hand: Hand) -> None:
+        holder = hand.holder
+        if isinstance(holder, BatchHolder):
+            hand.messages = holder.begin_run()
+        else:
+            message = holder.begin()
+            hand.messages = [] if message is None else [message]
+        if not hand.messages:
+            self._begin_nothing(hand)
+            return
+        self._check_alone(hand)
+        for at, message in enumerate(hand.messages):
+            self._stage.begins(hand.lease, message, [each.offset for each in hand.messages[:at]])
+        self._choose(hand)
+
+    def _begin_nothing(self, hand: Hand) -> None:
+        done = hand.holder.done
+        if isinstance(hand.holder, BatchHolder):
+            self._report(hand, hand.holder.end_run(raised=False))
+        else:
+            hand.holder.let_go()
+            self._report(hand, Release(hand.lease, done, Verdict.UNTOUCHED))
+
+    def _choose(self, hand: Hand) -> None:
+        stage = self._stage
+        hand.conduct = stage.choose_conduct()
+        slow = stage.plan.rules.ack_deadline if stage.chance(stage.plan.slow) else 0.0
+        hand.until = stage.now() + stage.between(0.0, 3 * slow)
+        stage.say(f"begins {hand!r}: {hand.conduct}" + (f" after {hand.until:.3f}" if slow else ""))
+        if self._mode != "walk":
+            return
+        message = hand.messages[0]
+        if hand.conduct in ("ack_early", "ack_and_raise", "ack_twice"):
+            self.ack(hand, message)
+        elif hand.conduct == "extend":
+            self._extend(hand, message)
+
+    def _check_alone(self, hand: Hand) -> None:
+        key, mine = hand.lease.key, {message.offset for message in hand.messages}
+        for other in self.hands:
+            if other is hand or not other.messages or other.lease.partition != hand.lease.partition:
+                continue
+            running = not other.kept
+            leased = not other.holder.withdrawn and other.lease.epoch == hand.lease.epoch
+            if key is not None and other.lease.key == key:
+                promise(not running and not leased, f"I1: {hand!r} begins beside {other!r}")
+            if leased:
+                theirs = {message.offset for message in other.messages}
+                promise(not mine & theirs, f"I1: {hand!r} begins what {other!r} has")
+
+    # Verbs
+
+    def ack(self, hand: Hand, message: Message) -> None:
+        """The user acks."""
+        if message._state != PENDING or hand.holder.withdrawn:
+            self.late += 1
+        elif not isinstance(hand.holder, BatchHolder) or hand.kept:
+            self._stage.acked(hand.lease, [message.offset])
+        message.ack()
+
+    def nack(self, hand: Hand, message: Message, delay: float | None) -> None:
+        """The user nacks."""
+        self.late += message._state != PENDING or hand.holder.withdrawn
+        message.nack(delay)
+
+    def _extend(self, hand: Hand, message: Message) -> None:
+        self.late += message._state != PENDING or hand.holder.withdrawn
+        message.extend(self._stage.between(0.5, 30.0))
+
+    # Ending
+
+    def _end(self, hand: Hand) -> None:
+        holder, message, conduct = hand.holder, hand.messages[0], hand.conduct
+        if self._stage.calm and not message._state:
+            conduct = "ack"
+        if conduct == "ack":
+            self.ack(hand, message)
+        elif conduct in ("ack_twice", "nack"):
+            self.nack(hand, message, None)
+        elif conduct == "nack_later":
+            self.nack(hand, message, self._stage.between(0.0, 5.0))
+        elif conduct == "extend_to_nothing":
+            self.late += message._state != PENDING or holder.withdrawn
+            message.extend(0)
+        elif conduct in ("raise", "ack_and_raise"):
+            holder.raised(message, RuntimeError("the handler's own"))
+        elif conduct == "ack_crosses" and not holder.withdrawn:
+            self._cross(hand, message)
+            return
+        self._leave(hand)
+
+    def _cross(self, hand: Hand, message: Message) -> None:
+        """An ack on another thread, while the callback returns: reported twice, in either order."""
+        holder = hand.holder
+        if self._stage.chance(0.5):
+            holder.detached = True
+            self.ack(hand, message)
+            self._report(hand, holder.left(message))
+            return
+        self._stage.acked(hand.lease, [message.offset])
+        message._state = ACKED
+        self._report(hand, holder.left(message))
+        holder.acked_later(message)
+
+    def _leave(self, hand: Hand) -> None:
+        """The callback has returned."""
+        holder, message = hand.holder, hand.messages[0]
+        if message._state != ACKED:
+            self._report(hand, holder.left(message))
+            return
+        holder.done += 1
+        hand.messages = []
+        if holder.done == len(hand.lease.records):
+            holder.let_go()
+            self._report(hand, Release(hand.lease, holder.done, Verdict.FINISHED))
+
+    def _end_batch(self, hand: Hand, holder: BatchHolder) -> None:
+        stage, messages = self._stage, hand.messages
+        conduct = "ack" if stage.calm else hand.conduct
+        raised = conduct in ("raise", "ack_and_raise")
+        if conduct in ("ack", "ack_crosses"):
+            for message in messages:
+                self.ack(hand, message)
+        elif conduct in ("ack_early", "ack_and_raise"):  # one ack for all before it, or for all
+            self.ack(hand, messages[int(stage.between(0, len(messages)))])
+        elif conduct in ("ack_twice", "nack", "nack_later"):
+            last = int(stage.between(0, len(messages)))
+            for message in messages[:last]:
+                self.ack(hand, message)
+            self.nack(hand, messages[last], None)
+        release = holder.end_run(raised=raised)
+        if not holder.withdrawn or release.done:
+            stage.acked(hand.lease, [record.offset() for record in hand.lease.records[: release.done]])
+        hand.messages = [messages[release.done]] if release.verdict is Verdict.KEPT else []
+        self._report(hand, release)
+
+    def _speak_up(self, hand: Hand) -> None:
+        """The user says something about a message whose callback returned long ago."""
+        message, what = hand.messages[0], self._stage.choose_conduct()
+        if hand.holder.withdrawn and (self._stage.calm or self._stage.chance(0.5)):
+            self.hands.remove(hand)
+        elif self._stage.calm:
+            self.ack(hand, message)
+        elif what in ("extend", "ack_early"):
+            self._extend(hand, message)
+        elif what in ("nack", "nack_later", "raise"):
+            self.nack(hand, message, None)
+        elif what.startswith("ack"):
+            self.ack(hand, message)
+        if (message._state or hand.lease.state is LeaseState.OVER) and hand in self.hands:
+            self._stage.say(f"settles {hand!r}")
+            self.hands.remove(hand)
+
+    def _report(self, hand: Hand, release: Release) -> None:
+        self._stage.say(f"releases {hand!r}: {release.done} acked, {release.verdict.name}")
+        if release.verdict is Verdict.KEPT:
+            hand.kept, hand.mute = True, not self._stage.calm and self._stage.chance(0.3)
+        else:
+            hand.messages = []
+            self.hands.remove(hand)
+        self._reports.released(release)

@@ -1,0 +1,206 @@
+"""The books of the world: what was published, delivered, acked and committed, kept apart from the client's own.
+
+Theory. An *ownership* is one epoch of one partition in one process. Inside it the promises are exact: what was
+durable when it began and what was acked under it is finished; of each key, only the lowest record that isn't
+finished may begin. Across ownerships only what the log holds counts. Records that retention, compaction or an
+aborted transaction took out are *gone*: they may be delivered or not.
+
+What is promised (docs/invariants.md)
+  order    a key's records begin in order, none left out; a redelivery begins at the oldest that isn't acked
+  I1       one handler of a key at a time in a process; among processes too while the older one is still the owner
+  I2       a commit says only what was acked, never goes back, and never forgets what an earlier one said
+  I4       a late verdict changes nothing and is counted
+  I5       a commit holds every ack that its author knew of, in at most as many characters as the log stores
+  durable  what the log knows to be finished isn't delivered by its owner
+  lost     when everything has settled, every message was acked, and the log knows it
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.events import Record
+
+__all__ = ["Ledger", "Ownership", "Violation", "promise"]
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def promise(kept: bool, text: str) -> None:
+    """Raises `Violation` unless the promise was kept."""
+    if not kept:
+        raise Violation(text)
+
+
+class Log:
+    """One partition's truth."""
+
+    def __init__(self) -> None:
+        #: Every record that ever got an offset, by offset.
+        self.keys: dict[int, bytes | None] = {}
+        #: The offsets of each key, ascending.
+        self.of_key: dict[bytes | None, list[int]] = {}
+        #: Offsets whose records can't be read any more.
+        self.gone: set[int] = set()
+        #: Offsets that some handler has begun.
+        self.delivered: set[int] = set()
+        #: Offsets that some handler has acked in time.
+        self.acked: set[int] = set()
+        #: Offsets that the group's stored position and map call finished.
+        self.durable: set[int] = set()
+        self.position = 0
+
+    def covered(self, offset: int, metadata: str) -> set[int]:
+        """The records that a stored position and its map call finished."""
+        found = ack_map.decode(metadata, offset) if metadata else None
+        promise(found is not None or not metadata, f"metadata beside {offset} can't be read")
+        runs = found.runs if found is not None else ()
+        return {at for at in self.keys if at < offset or any(start <= at < end for start, end in runs)}
+
+
+class Ownership:
+    """One epoch of one partition in one process."""
+
+    def __init__(self, process: str, partition: int, epoch: int, durable: Collection[int]) -> None:
+        self.process, self.partition, self.epoch = process, partition, epoch
+        #: Durable when it began, or acked in time under it.
+        self.finished = set(durable)
+        #: Acks that holders have reported; those that the runner has taken since.
+        self.reported: set[int] = set()
+        self.processed: set[int] = set()
+        #: How often each record was begun under it.
+        self.begun: Counter[int] = Counter()
+
+    def __repr__(self) -> str:
+        return f"{self.process}/{self.partition} epoch {self.epoch}"
+
+
+class Ledger:
+    """Sees everything and believes nobody."""
+
+    def __init__(self, partitions: int, *, ordered: bool) -> None:
+        self.logs = [Log() for _ in range(partitions)]
+        self.ordered = ordered
+        self.ownerships: dict[tuple[str, int, int], Ownership] = {}
+
+    # The log
+
+    def published(self, partition: int, offset: int, key: bytes | None) -> None:
+        """A record got its offset."""
+        log = self.logs[partition]
+        log.keys[offset] = key
+        log.of_key.setdefault(key, []).append(offset)
+
+    def subscribed(self, partition: int, position: int) -> None:
+        """The subscription begins here: what lies before is none of its business."""
+        self._stored(partition, position, "")
+
+    def forgotten(self, partition: int, position: int) -> None:
+        """The broker forgot the group's positions; the catalog's copy stands in."""
+        log = self.logs[partition]
+        log.durable, log.position = log.covered(position, ""), position
+
+    # Ownerships
+
+    def owns(self, process: str, partition: int, epoch: int) -> Ownership:
+        """A process was given a partition: a new ownership, or one that goes on."""
+        identity = (process, partition, epoch)
+        if identity not in self.ownerships:
+            durable = self.logs[partition].durable
+            self.ownerships[identity] = Ownership(process, partition, epoch, durable)
+        return self.ownerships[identity]
+
+    # Deliveries
+
+    def begins(
+        self,
+        owner: Ownership,
+        record: Record,
+        attempt: int,
+        together: Collection[int],
+        *,
+        valid: bool,
+        alone: bool,
+    ) -> None:
+        """A handler gets a record, alone or `together` with earlier ones of its key."""
+        log, offset, key = self.logs[owner.partition], record.offset(), record.key()
+        where = f"{owner!r} offset {offset} key {key!r}"
+        promise(log.keys.get(offset, b"?") == key, f"{where}: no such record was published")
+        promise(offset not in owner.finished, f"durable: {where} begins after its ack")
+        if valid:
+            promise(offset not in log.durable, f"durable: {where} begins; the log knows it is finished")
+        owner.begun[offset] += 1
+        promise(
+            attempt == owner.begun[offset] or (not alone and attempt < owner.begun[offset]),
+            f"attempt: {where} says attempt {attempt} at delivery {owner.begun[offset]}",
+        )
+        if self.ordered and key is not None:
+            for earlier in log.of_key[key]:
+                if earlier >= offset:
+                    break
+                if earlier in log.gone:
+                    continue
+                done = earlier in owner.finished or earlier in together
+                promise(done, f"order: {where} begins before {earlier} is acked")
+                seen = earlier in log.delivered or earlier in log.durable
+                promise(seen, f"order: {where} is first delivered before {earlier}")
+        log.delivered.add(offset)
+
+    def acked(self, owner: Ownership, offsets: Iterable[int]) -> None:
+        """Handlers acked these in time."""
+        news = list(offsets)
+        owner.finished.update(news)
+        self.logs[owner.partition].acked.update(news)
+
+    # Commits
+
+    def commit_made(self, owner: Ownership, commit: Commit, known: Collection[int]) -> None:
+        """The client decided to commit this when it knew of the acks `known`."""
+        log = self.logs[owner.partition]
+        promise(len(commit.metadata) <= ack_map.CAPACITY, f"I5: {owner!r}: {len(commit.metadata)} characters")
+        said = log.covered(*commit)
+        unsaid = set(known) - said
+        promise(not unsaid, f"I5: {owner!r} commits {commit.offset} without its acks of {sorted(unsaid)}")
+        self._only_acked(owner, said)
+
+    def left(self, partition: int, known: Collection[int]) -> None:
+        """A partition was given up without a last word by somebody who knew of the acks `known`."""
+        log = self.logs[partition]
+        unsaid = set(known) - log.durable - log.gone
+        promise(not unsaid, f"I5: {partition} was given up without a word of {sorted(unsaid)}")
+
+    def _only_acked(self, owner: Ownership, said: set[int]) -> None:
+        early = said - owner.finished - self.logs[owner.partition].gone
+        promise(not early, f"I2: {owner!r} commits {sorted(early)}, which nobody has acked")
+
+    def commit_stored(self, owner: Ownership, commit: Commit) -> None:
+        """The log has stored this."""
+        self._only_acked(owner, self.logs[owner.partition].covered(*commit))
+        self._stored(owner.partition, *commit)
+
+    def _stored(self, partition: int, offset: int, metadata: str) -> None:
+        log = self.logs[partition]
+        promise(
+            offset >= log.position, f"I2: partition {partition} goes back from {log.position} to {offset}"
+        )
+        said = log.covered(offset, metadata)
+        forgotten = log.durable - said - log.gone
+        promise(not forgotten, f"I2: partition {partition}: {sorted(forgotten)} were finished and aren't now")
+        log.durable, log.position = said, offset
+
+    # The end
+
+    def settled(self) -> bool:
+        """Whether the log knows that all is finished."""
+        return all(not log.keys.keys() - log.durable - log.gone for log in self.logs)
+
+    def check_nothing_lost(self, starts: Iterable[int]) -> None:
+        """Every message since the subscription began was acked by a handler."""
+        for log, start in zip(self.logs, starts, strict=True):
+            lost = {offset for offset in log.keys if offset >= start} - log.acked - log.gone
+            promise(not lost, f"lost: {sorted(lost)} were never acked")

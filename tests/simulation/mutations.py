@@ -1,0 +1,311 @@
+"""The client, broken on purpose in one place: what the simulation must notice.
+
+Each mutation is one line or rule of the client that somebody could lose. It is put in by patching the class, so
+that the code itself stays whole; `MUTATIONS` names them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.holders import Holder
+from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.core.effects import Effect, Stop, Withdraw
+from kafka_pubsub.core.events import Event, Record, Release, Returned, Verdict
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Lease, Leases, LeaseState
+from kafka_pubsub.core.offsets import Offsets, Run
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.redelivery import Waiting
+from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.model import Committed
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+# Fencing (I4)
+
+
+def old_releases_count(patch: pytest.MonkeyPatch) -> None:
+    """A release of a lease that is over is booked like any other."""
+
+    def released(self: Partition, event: object, now: float) -> Sequence[Effect]:
+        for release in event.releases:  # type: ignore[attr-defined]
+            self._release(release, now)
+        return ()
+
+    patch.setattr(Partition, "_released", released)
+
+
+def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
+    """A verdict finishes its record, whatever has become of its lease."""
+
+    def settled(self: Partition, event: object, now: float) -> Sequence[Effect]:
+        for settlement in event.settlements:  # type: ignore[attr-defined]
+            record = settlement.lease.records[settlement.done]
+            if settlement.acked and record.offset() in self.offsets.unfinished:
+                self._book([record])
+            self._settle(settlement, now)
+        return ()
+
+    patch.setattr(Partition, "_settled", settled)
+
+
+def whoever_wrote_last(patch: pytest.MonkeyPatch) -> None:
+    """A resting partition goes on though somebody else has committed since."""
+
+    def returns(self: Coordinator, number: int, committed: Committed) -> int | None:
+        partition = self.resting.get(number)
+        return None if partition is None else partition.offsets.position
+
+    patch.setattr(Coordinator, "returns", returns)
+
+
+def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """What is lost rests, as if it had been revoked."""
+
+    def lose(self: Coordinator, numbers: Sequence[int], now: float) -> None:
+        self.revoke(numbers, now)
+
+    patch.setattr(Coordinator, "lose", lose)
+    whoever_wrote_last(patch)
+
+
+def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
+    """Late verdicts aren't counted."""
+    patch.setattr(Engine, "stale", lambda self: None)
+
+
+def handlers_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
+    """Holders of a revoked partition begin further records."""
+    real = Partition._revoked
+
+    def revoked(self: Partition, event: object, now: float) -> Sequence[Effect]:
+        return [effect for effect in real(self, event, now) if not isinstance(effect, Stop)]  # type: ignore[arg-type]
+
+    patch.setattr(Partition, "_revoked", revoked)
+
+
+# Commits (I2, I5)
+
+
+def commit_before_ack(patch: pytest.MonkeyPatch) -> None:
+    """The oldest unfinished record counts as finished."""
+
+    def committable(self: Offsets) -> int:
+        return next(iter(list(self.unfinished)[1:]), self.position)
+
+    patch.setattr(Offsets, "committable", property(committable))
+
+
+def commit_at_begin(patch: pytest.MonkeyPatch) -> None:
+    """What was handed out counts as finished."""
+    real = Leases.open
+
+    def open_lease(self: Leases, lease: Lease) -> None:
+        real(self, lease)
+        lease.records = list(lease.records)
+
+    patch.setattr(Leases, "open", open_lease)
+    patch.setattr(Offsets, "committable", property(lambda self: self.position))
+
+
+def map_truncated(patch: pytest.MonkeyPatch) -> None:
+    """Only the first run is kept."""
+    real = Offsets.runs
+    patch.setattr(Offsets, "runs", lambda self: real(self)[:1])
+
+
+def map_unbounded(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks whether the map has room before records are handed out."""
+    patch.setattr(Offsets, "room", lambda self, handed, capacity: len(self.unfinished))
+
+
+def known_not_skipped(patch: pytest.MonkeyPatch) -> None:
+    """What an earlier map calls finished is delivered again."""
+    patch.setattr(Offsets, "_news", lambda self, records: [r for r in records if r.offset() >= self.position])
+
+
+def known_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """An earlier map is forgotten with the first commit."""
+    real = Offsets.runs
+
+    def runs(self: Offsets) -> list[Run]:
+        return [run for run in real(self) if run not in self.known]
+
+    patch.setattr(Offsets, "runs", runs)
+
+
+def refusal_taken_for_success(patch: pytest.MonkeyPatch) -> None:
+    """A refused commit isn't sent again."""
+    real = Commits.answered
+    patch.setattr(Commits, "answered", lambda self, *, accepted: real(self, accepted=True))
+
+
+def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
+    """A commit that waits while its partition is revoked is sent all the same."""
+    patch.setattr(Coordinator, "current", lambda self, commits: dict(commits))
+
+
+def no_last_word(patch: pytest.MonkeyPatch) -> None:
+    """A partition goes without a last commit."""
+    patch.setattr(Commits, "last_word", lambda self: None)
+    patch.setattr(Coordinator, "returns", lambda self, number, committed: None)
+
+
+# Order and holders (I1)
+
+
+def blocked_key_evicted(patch: pytest.MonkeyPatch) -> None:
+    """A key whose queue is empty is forgotten while its records are with a holder."""
+    real = KeyQueues.take
+
+    def take(self: KeyQueues, limit: int) -> list[Record]:
+        taken = real(self, limit)
+        key = taken[0].key() if taken else None
+        if key is not None and not self.queues.get(key, [None]):
+            del self.queues[key]
+        return taken
+
+    def put_back(self: KeyQueues, key: bytes | None, records: Sequence[Record]) -> None:
+        if key is not None:
+            self.queues.setdefault(key, [])
+        real_put_back(self, key, records)
+
+    def unblock_all(self: KeyQueues, keys: Sequence[bytes | None]) -> None:
+        for key in keys:
+            if key in self.blocked:
+                self.queues.setdefault(key, [])
+                real_unblock(self, [key])
+
+    real_put_back, real_unblock = KeyQueues.put_back, KeyQueues.unblock_all
+    patch.setattr(KeyQueues, "take", take)
+    patch.setattr(KeyQueues, "put_back", put_back)
+    patch.setattr(KeyQueues, "unblock_all", unblock_all)
+    patch.setattr(KeyQueues, "check", lambda self: None)
+
+
+def held_back_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A new ownership doesn't know which keys old handlers still have."""
+    real = Partition.__init__
+
+    def init(self: Partition, start: Start, rules: Rules, jitter: Callable[[], float]) -> None:
+        real(self, start._replace(held_back=()), rules, jitter)
+
+    patch.setattr(Partition, "__init__", init)
+    patch.setattr(Partition, "_ended", lambda self, event, now: ())
+
+
+def expired_key_given_away(patch: pytest.MonkeyPatch) -> None:
+    """A lease that expires gives its key away while its handler still runs."""
+    real = Leases.due
+
+    def due(self: Leases, now: float) -> list[Lease]:
+        leases = real(self, now)
+        for lease in leases:
+            lease.state = LeaseState.KEPT
+        return leases
+
+    patch.setattr(Leases, "due", due)
+
+
+def redelivery_behind(patch: pytest.MonkeyPatch) -> None:
+    """What wasn't acked queues up behind its successors."""
+
+    def put_back(self: KeyQueues, key: bytes | None, records: Sequence[Record]) -> None:
+        (self.loose if key is None or not self._ordered else self.queues[key]).extend(records)
+
+    patch.setattr(KeyQueues, "put_back", put_back)
+    patch.setattr(KeyQueues, "check", lambda self: None)
+
+
+def backoff_frees_the_key(patch: pytest.MonkeyPatch) -> None:
+    """A record in backoff doesn't hold its key: its successors overtake it."""
+    real = Partition._again
+
+    def again(self: Partition, lease: Lease, delay: float | None, now: float) -> None:
+        real(self, lease, delay, now)
+        if lease.key is not None:
+            self.queues.unblock(lease.key)
+            self.queues.blocked.setdefault(lease.key, 0)
+            self.queues.block(lease.key)
+            if self.queues.queues[lease.key]:
+                del self.queues.blocked[lease.key]
+                self.queues.ready.append((self.queues.queues[lease.key][0].offset(), lease.key))
+
+    patch.setattr(Partition, "_again", again)
+
+
+# Life
+
+
+def redelivery_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What is in backoff never becomes due."""
+    patch.setattr(Waiting, "due", lambda self, now: [])
+
+
+def deadline_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A kept message never expires."""
+    patch.setattr(Leases, "due", lambda self, now: [])
+
+
+def return_stays_shut(patch: pytest.MonkeyPatch) -> None:
+    """A partition that came back begins nothing."""
+    real = Partition.handle
+
+    def handle(self: Partition, event: Event, now: float) -> Sequence[Effect]:
+        return () if isinstance(event, Returned) else real(self, event, now)
+
+    patch.setattr(Partition, "handle", handle)
+
+
+def pause_without_resume(patch: pytest.MonkeyPatch) -> None:
+    """A paused partition stays paused."""
+    patch.setattr(MemoryReader, "resume", lambda self, partitions: None)
+
+
+def crossing_ack_lost(patch: pytest.MonkeyPatch) -> None:
+    """A callback that returns doesn't look whether another thread has acked meanwhile."""
+
+    def left(self: Holder, message: object) -> Release:
+        self.detached = True
+        if message._state == 2 or self.withdrawn:  # type: ignore[attr-defined]
+            return Release(self.lease, self.done, Verdict.NACKED, self._delay)
+        return Release(self.lease, self.done, Verdict.KEPT)
+
+    patch.setattr(Holder, "left", left)
+    patch.setattr(Holder, "acked_later", lambda self, message: None)
+
+
+def withdrawal_untold(patch: pytest.MonkeyPatch) -> None:
+    """Holders don't hear that their lease is over."""
+    real = Coordinator._effects
+
+    def effects(self: Coordinator, number: int, given: Sequence[Effect]) -> None:
+        real(self, number, [effect for effect in given if not isinstance(effect, Withdraw)])
+
+    patch.setattr(Coordinator, "_effects", effects)
+
+
+def stored_map_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A new owner doesn't read the map beside the position."""
+    real = Coordinator._start
+
+    def start(self: Coordinator, number: int, stored: Committed, begin: object) -> int:
+        return real(self, number, stored, begin._replace(known=()))  # type: ignore[attr-defined]
+
+    patch.setattr(Coordinator, "_start", start)
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    name: value
+    for name, value in list(globals().items())
+    if callable(value) and getattr(value, "__annotations__", {}).get("patch") == "pytest.MonkeyPatch"
+}

@@ -1,0 +1,144 @@
+"""What a seed decides before the first step: the size of the world, and what may happen in it.
+
+Theory. A schedule in which everything may happen at any time rarely gets deep into anything. So each seed switches
+some kinds of trouble off and others up ("swarm testing"), and shrinks the limits - the room of the ack map, the
+window, the buffer - until a few dozen messages reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from kafka_pubsub.client import engine
+from kafka_pubsub.core import ack_map, commits, flow
+from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.memory import groups
+
+__all__ = ["Plan", "scaled"]
+
+#: How often each step of a healthy life is taken, beside each other.
+LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "handler": 40.0, "time": 8.0}
+#: How often trouble comes, at its ordinary strength.
+TROUBLE = {
+    "crash": 0.3,
+    "stall": 0.4,
+    "join": 0.8,
+    "leave": 0.3,
+    "evict": 0.4,
+    "hole": 0.5,
+    "transaction": 0.5,
+    "retention": 0.12,
+    "compaction": 0.2,
+    "forget": 0.3,
+}
+#: What a handler may make of a message.
+CONDUCT = {
+    "ack": 60.0,
+    "ack_early": 6.0,
+    "ack_and_raise": 2.0,
+    "ack_crosses": 4.0,
+    "ack_twice": 2.0,
+    "nack": 6.0,
+    "nack_later": 3.0,
+    "raise": 3.0,
+    "silent": 8.0,
+    "extend": 4.0,
+    "extend_to_nothing": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a seed that holds for its whole run."""
+
+    steps: int
+    partitions: int
+    processes: int
+    keys: tuple[bytes | None, ...]
+    rules: Rules
+    #: Chance that a handler is slow; how slow is drawn up to three deadlines.
+    slow: float
+    max_messages: int
+    max_bytes: int
+    #: Records that a crew takes at once, and callbacks at a time.
+    run: int
+    workers: int
+    read_limit: int
+    #: Chances that a commit is refused, and that its answer is lost.
+    refused: float
+    answer_lost: float
+    #: Characters of metadata that the group stores; records that may wait.
+    capacity: int
+    window: int
+    #: Records in the log before the subscription is created.
+    before: int
+    actions: dict[str, float]
+    conduct: dict[str, float]
+
+    @classmethod
+    def draw(cls, random: Random) -> Plan:
+        """What the seed decides."""
+        calm = random.random() < 0.1
+        strength = [0.0, 0.0] if calm else [0.0, 1.0, 1.0, 4.0]
+        trouble = {name: weight * random.choice(strength) for name, weight in TROUBLE.items()}
+        life = {name: weight * random.choice([0.5, 1.0, 2.0]) for name, weight in LIFE.items()}
+        others = {
+            name: weight * random.choice([0.0, 1.0, 1.0, 3.0])
+            for name, weight in CONDUCT.items()
+            if name != "ack"
+        }
+        hot = [b"a"] * random.choice([0, 4, 12])
+        keys: list[bytes | None] = [b"k%d" % at for at in range(random.choice([1, 2, 4, 8, 20]))]
+        return cls(
+            steps=random.choice([100, 200, 400, 600]),
+            partitions=random.randint(1, 4),
+            processes=random.randint(1, 4),
+            keys=(*hot, *keys, *[None] * random.choice([0, 0, 1, 4])),
+            rules=Rules(
+                ordered=random.random() > 0.06,
+                ack_deadline=random.choice([2.0, 10.0]),
+                max_extension=random.choice([0.0, 5.0, 60.0]),
+                backoff=random.choice([Backoff(), Backoff(0.1, 2.0), Backoff(1.0, 8.0)]),
+            ),
+            slow=0.0 if calm else random.choice([0.0, 0.1, 0.4]),
+            max_messages=random.choice([1, 2, 5, 20, 1000]),
+            max_bytes=random.choice([600, 3_000, 10_000, 10_000_000]),
+            run=random.choice([1, 2, 5, 128]),
+            workers=random.choice([1, 3, 16]),
+            read_limit=random.choice([1, 3, 10, 1000]),
+            refused=0.0 if calm else random.choice([0.0, 0.0, 0.1, 0.5]),
+            answer_lost=0.0 if calm else random.choice([0.0, 0.0, 0.1, 0.5]),
+            capacity=random.choice([17, 31, 61, 4095, 4095]),
+            window=random.choice([2, 8, 2000, 2000]),
+            before=random.choice([0, 0, 5]),
+            actions={**life, **trouble},
+            conduct={"ack": CONDUCT["ack"], **({} if calm else others)},
+        )
+
+
+@contextmanager
+def scaled(plan: Plan) -> Iterator[None]:
+    """The world's limits, shrunk to the plan's while it runs."""
+    limits = [
+        (ack_map, "CAPACITY", plan.capacity),
+        (groups, "METADATA_LIMIT", plan.capacity),
+        (flow, "WINDOW", plan.window),
+        (engine, "POSTED", 2),
+        (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in limits]
+    for module, name, value in limits:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+#: Seconds between commits, for whoever wants to wait until one is due.
+COMMIT_INTERVAL = commits.COMMIT_INTERVAL

@@ -1,0 +1,315 @@
+"""One simulated process: the client's real engine and coordinator without their threads.
+
+Rules
+1. What the fetcher's and the runner's threads do in a loop are steps here, taken when the schedule says so.
+2. The fetcher's questions to the runner are answered at once; what the runner would have done in the same sweep
+   after answering, it sometimes does before the fetcher goes on.
+3. After every step of the runner everything that can be checked is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.engine import READ_WAIT, Engine
+from kafka_pubsub.client.subscriber import Subscriber
+from kafka_pubsub.config import FlowControl, SubscriptionRecord
+from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.events import Release, Settlement
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster
+from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.model import Committed, Message, TopicPartition
+from tests.simulation.crew import ScriptedCrew
+from tests.simulation.ledger import Ledger, Ownership, promise
+from tests.simulation.plan import Plan
+
+__all__ = ["Process", "World"]
+
+Answer = TypeVar("Answer")
+
+SESSION = 6.0
+
+
+class World(Protocol):
+    """What a process sees of the world around it."""
+
+    plan: Plan
+    ledger: Ledger
+    cluster: MemoryCluster
+    calm: bool
+
+    def now(self) -> float: ...
+    def chance(self, probability: float) -> bool: ...
+    def choose_conduct(self) -> str: ...
+    def between(self, low: float, high: float) -> float: ...
+    def jitter(self) -> float: ...
+    def bits(self) -> int: ...
+    def say(self, text: str) -> None: ...
+    def record(self) -> SubscriptionRecord: ...
+
+
+class Faults(FaultPlan):
+    """What goes wrong between this process and the log."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
+        world = self._world
+        if world.calm:
+            return Fate.DONE
+        if world.chance(world.plan.refused):
+            return Fate.REFUSED
+        return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
+
+    def read_limit(self, group: str, member: str, limit: int) -> int:
+        return limit if self._world.calm else min(limit, self._world.plan.read_limit)
+
+
+class Instant(threading.Event):
+    """An event that nobody could set while somebody waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+
+class SimulatedEngine(Engine):
+    """The engine without threads; tells the ledger what it does."""
+
+    owner: Process
+    #: While partitions are given up: the acks that their last word must hold.
+    _leaving: dict[int, set[int]]
+
+    def ring(self) -> None:
+        pass
+
+    def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
+        box: list[Answer] = []
+        self.post(lambda: box.append(call()))
+        while self._posted:
+            self._posted.popleft()()
+        if self.owner.world.chance(0.3):
+            self.step(self.owner.world.now())
+        return box[0]
+
+    def step(self, now: float) -> None:
+        for ownership in self.owner.ownerships():
+            ownership.processed.update(ownership.reported)
+        before = len(self._to_commit)
+        super().step(now)
+        for commits in list(self._to_commit)[before:]:
+            for number, commit in commits.items():
+                author = self.owner.ownership(number)
+                self.owner.ledger.commit_made(author, commit, author.processed)
+        self.owner.check()
+
+    def released(self, release: Release) -> None:
+        self._acked(release.lease, range(release.done))
+        super().released(release)
+
+    def settled(self, settlement: Settlement) -> None:
+        if settlement.acked:
+            self._acked(settlement.lease, [settlement.done])
+        super().settled(settlement)
+
+    def _acked(self, lease: Lease, done: Iterable[int]) -> None:
+        reported = self.owner.ownership_of(lease).reported
+        reported.update(lease.records[at].offset() for at in done)
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        copy, stored = self.owner.world.record().positions, self.owner.stored()
+        for number in {place.partition for place in partitions} - stored.keys():
+            if self.coordinator.returns(number, Committed(None, "")) is None:
+                # the broker forgot it; who begins anew does so at the copy, which may be newer than that
+                self.owner.ledger.forgotten(number, copy[number])
+        positions = super().assigned(partitions)
+        for place in partitions:
+            ownership = self.owner.ownership(place.partition)
+            self.owner.say(f"has {place.partition} from {positions[place]}: {ownership!r}")
+        return positions
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        numbers = [place.partition for place in partitions]
+        self.owner.say(f"gives up {numbers}")
+        heard = self.owner.valid()  # else it was removed already, and nothing that it says counts
+        for number in self.owner.coordinator.owned.keys() & numbers if heard else ():
+            self._leaving[number] = set(self.owner.ownership(number).reported)
+        try:
+            super().revoked(partitions)
+            for number in numbers:
+                self.owner.ledger.left(number, self._leaving.get(number, ()))
+        finally:
+            self._leaving.clear()
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.owner.say(f"has lost {[place.partition for place in partitions]}")
+        super().lost(partitions)
+
+    def commit(self, commits: Mapping[int, Commit]) -> None:
+        before = self.owner.stored()
+        authors = {number: self.owner.ownership(number) for number in commits}
+        super().commit(commits)
+        for number, commit in commits.items():
+            if number in self._leaving:
+                self.owner.ledger.commit_made(authors[number], commit, self._leaving.pop(number))
+            if self.owner.stored().get(number) != before.get(number):
+                self.owner.say(f"has committed {number}: {commit.offset}")
+                promise(
+                    number in self.owner.share(), f"{self.owner.name} commits {number}, which isn't its own"
+                )
+                self.owner.ledger.commit_stored(authors[number], commit)
+
+
+class Process:
+    """One process that pulls the subscription."""
+
+    def __init__(self, world: World, name: str, mode: str) -> None:
+        self.world, self.name, self.ledger, self.plan = world, name, world.ledger, world.plan
+        self._backend = MemoryBackend(cluster=world.cluster, faults=Faults(world), session_timeout=SESSION)
+        self.subscription = world.record()
+        self.reader: MemoryReader = self._backend.reader(self.subscription.name, name)
+        self.engine = SimulatedEngine(
+            self.reader,
+            self.subscription,
+            world.bits(),
+            look_up=world.record,
+            on_end=lambda: None,
+            on_handed_out=lambda ack_id, message: None,
+            clock=world.now,
+        )
+        self.engine.owner = self
+        self.engine._drained = Instant()
+        self.engine._leaving = {}
+        self.crew = ScriptedCrew(self, self.engine, mode)
+        flow = FlowControl.model_construct(
+            max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
+        )
+        self.coordinator = self.engine.coordinator = Coordinator(
+            world.plan.rules, flow, self.crew, self.engine.process, world.jitter
+        )
+        self.reader.subscribe([self.subscription.topic], self.engine)
+        #: Until when nothing, or the fetcher or the handlers alone, move.
+        self.stalled_until = 0.0
+        self.stalled: frozenset[str] = frozenset()
+        #: Set while it closes: how long it waits for its handlers.
+        self.patience: float | None = None
+
+    # Steps
+
+    def moves(self, part: str) -> bool:
+        """Whether this part of the process isn't stalled."""
+        return self.world.calm or self.world.now() >= self.stalled_until or part not in self.stalled
+
+    def fetcher(self) -> None:
+        """One turn of the fetcher's loop."""
+        self.engine._make_room()
+        self.engine.fetch(READ_WAIT)
+        if not self.world.chance(0.1):
+            self.engine._commit_posted()
+
+    def runner(self) -> None:
+        """One sweep of the runner's."""
+        if self.crew.run == 1 and self.world.chance(0.5):
+            self.crew.wanted = int(self.world.between(1, 5))
+        self.engine.step(self.world.now())
+
+    def leave(self) -> None:
+        """Begins to close."""
+        self.patience = self.world.now() + self.world.between(0.0, 30.0)
+        self.engine.hush()
+
+    def finish(self) -> None:
+        """Leaves the group, with a last word, as `Stream.close` does."""
+        self.reader.close()
+        self.engine.step(self.world.now())
+        Subscriber(self._backend, self.world.record)._copy_positions(self.engine)
+
+    # Looking in
+
+    def share(self) -> set[int]:
+        """The partitions that its reader was told are its own."""
+        return {place.partition for place in self.reader._held}
+
+    def valid(self) -> bool:
+        """Whether the group still counts it as an owner of its share."""
+        with self.world.cluster.changed:
+            group = self.world.cluster.group(self.subscription.name)
+            return group.fence(self.reader._member, self.reader._generation) is None
+
+    def stored(self) -> dict[int, Committed]:
+        """What the group has stored."""
+        with self.world.cluster.changed:
+            offsets = self.world.cluster.group(self.subscription.name).offsets
+            return {place.partition: value for place, value in offsets.items()}
+
+    def ownership(self, number: int) -> Ownership:
+        """The ledger's page of a partition that is here now."""
+        partition = self.coordinator.owned.get(number) or self.coordinator.resting[number]
+        return self.ledger.owns(self.name, number, partition.epoch)
+
+    def ownership_of(self, lease: Lease) -> Ownership:
+        """The page that a lease belongs to."""
+        return self.ledger.owns(self.name, lease.partition, lease.epoch)
+
+    def ownerships(self) -> list[Ownership]:
+        """All pages that are open."""
+        return [self.ownership(number) for number in (*self.coordinator.owned, *self.coordinator.resting)]
+
+    def check(self) -> None:
+        """Everything that can be said at any time."""
+        coordinator = self.coordinator
+        coordinator.check()
+        active = sum(len(partition.leases.active) for partition in coordinator._all())
+        promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
+        promise(active <= self.world.plan.max_messages, f"{active} leases, more than max_messages")
+        promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
+        stale = coordinator.counts.stale + len(self.engine._stale)
+        promise(stale >= self.crew.late, f"I4: {self.crew.late} late verdicts, {stale} counted")
+
+    # What the crew sees (Stage)
+
+    @property
+    def calm(self) -> bool:
+        return self.world.calm
+
+    def now(self) -> float:
+        return self.world.now()
+
+    def chance(self, probability: float) -> bool:
+        return self.world.chance(probability)
+
+    def choose_conduct(self) -> str:
+        return self.world.choose_conduct()
+
+    def between(self, low: float, high: float) -> float:
+        return self.world.between(low, high)
+
+    def say(self, text: str) -> None:
+        self.world.say(f"{self.name} {text}")
+
+    def begins(self, lease: Lease, message: Message, together: Sequence[int]) -> None:
+        """A handler gets a message."""
+        partition = self.coordinator.owned.get(lease.partition)
+        now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
+        promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
+        valid = self.valid() and lease.partition in self.share()
+        record = lease.records[self.crew_index(lease, message)]
+        alone = (
+            not self.crew.spread
+        )  # the followers in a batch's run count as delivered only when it is their turn
+        self.ledger.begins(
+            self.ownership_of(lease), record, message.delivery_attempt, together, valid=valid, alone=alone
+        )
+
+    @staticmethod
+    def crew_index(lease: Lease, message: Message) -> int:
+        """Which of the lease's records a message is."""
+        return next(at for at, record in enumerate(lease.records) if record.offset() == message.offset)
+
+    def acked(self, lease: Lease, offsets: Iterable[int]) -> None:
+        """A handler acked in time."""
+        self.ledger.acked(self.ownership_of(lease), offsets)

@@ -1,0 +1,74 @@
+"""The seeds of the suite, by the command that anybody runs, and what the command says of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.ledger import Violation
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.world import simulate
+
+#: How many seeds the suite runs; a million take an hour or two and aren't the suite's.
+SEEDS = 2000
+#: Seconds; the promise is three minutes on two cores.
+LIMIT = 600
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": "random"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+
+
+@pytest.mark.timeout(LIMIT + 60)
+def test_every_promise_holds_in_every_seed() -> None:
+    done = command("--seeds", str(SEEDS), "--from", "0")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    last = re.search(rf"{SEEDS} of {SEEDS} seeds, .*, (\d+) deliveries, 0 failed", done.stdout)
+    assert last is not None, done.stdout
+    assert int(last[1]) > 10 * SEEDS, "handlers hardly ever ran: the worlds are empty"
+
+
+def test_a_seed_tells_the_same_story_every_time() -> None:
+    first, second = command("--seed", "77", "--trace"), command("--seed", "77", "--trace")
+    assert first.returncode == 0, first.stdout
+    assert "begins" in first.stdout
+    assert first.stdout == second.stdout
+
+
+def test_seeds_differ() -> None:
+    assert len({simulate(seed).deliveries for seed in range(30)}) > 10
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATIONS["commit_before_ack"](monkeypatch)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_broken_promise_says_what_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.simulation.__main__ import run_one
+    from tests.simulation.slices import run_slice
+
+    outcome = run_slice(range(20))
+    assert outcome.failures
+    seed, text = outcome.failures[0]
+    assert re.search(r"I2: p\d+/\d+ epoch \d+ commits \[\d", text)
+    with pytest.raises(Violation):
+        simulate(seed)
+    assert run_one(seed, trace=True) == 1
+    told = capsys.readouterr().out
+    assert "joins" in told
+    assert "which nobody has acked" in told
