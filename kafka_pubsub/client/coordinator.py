@@ -237,6 +237,12 @@ class Coordinator:
 
     def tick(self, now: float) -> None:
         """Time has passed: progress, deadlines, redeliveries, commits."""
+        self.progress(now)
+        for number in [*self.owned, *self.resting]:
+            self._to(number, Tick(), now)
+
+    def progress(self, now: float) -> None:
+        """Looks how far the holders are."""
         steps: defaultdict[int, list[Progress]] = defaultdict(list)
         for holder in self._crew.walking():
             lease, done = holder.lease, holder.done
@@ -246,8 +252,6 @@ class Coordinator:
                 steps[lease.partition].append(Progress(lease, done, holder.seen_at))
         for number, some in steps.items():
             self._to(number, Progressed(some), now)
-        for number in [*self.owned, *self.resting]:
-            self._to(number, Tick(), now)
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""

@@ -443,6 +443,7 @@ class Engine:
 
     def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit]:
         self._take_reports(now)  # what was acked before, and waits behind this question, is part of them
+        self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
