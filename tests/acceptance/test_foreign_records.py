@@ -66,7 +66,7 @@ def test_every_byte_of_a_strangers_record_arrives(
 
     with subscription.pull(handle) as stream:
         for key, value, headers in written:
-            stranger.produce(topic.name, value, key, headers=headers)
+            stranger.produce(topic.name, value, key, headers=headers)  # type: ignore[arg-type]  # list is invariant
         assert stranger.flush(PATIENCE) == 0
         wait_until(lambda: stream.stats.acked == len(written))
     assert stream.stats.redelivered == 0
