@@ -124,9 +124,12 @@ def test_a_fork_before_use_works_in_the_child_and_in_the_parent(kafka: RunningKa
 def test_librdkafkas_log_goes_to_logging_and_nowhere_else(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with caplog.at_level(logging.DEBUG, "kafka_pubsub.librdkafka"), PubSub("127.0.0.1:1") as ps:
-        with pytest.raises(BrokerUnavailable):
-            ps.list_topics()
+    with (
+        caplog.at_level(logging.DEBUG, "kafka_pubsub.librdkafka"),
+        PubSub("127.0.0.1:1") as ps,
+        pytest.raises(BrokerUnavailable),
+    ):
+        ps.list_topics()
     lines = [record.getMessage() for record in caplog.records if record.name == "kafka_pubsub.librdkafka"]
     assert any("127.0.0.1:1" in line for line in lines), caplog.text
     assert "127.0.0.1:1" not in "".join(capfd.readouterr())

@@ -63,7 +63,7 @@ def test_what_cannot_be_published_is_refused_and_costs_nothing_else(room: Room, 
     ids=["object", "nan", "set", "bytes", "surrogate"],
 )
 def test_what_json_cannot_say_is_refused(room: Room, obj: object) -> None:
-    with pytest.raises(InvalidArgument, match="^obj can't be published as JSON"):
+    with pytest.raises(InvalidArgument, match=r"^obj can't be published as JSON"):
         room.topic(partitions=1).publish_json(obj)
 
 
@@ -138,6 +138,6 @@ def test_names_that_kafka_cannot_hold_or_that_are_reserved_are_refused_everywher
     ps: PubSub, name: Any
 ) -> None:
     for call in (ps.create_topic, ps.adopt_topic):
-        with pytest.raises(InvalidArgument, match="^topic name") as refused:
+        with pytest.raises(InvalidArgument, match=r"^topic name") as refused:
             call(name)
         assert isinstance(refused.value, PubSubError)
