@@ -207,9 +207,16 @@ class Process:
     def fetcher(self) -> None:
         """One turn of the fetcher's loop."""
         self.engine._make_room()
+        self._meanwhile()
         self.engine.fetch(READ_WAIT)
+        self._meanwhile()
         if not self.world.chance(0.1):
             self.engine._commit_posted()
+
+    def _meanwhile(self) -> None:
+        """The runner doesn't wait for the fetcher."""
+        if self.world.chance(0.15) and self.moves("runner"):
+            self.runner()
 
     def runner(self) -> None:
         """One sweep of the runner's."""

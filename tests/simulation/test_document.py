@@ -1,0 +1,42 @@
+"""docs/invariants.md names tests, checks and mutations: they must be there, and none may be missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.simulation.crew import ScriptedCrew
+from tests.simulation.ledger import Ledger
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.process import Process, SimulatedEngine
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
+
+
+def test_every_invariant_of_this_issue_has_its_chapter() -> None:
+    assert re.findall(r"^## (I\d+):", TEXT, re.MULTILINE) == ["I1", "I2", "I3", "I4", "I5"]
+
+
+def test_every_file_and_test_that_it_names_exists() -> None:
+    paths = set(re.findall(r"`(tests/[\w/.]+)`", TEXT))
+    assert len(paths) > 5
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    sources = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "property").glob("*.py"))
+    names = set(re.findall(r"`(Test[A-Z]\w+|test_\w+)`", TEXT))
+    assert names
+    assert [
+        name for name in names if not re.search(rf"^({name} =|def {name}\b)", sources, re.MULTILINE)
+    ] == []
+
+
+def test_every_check_that_it_names_exists() -> None:
+    owners = {kind.__name__: kind for kind in (ScriptedCrew, Ledger, Process, SimulatedEngine)}
+    named = re.findall(r"`(\w+)\.(\w+)`", TEXT)
+    found = [(owner, name) for owner, name in named if owner in owners]
+    assert found
+    assert [each for each in found if not hasattr(owners[each[0]], each[1])] == []
+
+
+def test_it_names_every_mutation() -> None:
+    assert [name for name in MUTATIONS if f"`{name}`" not in TEXT] == []
