@@ -166,7 +166,7 @@ class Partition:
         for release in event.releases:
             lease = release.lease
             if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
-                stale += 1
+                stale += max(0, release.done - lease.done)  # letting go of what is over is no verdict
             elif release.verdict is Verdict.FINISHED and lease.state is LeaseState.WALKING:
                 whole.append(lease)
             else:
@@ -223,7 +223,7 @@ class Partition:
             elif lease.state is LeaseState.KEPT and settlement.done == lease.done:
                 self._settle(settlement, now)
                 over.append(lease)
-            else:
+            elif settlement.done >= lease.done:  # else its release has told of the same ack already
                 stale += 1
         effects: list[Effect] = [Withdraw(over)] if over else []
         return [*effects, Stale(stale)] if stale else effects
