@@ -117,7 +117,7 @@ def test_a_broker_that_is_killed_in_the_middle_costs_time_only(broker: LocalKafk
             publisher.join()
             topic.flush(PATIENCE)
             log.wait_for_distinct(keys * rounds)
-            wait_until(lambda: subscription.state().lag == 0)
+            wait_until(lambda: stream.stats.in_flight == 0 and stream.stats.buffered_bytes == 0)
             assert not stream.done()
     expected = [b"%d" % number for number in range(rounds)]
     assert log.first_of_each() == {f"key-{key}": expected for key in range(keys)}
@@ -134,7 +134,9 @@ def test_closing_without_a_broker_ends_in_bounded_time(broker: LocalKafka, log: 
     started = time.monotonic()
     stream.close()
     ps.close()
-    assert time.monotonic() - started < PATIENCE
+    assert (
+        time.monotonic() - started < 1.5 * PATIENCE
+    )  # each request that gets no answer is given up after 15 s
     assert stream.done()
     broker.start()
 
