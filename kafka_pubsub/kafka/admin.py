@@ -226,7 +226,7 @@ class KafkaAdmin:
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
-            self._handles.close_admin(client)
+            self._handles.release(client)
 
     # -- parts -----------------------------------------------------------------------------------------------
 

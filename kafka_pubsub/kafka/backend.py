@@ -45,10 +45,10 @@ class KafkaBackend:
     ) -> None:
         if group_protocol not in ("classic", "consumer"):
             raise InvalidArgument(f"group_protocol must be 'classic' or 'consumer', not {group_protocol!r}")
-        self._handles = Handles(Configuration(bootstrap, config or {}))
+        self.handles = Handles(Configuration(bootstrap, config or {}))
         self._group_protocol = group_protocol
-        self._admin = KafkaAdmin(self._handles)
-        self._catalog = KafkaCatalog(self._handles, self._admin, create=create)
+        self._admin = KafkaAdmin(self.handles)
+        self._catalog = KafkaCatalog(self.handles, self._admin, create=create)
         self._lock = threading.Lock()
         # What was handed out; each stays until the backend closes. Closing one that its user closed does nothing.
         self._readers: list[KafkaLogReader] = []
@@ -57,7 +57,7 @@ class KafkaBackend:
     @property
     def address(self) -> str:
         """The bootstrap addresses, for people."""
-        return self._handles.address
+        return self.handles.address
 
     @property
     def admin(self) -> KafkaAdmin:
@@ -73,21 +73,23 @@ class KafkaBackend:
         """A new idempotent writer."""
         from kafka_pubsub.kafka.writer import KafkaLogWriter
 
-        writer = KafkaLogWriter(self._handles, batching, max_batch_bytes)
+        writer = KafkaLogWriter(self.handles, batching, max_batch_bytes)
         with self._lock:
             self._writers.append(writer)
         return writer
 
     def reader(self, group: str, member: str) -> KafkaLogReader:
         """A new, unsubscribed member of the group."""
-        reader = KafkaLogReader(self._handles, self._admin, group, member, self._group_protocol)
+        reader = KafkaLogReader(self.handles, self._admin, group, member, self._group_protocol)
         with self._lock:
             self._readers = [each for each in self._readers if not each.closed]
             self._readers.append(reader)
         return reader
 
     def close(self) -> None:
-        """Closes every adapter that it made."""
+        """Closes every adapter that it made. In a forked child it leaves all to the parent."""
+        if self.handles.foreign:
+            return
         with self._lock:
             readers, self._readers = self._readers, []
             writers, self._writers = self._writers, []
@@ -97,4 +99,4 @@ class KafkaBackend:
             writer.close()
         self._catalog.close()
         self._admin.close()
-        self._handles.close()
+        self.handles.close()

@@ -62,7 +62,7 @@ _READER_DEFAULTS: Mapping[str, ConfigValue] = {
     # Milliseconds. The consumer only fetches while there is something to read, so nothing is gained by waiting.
     "fetch.wait.max.ms": 10,
 }
-_READER_RULES: Mapping[str, ConfigValue] = {
+READER_RULES: Mapping[str, ConfigValue] = {
     # Needed by librdkafka, never joined: partitions are assigned by hand.
     "group.id": "_kafka_pubsub.catalog-readers",
     "client.id": "kafka_pubsub-catalog",
@@ -72,7 +72,7 @@ _READER_RULES: Mapping[str, ConfigValue] = {
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
 }
-_WRITER_RULES: Mapping[str, ConfigValue] = {
+WRITER_RULES: Mapping[str, ConfigValue] = {
     "client.id": "kafka_pubsub-catalog",
     "enable.idempotence": True,
     "acks": "all",
@@ -174,7 +174,7 @@ class CatalogLog:
             value = decide(self._values)
             self._write(producer, key.encode(), value)
         except KafkaException as failure:
-            self._drop_producer()
+            self._drop_producer(failed=True)
             error = error_of(failure)
             told = explain(failure, doing, self._handles.address, self._trouble)
             if error.code() in FENCED | TRANSIENT or error.retriable() or error.txn_requires_abort():
@@ -184,7 +184,7 @@ class CatalogLog:
     def _begin_writing(self) -> Producer:
         if self._producer is None:
             producer = self._handles.producer(
-                {}, {**_WRITER_RULES, "transactional.id": self._topic}, self._trouble.note
+                {}, {**WRITER_RULES, "transactional.id": self._topic}, self._trouble.note
             )
             self._producer = producer
             ask(
@@ -239,10 +239,10 @@ class CatalogLog:
         if self._producer is not None and time.monotonic() - self._used > _KEEP_PRODUCER:
             self._drop_producer()
 
-    def _drop_producer(self) -> None:
+    def _drop_producer(self, *, failed: bool = False) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            self._handles.close_producer(producer)
+            (self._handles.release if failed else self._handles.close_producer)(producer)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class CatalogLog:
                 f"cleanup.policy={policy}, which would lose or hide records: it must have 1 partition and "
                 f"{_settings_text()}"
             )
-        consumer = self._handles.consumer(_READER_DEFAULTS, _READER_RULES, self._trouble.note)
+        consumer = self._handles.consumer(_READER_DEFAULTS, READER_RULES, self._trouble.note)
         consumer.assign([KafkaPartition(self._topic, 0, 0)])
         # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched
         # takes a second to begin.

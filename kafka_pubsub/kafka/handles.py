@@ -3,6 +3,8 @@
 Rules
 1. Threads don't survive a fork, so a handle that was made before can't work in the child. Once a backend has made
    its first handle it belongs to that process; in a child every use is `FailedPrecondition`.
+   Another, unused backend in that child may work, but nobody can promise it: if one of the parent's threads was just
+   resolving a host name, glibc's lock around that is held for ever in the child (seen once in some 200 forks).
 2. In the child the inherited handles are made immortal: their destructor would wait for threads that don't exist.
 3. Whoever made a handle closes it; `close` closes what is left.
 4. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
@@ -15,7 +17,6 @@ import ctypes
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
@@ -88,9 +89,14 @@ class Handles:
         """Where the cluster is, for error texts."""
         return self.configuration.bootstrap
 
+    @property
+    def foreign(self) -> bool:
+        """Whether the handles were made by the process that this one was forked from: nobody may touch them."""
+        return self._pid is not None and self._pid != os.getpid()
+
     def check(self) -> None:
         """`FailedPrecondition` after `close`, or in a child forked after the first use."""
-        if self._pid is not None and self._pid != os.getpid():
+        if self.foreign:
             raise FailedPrecondition(
                 "this PubSub was used before fork(), and its connections don't exist in the child process; "
                 "create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
@@ -144,6 +150,8 @@ class Handles:
 
     def close_consumer(self, consumer: Consumer) -> None:
         """Leaves the group, if any, and frees it."""
+        if self.foreign:
+            return
         self._forget(consumer)
         consumer.close()
 
@@ -153,19 +161,23 @@ class Handles:
 
     def close_producer(self, producer: Producer) -> None:
         """Frees it; what wasn't flushed is lost."""
+        if self.foreign:
+            return
         self._forget(producer)
-        # A fenced producer complains in both ways while closing, which is what we are doing about it.
-        with contextlib.suppress(KafkaException), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
+        # A producer that failed for good complains while closing, which is what we are doing about it.
+        with contextlib.suppress(KafkaException):
             producer.close()
 
-    def close_admin(self, client: AdminClient) -> None:
-        """Lets it go; it has no close of its own, its destructor does the work."""
-        self._forget(client)
+    def release(self, handle: AdminClient | Producer) -> None:
+        """Leaves it to its destructor: for clients without a close, and for a producer with a failed transaction.
+
+        (Closing the latter would try to abort what can't be aborted, and warn about that.)
+        """
+        self._forget(handle)
 
     def close(self) -> None:
         """Closes what its makers left open."""
-        if self._pid not in (None, os.getpid()):
+        if self.foreign:
             return
         self._closed = True
         for handle in list(self._open):
@@ -174,7 +186,7 @@ class Handles:
             elif isinstance(handle, Producer):
                 self.close_producer(handle)
             else:
-                self.close_admin(handle)
+                self.release(handle)
 
     def _forget(self, handle: Consumer | Producer | AdminClient) -> None:
         with self._lock:

@@ -3,10 +3,10 @@
 Theory: librdkafka keeps a queue of fetched records and of events (rebalance, errors); `read` drains it and runs our
 listener for the events. Three things about that queue are not obvious:
 
-- A batch is cut from the queue in order, so records that were fetched before a rebalance come out in the same call
-  as the rebalance itself. Handing those out after the listener was told would deliver records of an assignment that
-  is over, and leave a hole in the next one. So a read in which the assignment changed hands out nothing of the
-  partitions concerned, and those that came start again at the offset that the listener gave.
+- A read takes several calls, and a rebalance may come in the middle: then records of an assignment that is over are
+  already in hand. Handing them out after the listener was told would leave a hole in the next assignment. So a read
+  in which the assignment changed hands out nothing of the partitions concerned, and those that came start again at
+  the offset that the listener gave. (Inside one call librdkafka 2.16 sees to it itself; we don't rely on that.)
 - An exception inside a callback makes librdkafka's client throw away the batch. Ours never raise: what the listener
   raised is kept, the group is answered (with nothing), and `read` raises it.
 - Under the protocol `consumer` librdkafka assigns in steps (incremental), under classic `range` as a whole (eager).
@@ -26,7 +26,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -39,7 +39,7 @@ from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachab
 from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.reader_settings import reader_settings
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 
 __all__ = ["KafkaLogReader"]
 
@@ -155,7 +155,7 @@ class KafkaLogReader:
                 list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
 
-    def read(self, max_records: int, timeout: float) -> Sequence[Message]:
+    def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
         """Up to `max_records`, waiting up to `timeout` seconds for the first."""
         self._handles.check()
         with self._reading, self._calls.one():
@@ -177,7 +177,7 @@ class KafkaLogReader:
             if len(good) != len(records):
                 self._report_records(records)
                 self._raise_kept()
-        return good
+        return cast("list[StoredRecord]", good)  # its header values are typed wider than they are
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         """All of them in one request; waits while a transaction with their offsets is open."""

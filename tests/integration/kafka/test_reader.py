@@ -22,8 +22,8 @@ FULL_MAP = "".join(chr(0x3400 + number % 0x6C00) for number in range(4095))
 
 @pytest.mark.parametrize(
     # Enough to be read for some 10 s by a member alone, as long as joining takes under the protocol.
-    ("protocol", "records", "pace"),
-    [("classic", 6000, 0.01), ("consumer", 4500, 0.03)],
+    ("protocol", "records", "pace", "rounds"),
+    [("classic", 6000, 0.01, 4), ("consumer", 6000, 0.03, 2)],
 )
 @pytest.mark.timeout(240)
 def test_no_record_is_skipped_or_handed_out_after_its_assignment(
@@ -33,6 +33,7 @@ def test_no_record_is_skipped_or_handed_out_after_its_assignment(
     protocol: GroupProtocol,
     records: int,
     pace: float,
+    rounds: int,
 ) -> None:
     """Members come and go while their queues are full of prefetched records."""
     backend = make_backend(group_protocol=protocol)
@@ -41,7 +42,7 @@ def test_no_record_is_skipped_or_handed_out_after_its_assignment(
     fill(kafka.bootstrap, topic, dict.fromkeys(range(4), records))
     members = [Member(backend, group, topic, pace=pace).start()]
     until(lambda: len(_all(members)) > 500)
-    while len(members) < 5:
+    for _ in range(rounds):
         members.append(Member(backend, group, topic, pace=pace).start())
         _more(members, members[-1])
         members[-1].stop()

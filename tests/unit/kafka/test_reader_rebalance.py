@@ -1,0 +1,167 @@
+"""A rebalance in the middle of a read, scripted: on a broker it can't be brought about at will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
+from kafka_pubsub.kafka.handles import Handles, OnError
+from kafka_pubsub.kafka.reader import KafkaLogReader
+from kafka_pubsub.model import StoredRecord, TopicPartition
+
+Callback = Callable[[object, list[KafkaPartition]], None]
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class ScriptedConsumer:
+    """Each `consume` runs the next step of the script and returns what it returns."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], list[Message]]] = []
+        self.seeks: list[tuple[int, int]] = []
+        self.callbacks: dict[str, Callback] = {}
+
+    def subscribe(self, topics: list[str], **callbacks: Callback) -> None:
+        self.callbacks = callbacks
+
+    def consume(self, limit: int, timeout: float) -> list[Message]:
+        return self.steps.pop(0)() if self.steps else []
+
+    def seek(self, partition: KafkaPartition) -> None:
+        self.seeks.append((partition.partition, partition.offset))
+
+    def assign(self, partitions: list[KafkaPartition]) -> None:
+        pass
+
+    resume = pause = assign
+
+    def tell(self, what: str, *partitions: TopicPartition) -> None:
+        self.callbacks[what](self, [KafkaPartition(*each) for each in partitions])
+
+
+class ScriptedHandles(Handles):
+    """Hands out the scripted consumer."""
+
+    def __init__(self, consumer: ScriptedConsumer) -> None:
+        super().__init__(Configuration("localhost:1", {}))
+        self.scripted = consumer
+
+    def consumer(
+        self,
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None = None,
+    ) -> Consumer:
+        return cast("Consumer", self.scripted)
+
+
+class Listener:
+    """Starts every partition at 100."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[TopicPartition | None, PubSubError, bool]] = []
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 100)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        pass
+
+    lost = revoked
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        self.failures.append((partition, error, fatal))
+
+
+class World:
+    """A reader that owns both partitions and has read once."""
+
+    def __init__(self) -> None:
+        self.consumer = ScriptedConsumer()
+        handles = ScriptedHandles(self.consumer)
+        self.reader = KafkaLogReader(handles, KafkaAdmin(handles), "g", "m", "classic")
+        self.listener = Listener()
+        self.reader.subscribe(["t"], self.listener)
+        self.consumer.steps = [self.step("on_assign", P0, P1)]
+        self.reader.read(10, 0)
+
+    def step(
+        self, what: str, *partitions: TopicPartition, then: Sequence[Message] = ()
+    ) -> Callable[[], list[Message]]:
+        def run() -> list[Message]:
+            self.consumer.tell(what, *partitions)
+            return list(then)
+
+        return run
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def _record(partition: TopicPartition, offset: int, error: KafkaError | None = None) -> Message:
+    return Message(topic=partition.topic, partition=partition.partition, offset=offset, error=error)
+
+
+def _handed_out(records: Sequence[StoredRecord]) -> list[tuple[int | None, int | None]]:
+    return [(record.partition(), record.offset()) for record in records]
+
+
+def test_records_in_hand_of_a_revoked_partition_are_not_handed_out(world: World) -> None:
+    world.consumer.steps = [list, lambda: [_record(P0, 100)], world.step("on_revoke", P0)]
+    assert world.reader.read(10, 1) == []
+    assert world.consumer.seeks == []
+
+
+def test_the_others_are_handed_out(world: World) -> None:
+    world.consumer.steps = [
+        list,
+        lambda: [_record(P1, 100)],
+        world.step("on_revoke", P0, then=[_record(P0, 100), _record(P1, 101)]),
+    ]
+    assert _handed_out(world.reader.read(10, 1)) == [(1, 100), (1, 101)]
+
+
+def test_a_partition_that_came_back_starts_again_where_the_listener_said(world: World) -> None:
+    def comes_back() -> list[Message]:
+        world.consumer.tell("on_revoke", P0)
+        world.consumer.tell("on_assign", P0)
+        return [_record(P0, 131)]
+
+    world.consumer.steps = [list, lambda: [_record(P0, 130)], comes_back]
+    assert world.reader.read(10, 1) == []
+    assert world.consumer.seeks == [(0, 100)]
+
+
+def test_the_next_read_hands_out_everything_again(world: World) -> None:
+    world.consumer.steps = [world.step("on_lost", P0), list, lambda: [_record(P1, 100)]]
+    world.reader.read(10, 0)
+    world.consumer.steps = [lambda: [_record(P1, 100)]]
+    assert _handed_out(world.reader.read(10, 0)) == [(1, 100)]
+
+
+def test_an_error_that_comes_with_the_assignment_is_told(world: World) -> None:
+    """It is told only once: if it were dropped, the partition would stand still without a word."""
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range")
+    world.consumer.steps = [
+        world.step("on_revoke", P0),
+    ]
+    world.reader.read(10, 0)
+    world.consumer.steps = [world.step("on_assign", P0, then=[_record(P0, 100, error)])]
+    assert world.reader.read(10, 0) == []
+    assert [(partition, fatal) for partition, _, fatal in world.listener.failures] == [(P0, True)]
+
+
+def test_errors_are_taken_out_of_a_batch(world: World) -> None:
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied")
+    world.consumer.steps = [lambda: [_record(P0, 100), _record(P0, -1, error), _record(P0, 101)]]
+    assert _handed_out(world.reader.read(10, 0)) == [(0, 100), (0, 101)]
+    assert [failure[1].code for failure in world.listener.failures] == [7]

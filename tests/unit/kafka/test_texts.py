@@ -1,0 +1,111 @@
+"""Error texts, log lines and commit requests: what can be seen without a broker."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from kafka_pubsub import errors
+from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.errors import translate, unreachable
+from kafka_pubsub.kafka.log import LOGGER_NAME, LibrdkafkaLog
+from kafka_pubsub.model import Committed, TopicPartition
+
+ALL_CODES = sorted({code for code in vars(KafkaError).values() if isinstance(code, int)})
+
+
+@pytest.mark.parametrize("code", ALL_CODES)
+def test_every_error_is_ours_and_names_what_we_did_and_the_code(code: int) -> None:
+    error = KafkaError(code, "said by the broker")
+    told = translate(KafkaException(error), "publish to topic 'orders'")
+    assert isinstance(told, errors.PubSubError)
+    assert told.message.startswith("publish to topic 'orders': ")
+    assert told.message.endswith(f"[{error.name()}]")
+    # More than the broker's words alone.
+    assert len(told.message) > len(f"publish to topic 'orders': said by the broker [{error.name()}]")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._ALL_BROKERS_DOWN, errors.BrokerUnavailable),
+        (KafkaError.NOT_COORDINATOR, errors.BrokerUnavailable),
+        (KafkaError._TIMED_OUT, errors.DeadlineExceeded),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, errors.PermissionDenied),
+        (KafkaError._AUTHENTICATION, errors.PermissionDenied),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, errors.NotFound),
+        (KafkaError.TOPIC_ALREADY_EXISTS, errors.AlreadyExists),
+        (KafkaError.INVALID_REPLICATION_FACTOR, errors.InvalidArgument),
+        (KafkaError.POLICY_VIOLATION, errors.FailedPrecondition),
+        (KafkaError.ILLEGAL_GENERATION, errors.FailedPrecondition),
+        (KafkaError._QUEUE_FULL, errors.ResourceExhausted),
+    ],
+)
+def test_the_class_says_what_can_help(code: int, kind: type[errors.PubSubError]) -> None:
+    assert type(translate(KafkaError(code, ""), "x")) is kind
+
+
+def test_what_a_policy_says_is_quoted() -> None:
+    told = translate(KafkaError(KafkaError.POLICY_VIOLATION, "at most 3 partitions"), "create topic 'a'")
+    assert "at most 3 partitions" in told.message
+
+
+def test_a_lost_connection_is_told_by_its_reason() -> None:
+    said = (
+        "10.0.0.1:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused "
+        "(after 3ms in state CONNECT)"
+    )
+    told = unreachable("list topics", "10.0.0.1:9092", KafkaError(KafkaError._TRANSPORT, said))
+    assert isinstance(told, errors.BrokerUnavailable)
+    assert told.message == (
+        "list topics: no broker answers at 10.0.0.1:9092 (Connection refused): check the address, that the cluster "
+        "runs, and the network between"
+    )
+
+
+def test_the_same_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER_NAME)
+    log = LibrdkafkaLog()
+    for port in (1, 2, 3):
+        log.log(logging.ERROR, "%s [%s] %s", "FAIL", "client", f"connect to host:{port} failed")
+    log.log(logging.ERROR, "%s [%s] %s", "FAIL", "client", "another reason")
+    assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
+        ("WARNING", "FAIL [client] connect to host:1 failed"),
+        ("WARNING", "FAIL [client] another reason"),
+    ]
+
+
+def test_a_setting_of_another_client_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER_NAME)
+    text = "Configuration property linger.ms is a producer property and will be ignored by this consumer instance"
+    LibrdkafkaLog().log(logging.WARNING, "%s [%s] %s", "CONFWARN", "client", text)
+    LibrdkafkaLog().log(logging.WARNING, "%s [%s] %s", "CONFWARN", "client", "no CA certificates")
+    assert [line.getMessage() for line in caplog.records] == ["CONFWARN [client] no CA certificates"]
+
+
+def test_a_commit_is_cut_where_a_request_is_full() -> None:
+    answers: dict[TopicPartition, errors.PubSubError | None] = {}
+    positions = {TopicPartition("t", number): Committed(7, "\u4e00" * 4095) for number in range(120)}
+    cut = list(requests(positions, answers))
+    assert [(each.partition, each.offset) for part in cut for each in part] == [(n, 7) for n in range(120)]
+    assert all(sum(len((each.metadata or "").encode()) for each in part) < 600_000 for part in cut)
+    assert len(cut) == 3
+    assert answers == {}
+
+
+def test_a_small_commit_is_one_request() -> None:
+    positions = {TopicPartition("t", number): Committed(7, "") for number in range(100)}
+    assert len(list(requests(positions, {}))) == 1
+
+
+@pytest.mark.parametrize(
+    "position", [Committed(None, ""), Committed(-1, ""), Committed(1, "\0"), Committed(1, "\ud800")]
+)
+def test_what_cannot_be_stored_is_refused_alone(position: Committed) -> None:
+    answers: dict[TopicPartition, errors.PubSubError | None] = {}
+    bad, good = TopicPartition("t", 0), TopicPartition("t", 1)
+    cut = list(requests({bad: position, good: Committed(1, "")}, answers))
+    assert [each.partition for part in cut for each in part] == [1]
+    assert isinstance(answers[bad], errors.InvalidArgument)
