@@ -23,10 +23,8 @@ COMMIT_INTERVAL = 0.1
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(self, offsets: Offsets, writer: int, stored: Commit, number: int = 0) -> None:
+    def __init__(self, offsets: Offsets, writer: int, stored: Commit) -> None:
         self._offsets = offsets
-        # Partitions drift apart, so that their commits aren't all encoded at one moment.
-        self._interval = COMMIT_INTERVAL * (1 - (number % 8) / 40)
         self._writer = writer
         #: What the log holds: the last accepted commit, or what was there at the beginning.
         self.stored = stored
@@ -46,7 +44,8 @@ class Commits:
 
     def make(self, now: float) -> Commit:
         """The commit to send; it is in flight from now on."""
-        self._not_before = now + self._interval
+        # The next multiple of the interval: partitions that are busy commit together, in one request.
+        self._not_before = (now // COMMIT_INTERVAL + 1) * COMMIT_INTERVAL
         self.in_flight = self._commit(clean=False)
         self.dirty = False
         return self.in_flight

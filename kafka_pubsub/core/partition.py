@@ -64,7 +64,7 @@ class Partition:
         self._rules = rules
         self._jitter = jitter
         self.offsets = Offsets(start.position, start.known)
-        self.commits = Commits(self.offsets, start.writer, start.stored, self.number)
+        self.commits = Commits(self.offsets, start.writer, start.stored)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
         self.waiting = Waiting()
