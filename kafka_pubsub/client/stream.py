@@ -62,7 +62,6 @@ class Stream:
         self._crew = crew
         self._on_closed = on_closed
         self._closing = threading.Lock()
-        self._begun = False
         self._listening = threading.Lock()
         # Whom to tell of the end. None once they were told.
         self._listeners: list[Callable[[Stream], object]] | None = []
