@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -109,9 +110,8 @@ def verify(lock: Lock, folder: Path) -> None:
         mark: list[object] = [stat.st_size, stat.st_mtime_ns, jar.sha256]
         if known.get(jar.filename) != mark and sha256_of(path) != jar.sha256:
             raise LocalKafkaError(
-                f"{path} isn't the file that was locked for Kafka {lock.kafka} (SHA-256 differs): "
-                "it was damaged or "
-                f"changed after the download. Delete it and start again; it will be fetched anew."
+                f"{path} isn't the file that was locked for Kafka {lock.kafka} (SHA-256 differs): it was damaged or "
+                "changed after the download. Delete it and start again; it will be fetched anew."
             )
         seen[jar.filename] = mark
     if seen != known:
@@ -147,15 +147,15 @@ def _fetch(jars: list[LockedJar], folder: Path, on_progress: Callable[[str], Non
         return
     if shutil.disk_usage(folder).free < DOWNLOAD_BYTES:
         raise LocalKafkaError(
-            f"Kafka's jars need {DOWNLOAD_BYTES >> 20} MB in {folder}, and less is free there. Free "
-            "some space or "
+            f"Kafka's jars need {DOWNLOAD_BYTES >> 20} MB in {folder}, and less is free there. Free some space or "
             "set KAFKA_PUBSUB_CACHE to a directory on another disk.",
             code=RESOURCE_EXHAUSTED,
         )
     on_progress(f"Fetching Kafka ({len(jars)} jars, once)")
-    with tempfile.TemporaryDirectory(dir=folder, prefix="fetch-") as scratch, _trusting_the_machines_ca():
-        download = _downloader(Path(scratch))
-        with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="fetch-") as name:
+        scratch = Path(name)
+        download = _downloader(scratch)
+        with _trusting_the_machines_ca(scratch), ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
             for done, (jar, path) in enumerate(zip(jars, pool.map(download, jars), strict=True), 1):
                 _admit(jar, path, folder)
                 if done % 10 == 0 or done == len(jars):
@@ -166,8 +166,7 @@ def _admit(jar: LockedJar, path: Path, folder: Path) -> None:
     if sha256_of(path) != jar.sha256:
         raise LocalKafkaError(
             f"The repository delivered another {jar.group}:{jar.artifact}:{jar.version} than the locked one "
-            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this "
-            "machine uses."
+            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this machine uses."
         )
     path.replace(folder / jar.filename)
 
@@ -194,23 +193,35 @@ def _downloader(scratch: Path) -> Callable[[LockedJar], Path]:
 def _network_hint(jar: LockedJar, error: Exception) -> str:
     return (
         f"Couldn't fetch {jar.group}:{jar.artifact}:{jar.version}, which the embedded Kafka needs once "
-        f"({type(error).__name__}: {error}). Check the network; behind a proxy set HTTPS_PROXY, "
-        "behind a mirror "
-        "put it into ~/.m2/settings.xml or set KAFKA_PUBSUB_MAVEN_REPOSITORY to its address, for an "
-        "own CA set "
+        f"({type(error).__name__}: {error}). Check the network; behind a proxy set HTTPS_PROXY, behind a mirror put "
+        "it into ~/.m2/settings.xml or set KAFKA_PUBSUB_MAVEN_REPOSITORY to its address, for a CA of your own set "
         "SSL_CERT_FILE; or set KAFKA_HOME to an unpacked Kafka 4.x, or use an existing cluster."
     )
 
 
 @contextmanager
-def _trusting_the_machines_ca() -> Iterator[None]:
-    # requests, below jgo, knows only its own names for what the rest of the world calls SSL_CERT_FILE.
-    bundle = os.environ.get("SSL_CERT_FILE")
-    if not bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE"):
+def _trusting_the_machines_ca(scratch: Path) -> Iterator[None]:
+    """Lets requests, below jgo, trust what Python itself trusts, so that a company's proxy is no stranger to it.
+
+    By itself it trusts the list that it brings along, and knows only its own names for SSL_CERT_FILE.
+    """
+    machines = ssl.get_default_verify_paths().cafile
+    if not machines or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE"):
         yield
         return
-    os.environ["REQUESTS_CA_BUNDLE"] = bundle
+    os.environ["REQUESTS_CA_BUNDLE"] = str(_trusted(Path(machines), scratch))
     try:
         yield
     finally:
         del os.environ["REQUESTS_CA_BUNDLE"]
+
+
+def _trusted(machines: Path, scratch: Path) -> Path:
+    if os.environ.get("SSL_CERT_FILE"):
+        return machines
+    import certifi
+
+    # Both lists: an image's own may be old, or nearly empty.
+    both = scratch / "trusted.pem"
+    both.write_bytes(Path(certifi.where()).read_bytes() + b"\n" + machines.read_bytes())
+    return both

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -171,3 +173,63 @@ def test_a_missing_network_says_what_to_do(tmp_path: Path, no_network: None) -> 
     ) as caught:
         artifacts.ensure_jars(tmp_path, silent, LOCK)
     assert caught.value.code == 14
+
+
+@pytest.fixture
+def trusted_while_fetching(
+    tmp_path: Path, no_network: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], str | None]:
+    """Fetches in vain, and tells what requests was told to trust meanwhile."""
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    seen: list[str | None] = []
+
+    def look(jar: LockedJar) -> Path:
+        path = os.environ.get("REQUESTS_CA_BUNDLE")
+        seen.append(path and Path(path).read_text("utf-8"))
+        raise PartsMissing("looked")
+
+    monkeypatch.setattr(artifacts, "_downloader", lambda scratch: look)
+
+    def fetch() -> str | None:
+        with pytest.raises(PartsMissing, match="looked"):
+            artifacts.ensure_jars(tmp_path / "cache", silent, LOCK)
+        assert "REQUESTS_CA_BUNDLE" not in os.environ or seen[0] == "named"
+        return seen[0]
+
+    return fetch
+
+
+def test_what_the_machine_trusts_is_trusted_beside_the_public_list(
+    tmp_path: Path, trusted_while_fetching: Callable[[], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "machine.pem").write_text("the company's proxy")
+    paths = SimpleNamespace(cafile=str(tmp_path / "machine.pem"))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    trusted = trusted_while_fetching()
+    assert trusted is not None
+    assert trusted.endswith("the company's proxy")
+    assert "BEGIN CERTIFICATE" in trusted
+
+
+def test_an_ssl_cert_file_is_trusted_alone(
+    tmp_path: Path, trusted_while_fetching: Callable[[], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.pem").write_text("my own")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
+    assert trusted_while_fetching() == "my own"
+
+
+def test_what_requests_was_told_to_trust_stays(
+    tmp_path: Path, trusted_while_fetching: Callable[[], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "named.pem").write_text("named")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "named.pem"))
+    assert trusted_while_fetching() == "named"
+
+
+def test_a_machine_without_a_list_leaves_requests_alone(
+    trusted_while_fetching: Callable[[], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None))
+    assert trusted_while_fetching() is None
