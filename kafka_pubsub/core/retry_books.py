@@ -1,0 +1,159 @@
+"""Which records of the retry partition are finished: the books of a log in which a million may wait for hours.
+
+Theory. The same promises as `offsets`, kept the other way round: what is finished is a short list of runs (the map
+in the commit's metadata bounds it anyway), and what isn't costs nothing. So a million parked records need no books
+of their own, and a commit is a copy of that list.
+
+Rules
+1. `committable` is the lowest offset that isn't finished; runs lie above it, ascending, with something unfinished
+   between any two.
+2. A hole (a transaction's marker, an aborted record) belongs to a finished neighbour; between two unfinished records
+   it is nobody's. So it never costs a run: each transaction leaves one, and thousands of them wait together.
+3. What an earlier commit called finished is a run from the start, so it is known when it is read again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["RetryBooks"]
+
+#: Holes below the committable position that aren't worth a sweep.
+_FEW = 256
+
+
+class RetryBooks:
+    """The books of one retry partition."""
+
+    def __init__(self, position: int, known: Sequence[Run] = ()) -> None:
+        #: The next offset that has not been received.
+        self.position = position
+        #: The lowest offset that isn't finished.
+        self.committable = position
+        self._starts = [start for start, _ in known]
+        self._ends = [end for _, end in known]
+        # Holes between two unfinished records, ascending; those below `committable` mean nothing.
+        self._hole_starts: list[int] = []
+        self._hole_ends: list[int] = []
+        self._swallow()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The finished runs above `committable`."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    @property
+    def run_count(self) -> int:
+        """How many runs the map has to hold."""
+        return len(self._starts)
+
+    @property
+    def span(self) -> int:
+        """How many offsets the map has to describe."""
+        return (self._ends[-1] if self._ends else self.position) - self.committable
+
+    def finished(self, offset: int) -> bool:
+        """Whether that record is finished, or never was."""
+        if offset < self.committable:
+            return True
+        at = bisect_right(self._starts, offset) - 1
+        return at >= 0 and offset < self._ends[at]
+
+    def receive(self, offset: int) -> bool:
+        """Books a record as received, in order of offset; False if it isn't news."""
+        if offset < self.position:
+            return False
+        self.advance(offset)
+        self.position = offset + 1
+        news = not self.finished(offset)
+        if not news:
+            self.position = max(self.position, self.committable)
+        return news
+
+    def advance(self, position: int) -> None:
+        """There is nothing to be read below `position` any more: what wasn't received is a hole."""
+        low, high = self.position, position
+        if high <= low:
+            return
+        self.position = high
+        if low <= self.committable or self._touches(low, high):
+            self._mark(low, high)
+        else:
+            self._hole_starts.append(low)
+            self._hole_ends.append(high)
+
+    def _touches(self, low: int, high: int) -> bool:
+        """Whether a finished run lies beside or inside."""
+        at = bisect_left(self._ends, low)
+        return at < len(self._starts) and self._starts[at] <= high
+
+    def finish(self, offset: int) -> None:
+        """Books a record as finished; one that isn't unfinished is a defect of the caller."""
+        if offset >= self.position or self.finished(offset):
+            raise InvariantViolated(f"retry record {offset} can't be finished: it isn't unfinished")
+        low, high = offset, offset + 1
+        at = bisect_left(self._hole_ends, low)
+        if at < len(self._hole_ends) and self._hole_ends[at] == low:
+            low = self._hole_starts[at]
+        at = bisect_left(self._hole_starts, high)
+        if at < len(self._hole_starts) and self._hole_starts[at] == high:
+            high = self._hole_ends[at]
+        self._mark(low, high)
+
+    def _mark(self, low: int, high: int) -> None:
+        starts, ends = self._starts, self._ends
+        first = bisect_left(ends, low)
+        after = bisect_right(starts, high)
+        if first < after:
+            low, high = min(low, starts[first]), max(high, ends[after - 1])
+        starts[first:after], ends[first:after] = [low], [high]
+        self._swallow()
+
+    def _swallow(self) -> None:
+        while self._starts and self._starts[0] <= self.committable:
+            self.committable = max(self.committable, self._ends.pop(0))
+            del self._starts[0]
+        self.position = max(self.position, self.committable)
+        past = bisect_right(self._hole_ends, self.committable)
+        if past > _FEW:
+            del self._hole_starts[:past], self._hole_ends[:past]
+
+    def after(self, offsets: Iterable[int]) -> RetryBooks:
+        """The books as they will be when these records are finished, too."""
+        books = RetryBooks.__new__(RetryBooks)
+        books.position, books.committable = self.position, self.committable
+        books._starts, books._ends = self._starts.copy(), self._ends.copy()
+        books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()
+        for offset in offsets:
+            books.finish(offset)
+        return books
+
+    def lowest(self, count: int) -> list[int]:
+        """Up to `count` of the lowest unfinished offsets, holes left out."""
+        found: list[int] = []
+        at = self.committable
+        for start, end in [*self.runs, (self.position, self.position)]:
+            while at < min(start, self.position) and len(found) < count:
+                hole = bisect_right(self._hole_starts, at) - 1
+                if hole >= 0 and at < self._hole_ends[hole]:
+                    at = self._hole_ends[hole]
+                    continue
+                found.append(at)
+                at += 1
+            at = end
+        return found
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if the books contradict themselves."""
+        edges = [self.committable]
+        for start, end in zip(self._starts, self._ends, strict=True):
+            edges += [start, end]
+        if any(left >= right for left, right in pairwise(edges)):
+            raise InvariantViolated(f"runs of the retry partition touch or overlap: {edges}")
+        if self.position < self.committable:
+            raise InvariantViolated(f"{self.committable} is finished, but {self.position} wasn't read")

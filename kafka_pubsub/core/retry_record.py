@@ -1,0 +1,243 @@
+"""A record of the retry topic, and of the dead-letter topic: the user's record untouched, one header of ours more.
+
+Theory. Relocating copies key, value, headers and timestamp as they are and appends `ps-retry`, which says where the
+message comes from, which delivery comes next, when it is due and why it was moved. What reads the retry partition
+turns such a record back into the message that was published: `RetryRecord` has the origin's topic and offset.
+
+Layout of `ps-retry`, big endian: version, why, partition (4), origin (8), attempt (2), crashes (1), due and first
+failure in milliseconds of the wall clock (8 each), length of the topic's id (1) and of the error's text (2), both
+texts in UTF-8, checksum (4).
+
+Rules
+1. A record whose header is missing, damaged, of another version or of another partition's origin is `Broken`, with
+   a reason for a person. It is never taken for a message, and never dropped: its raw bytes go to the dead letters.
+2. Numbers that outgrow their place stay at the largest that fits; texts are cut at whole characters.
+3. A header of ours replaces an older one of the same name, so that a message moved a hundred times carries one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = [
+    "ERROR_BYTES",
+    "FOREVER",
+    "RETRY_HEADER",
+    "Broken",
+    "Death",
+    "RetryInfo",
+    "RetryRecord",
+    "Why",
+    "dead_headers",
+    "decode",
+    "encode",
+    "read",
+    "retry_headers",
+]
+
+RETRY_HEADER = "ps-retry"
+_DEAD_PREFIX = "ps-dead-"
+
+#: Bytes of an error's text that travel with a message: a screenful, small beside any record.
+ERROR_BYTES = 512
+#: Milliseconds; due never: parked until somebody releases it.
+FOREVER = 2**62
+
+_VERSION = 1
+_FIXED = struct.Struct(">BBIQHBqqBH")
+_CHECKSUM = struct.Struct(">I")
+
+
+class Why(IntEnum):
+    """Why a message lies in the retry topic."""
+
+    NACKED = 0  #: nacked, or its handler raised
+    EXPIRED = 1  #: nobody said a word before its deadline
+    BACKLOG = 2  #: it waited behind a message that was parked or slow; never delivered itself
+    TAIL = 3  #: moved within the retry topic to make room in the map; nothing else changed
+    CRASHED = 4  #: its process died while its handler was the only suspect
+    EXHAUSTED = 5  #: attempts used up, parked until released
+    REPLAYED = 6  #: a command put it here
+    RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
+
+
+_REASONS = frozenset(Why)
+
+
+class RetryInfo(NamedTuple):
+    """What `ps-retry` says. Times are milliseconds of the wall clock."""
+
+    topic_id: str
+    partition: int
+    #: The offset at which it was published.
+    origin: int
+    #: Which delivery the next one will be.
+    attempt: int = 1
+    #: How often it was the only suspect when its process died.
+    crashes: int = 0
+    #: Not to be delivered before.
+    due: int = 0
+    why: Why = Why.NACKED
+    #: When it failed first, and what was said; 0 and "": it never did.
+    failed: int = 0
+    error: str = ""
+
+
+class Broken(NamedTuple):
+    """Not a record that we can read; why not, for a person."""
+
+    reason: str
+
+
+class Death(NamedTuple):
+    """What a dead letter says of its end."""
+
+    topic: str
+    subscription: str
+    reason: str
+    error_class: str = ""
+    error: str = ""
+    #: Milliseconds of the wall clock.
+    time: int = 0
+
+
+class RetryRecord:
+    """The message that was published, as it comes back from the retry topic: `offset` is its origin."""
+
+    __slots__ = ("_topic", "info", "stored")
+
+    def __init__(self, stored: StoredRecord, info: RetryInfo, topic: str) -> None:
+        #: The record as it lies in the retry topic.
+        self.stored = stored
+        self.info = info
+        self._topic = topic
+
+    @property
+    def retry_offset(self) -> int:
+        """Where it lies in the retry partition."""
+        return self.stored.offset() or 0
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self.info.partition
+
+    def offset(self) -> int:
+        return self.info.origin
+
+    def key(self) -> bytes | None:
+        return self.stored.key()
+
+    def value(self) -> bytes | None:
+        return self.stored.value()
+
+    def headers(self) -> list[Header]:
+        return [header for header in self.stored.headers() or () if header[0] != RETRY_HEADER]
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.stored.timestamp()
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+
+def cut(text: str, size: int) -> bytes:
+    """The text in UTF-8, cut to `size` bytes at a whole character."""
+    raw = text.encode("utf-8", "replace")
+    return raw if len(raw) <= size else raw[:size].decode("utf-8", "ignore").encode()
+
+
+def encode(info: RetryInfo) -> bytes:
+    """The value of `ps-retry`."""
+    topic_id, error = cut(info.topic_id, 255), cut(info.error, ERROR_BYTES)
+    body = (
+        _FIXED.pack(
+            _VERSION,
+            info.why,
+            info.partition,
+            info.origin,
+            min(info.attempt, 0xFFFF),
+            min(info.crashes, 0xFF),
+            min(info.due, FOREVER),
+            info.failed,
+            len(topic_id),
+            len(error),
+        )
+        + topic_id
+        + error
+    )
+    return body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def decode(value: bytes | None) -> RetryInfo | Broken:
+    """What a `ps-retry` header says."""
+    if not value:
+        return Broken(f"its {RETRY_HEADER} header is empty")
+    if value[0] != _VERSION:
+        return Broken(f"its {RETRY_HEADER} header has version {value[0]}, this client reads {_VERSION}")
+    body = value[: -_CHECKSUM.size]
+    if len(body) < _FIXED.size or _CHECKSUM.unpack(value[-_CHECKSUM.size :])[0] != zlib.crc32(body):
+        return Broken(f"its {RETRY_HEADER} header is damaged")
+    _, why, partition, origin, attempt, crashes, due, failed, id_size, error_size = _FIXED.unpack_from(body)
+    at = _FIXED.size + id_size
+    if len(body) != at + error_size or why not in _REASONS:
+        return Broken(f"its {RETRY_HEADER} header contradicts itself")
+    topic_id = body[_FIXED.size : at].decode("utf-8", "replace")
+    error = body[at:].decode("utf-8", "replace")
+    return RetryInfo(topic_id, partition, origin, attempt, crashes, due, Why(why), failed, error)
+
+
+def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> RetryRecord | Broken:
+    """The message in a record of the retry topic of partition `partition` of `topic`."""
+    values = [value for name, value in record.headers() or () if name == RETRY_HEADER]
+    if len(values) != 1:
+        return Broken(f"it has {len(values)} {RETRY_HEADER} headers instead of one")
+    info = decode(values[0])
+    if isinstance(info, Broken):
+        return info
+    if info.topic_id != topic_id or info.partition != partition:
+        return Broken(
+            f"it comes from partition {info.partition} of the topic with id {info.topic_id!r}, "
+            f"not from partition {partition} of {topic} (id {topic_id!r})"
+        )
+    return RetryRecord(record, info, topic)
+
+
+def retry_headers(headers: Sequence[Header] | None, info: RetryInfo) -> list[Header]:
+    """The headers of the relocated record."""
+    kept = [header for header in headers or () if header[0] != RETRY_HEADER]
+    return [*kept, (RETRY_HEADER, encode(info))]
+
+
+def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, death: Death) -> list[Header]:
+    """The headers of the dead letter, readable for any client: texts only.
+
+    Of a broken record everything is kept, what it said of itself included.
+    """
+    said = [
+        ("topic", death.topic),
+        ("subscription", death.subscription),
+        ("reason", death.reason),
+        ("error-class", death.error_class),
+        ("error", death.error),
+        ("time", str(death.time)),
+    ]
+    kept = [header for header in headers or () if not header[0].startswith(_DEAD_PREFIX)]
+    if isinstance(info, RetryInfo):
+        kept = [header for header in kept if header[0] != RETRY_HEADER]
+        said += [
+            ("topic-id", info.topic_id),
+            ("partition", str(info.partition)),
+            ("offset", str(info.origin)),
+            ("attempts", str(info.attempt + info.crashes)),
+            ("crashes", str(info.crashes)),
+            ("failed-since", str(info.failed)),
+        ]
+    return [*kept, *((_DEAD_PREFIX + name, cut(text, ERROR_BYTES)) for name, text in said)]

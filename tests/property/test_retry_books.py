@@ -1,0 +1,105 @@
+"""The books of a retry partition against naive ones; holes never cost a run."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.errors import InvariantViolated
+
+
+class RetryBooksMachine(RuleBasedStateMachine):
+    """Reads a log with holes, finishes in any order, crashes and starts from what was committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = RetryBooks(0)
+        self.log: list[int] = []
+        self.next = 0
+        self.read_to = 0
+        self.finished: set[int] = set()
+
+    @rule(count=st.integers(1, 6), hole=st.sampled_from([0, 1, 1, 4]))
+    def write(self, count: int, hole: int) -> None:
+        self.log += range(self.next, self.next + count)
+        self.next += count + hole
+
+    @rule(count=st.integers(1, 8), back=st.sampled_from([0, 0, 3]))
+    def receive(self, count: int, back: int) -> None:
+        for offset in [o for o in self.log if o >= self.read_to - back][:count]:
+            news = self.books.receive(offset)
+            assert news == (offset >= self.read_to and offset not in self.finished)
+            self.read_to = max(self.read_to, offset + 1)
+
+    @precondition(lambda self: self.read_to == (self.log[-1] + 1 if self.log else 0))
+    @rule()
+    def pass_the_last_marker(self) -> None:
+        self.books.advance(self.next)
+        self.read_to = self.next
+
+    def unfinished(self) -> list[int]:
+        return [o for o in self.log if o < self.read_to and o not in self.finished]
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        some = data.draw(st.lists(st.sampled_from(self.unfinished()), min_size=1, unique=True, max_size=6))
+        foreseen = self.books.after(some)
+        for offset in some:
+            self.books.finish(offset)
+        self.finished.update(some)
+        assert (foreseen.committable, foreseen.runs) == (self.books.committable, self.books.runs)
+        with pytest.raises(InvariantViolated):
+            self.books.finish(some[0])
+
+    @rule()
+    def crash(self) -> None:
+        position = self.books.committable
+        found = ack_map.decode(ack_map.encode(AckMap(7, tuple(self.books.runs)), position), position)
+        assert found is not None
+        self.books = RetryBooks(position, found.runs)
+        self.read_to = position
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        self.books.check()
+        unfinished = self.unfinished()
+        above = [o for o in self.log if o >= self.books.committable]
+        assert all(self.books.finished(o) == (o in self.finished) for o in above)
+        assert all(o in self.finished for o in self.log if o < self.books.committable)
+        if unfinished:
+            assert self.books.committable == unfinished[0]
+        assert self.books.lowest(5) == unfinished[:5]
+
+    @invariant()
+    def a_run_holds_something_finished_and_so_does_each_gap(self) -> None:
+        edges = [self.books.committable, *(edge for run in self.books.runs for edge in run)]
+        for at, (low, high) in enumerate(pairwise(edges)):
+            inside = [o for o in self.log if low <= o < high]
+            assert any((o in self.finished) == bool(at % 2) for o in inside) or high > self.read_to
+
+
+TestRetryBooks = RetryBooksMachine.TestCase
+TestRetryBooks.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_a_marker_behind_each_record_costs_no_run() -> None:
+    books = RetryBooks(0)
+    for offset in range(0, 3000, 3):
+        books.receive(offset)
+    assert books.run_count == 0
+    for offset in range(3, 3000, 3):
+        books.finish(offset)
+    assert books.run_count == 1
+
+
+def test_a_record_that_was_never_read_cannot_be_finished() -> None:
+    with pytest.raises(InvariantViolated):
+        RetryBooks(5).finish(5)

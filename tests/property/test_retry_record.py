@@ -1,0 +1,185 @@
+"""What travels with a relocated message: it comes back as it was written, or is known to be broken."""
+
+from __future__ import annotations
+
+import zlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_pubsub.core import retry_record
+from kafka_pubsub.core.retry_record import (
+    ERROR_BYTES,
+    FOREVER,
+    RETRY_HEADER,
+    Broken,
+    Death,
+    RetryInfo,
+    RetryRecord,
+    Why,
+)
+from kafka_pubsub.model import Header
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+INFOS = st.builds(
+    RetryInfo,
+    topic_id=st.text("abcXYZ-_0", max_size=22),
+    partition=st.integers(0, 2**31),
+    origin=st.integers(0, 2**63 - 1),
+    attempt=st.integers(1, 0xFFFF),
+    crashes=st.integers(0, 0xFF),
+    due=st.integers(0, FOREVER),
+    why=st.sampled_from(Why),
+    failed=st.integers(0, 2**50),
+    error=TEXT,
+)
+
+
+class Record:
+    """A record of the retry topic."""
+
+    def __init__(self, headers: list[Header] | None, key: bytes | None = b"k", offset: int = 7) -> None:
+        self._headers, self._key, self._offset = headers, key, offset
+
+    def topic(self) -> str:
+        return "orders.sub.billing.retry"
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return b"body"
+
+    def headers(self) -> list[Header] | None:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, 1234)
+
+    def __len__(self) -> int:
+        return 4
+
+
+@given(INFOS)
+def test_it_comes_back_as_it_was_written(info: RetryInfo) -> None:
+    assert retry_record.decode(retry_record.encode(info)) == info
+
+
+@given(INFOS, st.data())
+def test_a_damaged_header_is_broken(info: RetryInfo, data: st.DataObject) -> None:
+    value = bytearray(retry_record.encode(info))
+    at = data.draw(st.integers(0, len(value) - 1))
+    value[at] ^= data.draw(st.integers(1, 255))
+    assert isinstance(retry_record.decode(bytes(value)), Broken)
+    assert isinstance(retry_record.decode(bytes(retry_record.encode(info)[:at])), Broken)
+
+
+@given(st.binary(max_size=80))
+def test_anything_else_is_broken(value: bytes) -> None:
+    assert isinstance(retry_record.decode(value), Broken)
+    assert isinstance(retry_record.decode(None), Broken)
+
+
+def test_a_right_checksum_under_wrong_contents_is_broken() -> None:
+    for at, byte in ((1, 99), (33, 200)):
+        body = bytearray(retry_record.encode(RetryInfo("id", 3, 5))[:-4])
+        body[at] = byte
+        assert isinstance(retry_record.decode(bytes(body) + zlib.crc32(body).to_bytes(4, "big")), Broken)
+
+
+def test_another_version_says_which() -> None:
+    value = bytes([9]) + retry_record.encode(RetryInfo("id", 3, 5))[1:]
+    found = retry_record.decode(value)
+    assert isinstance(found, Broken)
+    assert "version 9" in found.reason
+
+
+HEADERS = st.lists(
+    st.tuples(st.text("abc-", min_size=1, max_size=5), st.none() | st.binary(max_size=8)), max_size=6
+)
+
+
+@given(HEADERS, INFOS, INFOS)
+def test_the_users_headers_stay_and_ours_is_there_once(
+    headers: list[Header], first: RetryInfo, second: RetryInfo
+) -> None:
+    once = retry_record.retry_headers(headers, first)
+    twice = retry_record.retry_headers(once, second)
+    assert [header for header in twice if header[0] != RETRY_HEADER] == headers
+    found = retry_record.read(Record(twice), "orders", second.topic_id, second.partition)
+    assert isinstance(found, RetryRecord)
+    assert found.info == second
+    assert (found.topic(), found.partition(), found.offset()) == ("orders", second.partition, second.origin)
+    assert (found.key(), found.value(), found.headers(), found.timestamp()) == (
+        b"k",
+        b"body",
+        headers,
+        (1, 1234),
+    )
+    assert (found.retry_offset, len(found)) == (7, 4)
+
+
+def test_a_foreign_origin_is_broken_and_says_what_it_is() -> None:
+    headers = retry_record.retry_headers(None, RetryInfo("other", 3, 5))
+    found = retry_record.read(Record(headers), "orders", "mine", 3)
+    assert isinstance(found, Broken)
+    assert "'other'" in found.reason
+    headers = retry_record.retry_headers(None, RetryInfo("mine", 4, 5))
+    assert isinstance(retry_record.read(Record(headers), "orders", "mine", 3), Broken)
+
+
+def test_no_header_or_two_are_broken() -> None:
+    header: Header = (RETRY_HEADER, retry_record.encode(RetryInfo("mine", 3, 5)))
+    some: list[list[Header] | None] = [None, [], [header, header]]
+    for headers in some:
+        assert isinstance(retry_record.read(Record(headers), "orders", "mine", 3), Broken)
+
+
+@given(st.text(min_size=500, max_size=900))
+def test_an_errors_text_is_cut_at_a_whole_character(text: str) -> None:
+    found = retry_record.decode(retry_record.encode(RetryInfo("id", 0, 0, error=text)))
+    assert isinstance(found, RetryInfo)
+    assert len(found.error.encode()) <= ERROR_BYTES
+    assert text.encode("utf-8", "replace").decode().startswith(found.error)
+
+
+def test_numbers_that_outgrow_their_place_stay_at_the_largest() -> None:
+    found = retry_record.decode(retry_record.encode(RetryInfo("id", 0, 0, attempt=10**6, crashes=10**6)))
+    assert isinstance(found, RetryInfo)
+    assert (found.attempt, found.crashes) == (0xFFFF, 0xFF)
+
+
+def test_a_dead_letter_says_from_where_why_and_how_often() -> None:
+    headers = retry_record.retry_headers(
+        [("kind", b"created"), ("ps-dead-topic", b"old")], RetryInfo("id", 3, 5)
+    )
+    death = Death("orders", "billing", "attempts used up", "ValueError", "no such user " * 200, 1234)
+    found = dict(retry_record.dead_headers(headers, RetryInfo("id", 3, 5, attempt=4, crashes=1), death))
+    assert len(found.pop("ps-dead-error") or b"") <= ERROR_BYTES
+    assert found == {
+        "kind": b"created",
+        "ps-dead-topic": b"orders",
+        "ps-dead-topic-id": b"id",
+        "ps-dead-partition": b"3",
+        "ps-dead-offset": b"5",
+        "ps-dead-subscription": b"billing",
+        "ps-dead-reason": b"attempts used up",
+        "ps-dead-error-class": b"ValueError",
+        "ps-dead-attempts": b"5",
+        "ps-dead-crashes": b"1",
+        "ps-dead-failed-since": b"0",
+        "ps-dead-time": b"1234",
+    }
+
+
+def test_a_dead_letter_of_a_broken_record_keeps_all_of_it() -> None:
+    headers: list[Header] = [("kind", b"created"), (RETRY_HEADER, b"rubbish")]
+    found = retry_record.dead_headers(headers, Broken("damaged"), Death("orders", "billing", "damaged"))
+    assert found[:2] == headers
+    assert dict(found)["ps-dead-reason"] == b"damaged"
