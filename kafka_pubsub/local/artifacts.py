@@ -34,7 +34,7 @@ INSTALL_HINT = "pip install 'kafka-pubsub-orderly[local]'"
 # 30 s: a jar of 10 MB through a slow proxy may wait that long for its first byte.
 HTTP_TIMEOUT_S = 30
 PARALLEL_DOWNLOADS = 8
-# All jars are 46 MB; the scratch copy is renamed, not copied.
+# All jars are 45 MB; the scratch copy is renamed, not copied.
 DOWNLOAD_BYTES = 100 * 1024 * 1024
 
 

@@ -1,37 +1,25 @@
-"""`LocalKafka`: a real Kafka for the length of a `with` block.
+"""`LocalKafka`: a real Kafka of one broker for the length of a `with` block; see `fleet` for how it lives.
 
-Theory: it owns one Java process and, unless told otherwise, one temporary directory. The port is chosen once
-and kept, so that clients find the broker again after `stop()` or `kill()` and `start()`: that is what tests
-of failures need.
-Rules: the process dies with us, whatever we die of. A temporary directory lives until `close()`, so its data
-survives a restart in between.
+Rule: the process dies with us, whatever we die of.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import signal
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kafka_pubsub.local.broker_process import READY_TIMEOUT_S, launch, prepare, wait_until_ready
-from kafka_pubsub.local.errors import LocalKafkaError, PortInUse
-from kafka_pubsub.local.guard import Guard
-from kafka_pubsub.local.installation import Installation, locate
-from kafka_pubsub.local.node import NodeFiles, NodeSettings
-from kafka_pubsub.local.ports import free_ports, is_free
-from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
+from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
+from kafka_pubsub.local.errors import LocalKafkaError
+from kafka_pubsub.local.fleet import Fleet, FleetOptions, require_root
+from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]
 
-# Between choosing a free port and binding it another process may take it.
-SPARE_PORTS = 2
+NODE = 1
 
 
 class LocalKafka:
@@ -55,83 +43,59 @@ class LocalKafka:
         kafka_home: str | os.PathLike[str] | None = None,
         on_progress: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._temporary = data_dir is None
-        self._root = None if data_dir is None else Path(data_dir).expanduser().absolute()
-        self._wanted_port = None if port is None else checked_port(port)
-        self._settings: NodeSettings | None = None
-        self._heap_mb = checked_heap(heap_mb)
-        self._ready_timeout = ready_timeout
-        self._java = java
-        self._kafka_home = kafka_home
-        self._on_progress = on_progress
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
+        options = FleetOptions(
+            heap_mb=checked_heap(heap_mb),
+            ready_timeout=ready_timeout,
+            port=None if port is None else checked_port(port),
+            java=java,
+            kafka_home=kafka_home,
+            on_progress=on_progress,
+        )
+        self._fleet = Fleet(data_dir, {NODE: ""}, options)
 
     @property
     def bootstrap(self) -> str:
         """The broker's address, `host:port`."""
-        if self._settings is None:
+        if not self._fleet.settings:
             raise LocalKafkaError("This Kafka wasn't started yet: use it in a `with` block, or call start().")
-        return self._settings.bootstrap
+        return self._fleet.settings[NODE].bootstrap
 
     @property
     def data_dir(self) -> Path:
         """Where its files are; `broker.log` in it is its log."""
-        if self._root is None:
-            raise LocalKafkaError("This Kafka wasn't started yet, so it has no directory.")
-        return self._root
+        return require_root(self._fleet.root)
 
     @property
     def pid(self) -> int | None:
         """The broker's process id while it runs."""
-        return self._process.pid if self._process is not None and self.running else None
+        return self._fleet.pid(NODE)
 
     @property
     def running(self) -> bool:
         """Whether the broker's process is alive."""
-        return self._process is not None and self._process.poll() is None
+        return self._fleet.running(NODE)
 
     def start(self) -> None:
         """Start the broker and wait until it answers; does nothing when it runs already."""
-        if self.running:
-            return
-        self._forget_process()
-        installation = locate(java=self._java, kafka_home=self._kafka_home, on_progress=self._on_progress)
-        if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="kafka-pubsub-"))
-        # Only a port that nobody asked for and no client knows yet may be exchanged for another.
-        fixed = self._settings.port if self._settings is not None else self._wanted_port
-        for spare in range(SPARE_PORTS, -1, -1):
-            try:
-                self._start_once(installation)
-                break
-            except PortInUse as error:
-                if error.port == fixed or not spare:
-                    raise
+        self._fleet.start([NODE])
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the broker answers (`start()` does); raises what it died of instead."""
-        if self._settings is None or self._process is None:
+        if not self._fleet.settings:
             raise LocalKafkaError("This Kafka isn't running: call start() first.")
-        limit = self._ready_timeout if timeout is None else timeout
-        wait_until_ready(NodeFiles(self.data_dir), self._settings, lambda: not self.running, limit)
+        self._fleet.wait_ready([NODE], timeout)
 
     def stop(self) -> None:
         """Stop the broker in order; its data stays, and `start()` brings it back on the same port."""
-        self._end_process(signal.SIGTERM)
+        self._fleet.end(signal.SIGTERM)
 
     def kill(self) -> None:
         """End the broker at once, as a crash would (SIGKILL); `start()` brings it back on the same port."""
-        self._end_process(signal.SIGKILL)
+        self._fleet.end(signal.SIGKILL)
 
     def close(self) -> None:
         """Stop for good: data that was temporary is deleted."""
-        # Nobody reads temporary data again, so there is nothing to flush for.
-        self._end_process(signal.SIGKILL if self._temporary else signal.SIGTERM)
-        if self._temporary and self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
-            self._root = None
-            self._settings = None
+        self._fleet.close()
 
     def __enter__(self) -> Self:
         try:
@@ -145,43 +109,3 @@ class LocalKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _start_once(self, installation: Installation) -> None:
-        before, files = self._settings, NodeFiles(self.data_dir)
-        settings = self._choose_ports()
-        try:
-            with prepare(installation, files, settings) as lock:
-                self._on_progress(f"Starting Kafka on {settings.bootstrap}")
-                self._process = launch(installation, files, self._heap_mb, lock)
-            self._guard = Guard(self._process.pid, files.root if self._temporary else None)
-            self._settings = settings
-            self.wait_ready()
-        except BaseException:
-            self._end_process(signal.SIGKILL)
-            self._settings = before
-            raise
-
-    def _choose_ports(self) -> NodeSettings:
-        port, controller_port = free_ports(2)
-        kept = self._settings.port if self._settings is not None else self._wanted_port
-        if kept is not None and not is_free(kept):
-            raise PortInUse(kept)
-        return NodeSettings(kept or port, controller_port)
-
-    def _end_process(self, how: signal.Signals) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.send_signal(how)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._forget_process()
-
-    def _forget_process(self) -> None:
-        self._process = None
-        if self._guard is not None:
-            with contextlib.suppress(OSError):
-                self._guard.release()
-            self._guard = None

@@ -28,7 +28,7 @@ from kafka_pubsub.local.locking import try_exclusive
 from kafka_pubsub.local.node import NodeFiles, NodeSettings, log_settings, server_properties
 from kafka_pubsub.local.ports import broker_answers
 
-__all__ = ["launch", "prepare", "wait_until_ready"]
+__all__ = ["launch", "new_cluster_id", "prepare", "wait_until_ready"]
 
 # A broker is there after 2 s; ten times as long on a busy 2-core machine that also recovers its logs is still
 # honest.
@@ -143,7 +143,9 @@ def _format(installation: Installation, files: NodeFiles, settings: NodeSettings
     properties = files.root / "formatting.properties"
     properties.write_text(server_properties(settings, scratch), "ascii")
     command = installation.command(
-        "kafka.tools.StorageTool", QUICK_JVM, ["format", "-t", new_cluster_id(), "-c", str(properties)]
+        "kafka.tools.StorageTool",
+        QUICK_JVM,
+        ["format", "-t", settings.cluster_id or new_cluster_id(), "-c", str(properties)],
     )
     _run_format(command, scratch)
     scratch.rename(files.log_dir)

@@ -1,41 +1,52 @@
-"""A broker that must not outlive us.
+"""Brokers that must not outlive us.
 
 Theory: the kernel's "signal me when my parent dies" follows the thread that started a process, not the
 process, so a broker started from a short-lived thread would die too early. Instead a tiny shell waits for the
 end of a pipe whose other end only we hold: however we die, kill -9 included, the pipe closes and the shell
-ends the broker and deletes what was temporary.
-Rule: whoever stops the broker in order releases the guard first, so that it never signals a reused process
-id.
+ends the brokers it was told of and deletes what was temporary.
+Rule: a broker that has ended is `spare`d as soon as that is known, so that a reused process id is never signalled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 
 __all__ = ["Guard"]
 
-# $1 is the broker, $2 a directory to delete or nothing. `read` returns at the end of the pipe; the word
-# "done" is what a release writes.
+# $1 is a directory to delete or nothing. `read` fails at the end of the pipe; the word "done" is what a release
+# writes. A broker that was stopped in the middle (SIGSTOP) dies of a KILL all the same.
 _SCRIPT = """
-read -r word
-[ "$word" = done ] && exit 0
-kill -KILL "$1" 2>/dev/null
-[ -n "$2" ] || exit 0
-tries=0
-while kill -0 "$1" 2>/dev/null && [ "$tries" -lt 100 ]; do
-  tries=$((tries + 1))
-  sleep 0.05
+pids=
+while read -r word pid; do
+  case $word in
+    watch) pids="$pids $pid" ;;
+    spare)
+      left=
+      for each in $pids; do [ "$each" = "$pid" ] || left="$left $each"; done
+      pids=$left ;;
+    done) exit 0 ;;
+  esac
 done
-rm -rf -- "$2"
+for each in $pids; do kill -KILL "$each" 2>/dev/null; done
+[ -n "$1" ] || exit 0
+tries=0
+for each in $pids; do
+  while kill -0 "$each" 2>/dev/null && [ "$tries" -lt 100 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+  done
+done
+rm -rf -- "$1"
 """
 
 
 class Guard:
-    """Ends process `pid`, and deletes `temporary`, when this process dies before `release()`."""
+    """Ends the processes it watches, and deletes `temporary`, when this process dies before `release()`."""
 
-    def __init__(self, pid: int, temporary: Path | None = None) -> None:
-        command = ["/bin/sh", "-c", _SCRIPT, "kafka-pubsub-guard", str(pid), str(temporary or "")]
+    def __init__(self, temporary: Path | None = None) -> None:
+        command = ["/bin/sh", "-c", _SCRIPT, "kafka-pubsub-guard", str(temporary or "")]
         self._shell = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -45,6 +56,22 @@ class Guard:
             cwd="/",
         )
 
+    def watch(self, pid: int) -> None:
+        """This process goes when we go."""
+        self._tell(f"watch {pid}")
+
+    def spare(self, pid: int) -> None:
+        """This process has ended; its id may be somebody else's from now on."""
+        self._tell(f"spare {pid}")
+
     def release(self) -> None:
-        """The broker is ours to stop again; the guard does nothing any more."""
-        self._shell.communicate(b"done\n")
+        """Everything is ours to stop and delete again; the guard does nothing any more."""
+        with contextlib.suppress(OSError):
+            self._shell.communicate(b"done\n")
+
+    def _tell(self, line: str) -> None:
+        assert self._shell.stdin is not None
+        # A guard that somebody killed guards nothing; that must not keep a broker from starting or ending.
+        with contextlib.suppress(OSError):
+            self._shell.stdin.write(f"{line}\n".encode())
+            self._shell.stdin.flush()

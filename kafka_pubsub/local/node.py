@@ -9,6 +9,7 @@ broker opens every partition of them at its start; no topic comes into being by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,9 @@ HEARTBEAT_MS: Final = 500
 class NodeSettings:
     """What distinguishes one broker from another, and what a cluster shares.
 
-    `voters` maps node id to controller port; `replication` is the factor of the internal topics.
+    `voters` maps node id to controller port; `replication` is the factor of the internal topics and the default of
+    all others. `cluster_id` is for a new data directory (empty: one is made up). `detour` is a second listener for
+    clients: the port it listens on, and the port it tells them instead, where somebody forwards to it.
     """
 
     port: int
@@ -41,6 +44,8 @@ class NodeSettings:
     node_id: int = 1
     voters: tuple[tuple[int, int], ...] = ()
     replication: int = 1
+    cluster_id: str = ""
+    detour: tuple[int, int] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -98,15 +103,22 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
     """The text of server.properties."""
     voters = settings.voters or ((settings.node_id, settings.controller_port),)
     min_in_sync = max(1, settings.replication - 1)
+    # By name: the port it listens on, and the port that clients are told.
+    listeners: dict[str, tuple[int, int | None]] = {
+        "CLIENT": (settings.port, settings.port),
+        "CONTROLLER": (settings.controller_port, None),
+    }
+    if settings.detour is not None:
+        listeners["DETOUR"] = settings.detour
     values: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": settings.node_id,
         "controller.quorum.voters": ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in voters),
-        "listeners": f"CLIENT://{LOOPBACK}:{settings.port},CONTROLLER://{LOOPBACK}:{settings.controller_port}",
-        "advertised.listeners": f"CLIENT://{settings.bootstrap}",
+        "listeners": _addresses((name, port) for name, (port, _) in listeners.items()),
+        "advertised.listeners": _addresses((name, told) for name, (_, told) in listeners.items() if told),
         "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "log.dirs": _escaped(str(log_dir)),
         "num.partitions": 1,
         "auto.create.topics.enable": "false",
@@ -128,6 +140,10 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "share.coordinator.state.topic.min.isr": min_in_sync,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _addresses(ports: Iterable[tuple[str, int]]) -> str:
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports)
 
 
 def log_settings(broker_log: Path) -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from kafka_pubsub.local.node import LOOPBACK
 
-__all__ = ["broker_answers", "free_ports", "is_free"]
+__all__ = ["ask", "broker_answers", "free_ports", "is_free"]
 
 # A metadata request (key 3, version 2) for no topic at all: its answer lists the brokers and names the cluster.
 _METADATA = struct.pack(">hhihi", 3, 2, 1, -1, 0)
@@ -41,14 +41,19 @@ def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) ->
     """Whether a broker of this very cluster answers on the port; a stranger's broker doesn't count."""
     if cluster_id is None:
         return False
+    answer = ask(port, _METADATA, timeout_s)
+    return answer is not None and cluster_id.encode() in answer
+
+
+def ask(port: int, request: bytes, timeout_s: float, longest: int = _LONGEST_ANSWER) -> bytes | None:
+    """What whoever listens there answers to one request of Kafka's protocol; None when nobody does."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
-            connection.sendall(struct.pack(">i", len(_METADATA)) + _METADATA)
+            connection.sendall(struct.pack(">i", len(request)) + request)
             (length,) = struct.unpack(">i", _read(connection, 4))
-            answer = _read(connection, min(length, _LONGEST_ANSWER))
+            return _read(connection, min(length, longest))
     except (OSError, struct.error):
-        return False
-    return cluster_id.encode() in answer
+        return None
 
 
 def _read(connection: socket.socket, length: int) -> bytes:
