@@ -2,16 +2,22 @@
 
 Each error carries a `code` (the canonical RPC code, as a number) and a message that says what happened and what
 to do about it. No exception of librdkafka ever reaches a user: `kafka_pubsub.kafka.errors` translates them.
+
+Rule: a text that advises a call of ours names it by a `Call` and hands that over too. So the advice is written once,
+and who isn't a Python program (the command line) can name its own means instead.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import ClassVar, NamedTuple
 
 __all__ = [
     "AckError",
     "AlreadyExists",
     "BrokerUnavailable",
+    "Call",
     "DeadlineExceeded",
     "FailedPrecondition",
     "InvalidArgument",
@@ -28,25 +34,40 @@ __all__ = [
 ]
 
 
+class Call(NamedTuple):
+    """A method of `PubSub` that an error advises to call; its text is that call in Python."""
+
+    method: str
+    name: str
+    #: Further arguments by name; `...` leaves the value to the reader.
+    options: tuple[tuple[str, str | bool | EllipsisType], ...] = ()
+
+    def __str__(self) -> str:
+        options = (f"{name}={'...' if value is ... else repr(value)}" for name, value in self.options)
+        return f"{self.method}({', '.join([repr(self.name), *options])})"
+
+
 class PubSubError(Exception):
     """The root of all errors of this package.
 
-    `code` is the canonical RPC code (3 invalid argument, 5 not found, ...); `message` is for a person.
+    `code` is the canonical RPC code (3 invalid argument, 5 not found, ...); `message` is for a person; `calls` are
+    the calls of ours that the message advises, as they stand in it.
     """
 
     default_code: ClassVar[int] = 2
 
-    def __init__(self, message: str, *, code: int | None = None) -> None:
+    def __init__(self, message: str, *, code: int | None = None, calls: Sequence[Call] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.code = self.default_code if code is None else code
+        self.calls = tuple(calls)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.code))
+        return (_rebuild, (type(self), self.message, self.code, self.calls))
 
 
-def _rebuild(kind: type[PubSubError], message: str, code: int) -> PubSubError:
-    return kind(message, code=code)
+def _rebuild(kind: type[PubSubError], message: str, code: int, calls: Sequence[Call]) -> PubSubError:
+    return kind(message, code=code, calls=calls)
 
 
 class InvalidArgument(PubSubError):

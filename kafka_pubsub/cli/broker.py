@@ -35,7 +35,7 @@ __all__ = ["down", "progress", "status", "up"]
 def up(session: Session, port: int | None, data_dir: Path | None, ephemeral: bool, exist_ok: bool) -> None:
     """Start a real Kafka on this machine and print its address.
 
-    It runs in the background until `kafka-pubsub down`. The first time its parts are fetched (44 MB);
+    It runs in the background until `kafka-pubsub down`. The first time its parts are fetched (45 MB);
     no Java and no Docker are needed.
     """
     from kafka_pubsub import local
@@ -75,7 +75,10 @@ def down(session: Session) -> None:
 )
 @click.pass_context
 def status(ctx: click.Context) -> None:
-    """Tell whether the embedded Kafka runs: exit code 0 if it does, 1 if not."""
+    """Tell whether the embedded Kafka runs.
+
+    Exit code 0 if it does, 1 if not.
+    """
     from kafka_pubsub import local
 
     session = ctx.ensure_object(Session)

@@ -3,7 +3,8 @@
 Rules
 1. `--json`, `--bootstrap` and `--config` are accepted before and after every subcommand; the last one given wins.
    A subcommand's help only points at them, so that it stays about the subcommand.
-2. A group lists its commands in the order it was given, not in the alphabet's.
+2. A group alone shows its help.
+3. A group lists its commands in the order it was given, not in the alphabet's.
 """
 
 from __future__ import annotations
@@ -151,6 +152,13 @@ class Group(_Shared, click.Group):
                 raise TypeError(f"{self._places[name]} is not a command")
             return command
         return super().get_command(ctx, name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a word the help is the answer; an error all the same, since nothing was done."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -81,7 +81,8 @@ class Publishing:
         if error is None:
             return
         if isinstance(error, PubSubError) and self._sent > 1:
-            raise type(error)(f"{error.message} ({self.stored:,} messages were published)", code=error.code)
+            text = f"{error.message} ({self.stored:,} messages were published)"
+            raise type(error)(text, code=error.code, calls=error.calls)
         raise error
 
     def _take_answer(self, key: str | None, line: int, future: Future[str]) -> None:

@@ -6,11 +6,27 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Group
+from kafka_pubsub.cli.options import (
+    EXIST_OK,
+    LABELS,
+    NAME,
+    NEW_LABELS,
+    YES,
+    Labels,
+    check_changes,
+    confirm,
+    duration_option,
+    for_a_person,
+    given_labels,
+    kept_unless,
+    labels_unless,
+    ordering_option,
+)
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.session import Session
-from kafka_pubsub.cli.topics import confirm
-from kafka_pubsub.cli.types import DURATION, PAIR, pairs
+from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.subscription import Subscription
@@ -19,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["subscription"]
 
 COLUMNS = ("name", "topic", "message_ordering", "ack_deadline", "min_backoff", "max_backoff", "labels")
+
+MIN_BACKOFF = duration_option("--min-backoff", "Wait at least so long before a redelivery.")
+MAX_BACKOFF = duration_option("--max-backoff", "Wait at most so long before a redelivery.")
 
 
 @click.group(
@@ -42,23 +61,15 @@ def subscription() -> None:
         ),
     ]
 )
-@click.argument("name")
+@NAME
 @click.option("--topic", required=True, help="What it receives; from now on.")
-@click.option(
-    "--ordering/--no-ordering", default=None, help="Messages of one key one after the other.  [default: no]"
-)
-@click.option(
-    "--ack-deadline",
-    type=DURATION,
-    help="When a message that isn't acked comes again, 1s to 10m.  [default: 10s]",
-)
-@click.option(
-    "--max-extension", type=DURATION, help="How long a running callback keeps its message.  [default: 1h]"
-)
-@click.option("--min-backoff", type=DURATION, help="Wait at least so long before a redelivery.")
-@click.option("--max-backoff", type=DURATION, help="Wait at most so long before a redelivery.")
-@click.option("--label", "labels", type=PAIR, multiple=True, help="A label of yours. Can be repeated.")
-@click.option("--exist-ok", is_flag=True, help="Succeed if it exists with these settings.")
+@ordering_option("Messages of one key one after the other.  [default: no]")
+@duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.  [default: 10s]")
+@duration_option("--max-extension", "How long a running callback keeps its message.  [default: 1h]")
+@MIN_BACKOFF
+@MAX_BACKOFF
+@LABELS
+@EXIST_OK
 @click.pass_obj
 def create(
     session: Session,
@@ -69,10 +80,10 @@ def create(
     max_extension: float | None,
     min_backoff: float | None,
     max_backoff: float | None,
-    labels: tuple[tuple[str, str], ...],
+    labels: Labels,
     exist_ok: bool,
 ) -> None:
-    """Create a subscription, which receives what is published from now on."""
+    """Create a subscription: it receives what is published from now on."""
     with session.pubsub() as pubsub:
         made = pubsub.create_subscription(
             name,
@@ -81,11 +92,12 @@ def create(
             ack_deadline=ack_deadline,
             max_extension=max_extension,
             retry=_retry(min_backoff, max_backoff),
-            labels=pairs(labels, "--label") or None,
+            labels=given_labels(labels),
             exist_ok=exist_ok,
         )
         shown = _describe(made)
-    session.output.result(shown, f"Created subscription {name} on topic {topic}")
+    done = f"Subscription {name} exists" if exist_ok else f"Created subscription {name}"
+    session.output.result(shown, f"{done} on topic {topic}")
 
 
 @subscription.command(
@@ -97,28 +109,35 @@ def create(
 def list_subscriptions(session: Session, topic: str | None) -> None:
     """List all subscriptions."""
     with session.pubsub() as pubsub:
-        rows = [_describe(each) for each in pubsub.list_subscriptions()]
-    rows = [row for row in rows if topic is None or row["topic"] == topic]
+        found = [_describe(each) for each in pubsub.list_subscriptions()]
+    rows = [for_a_person(session, row) for row in found if topic is None or row["topic"] == topic]
     hint = "No subscriptions yet: `kafka-pubsub subscription create NAME --topic TOPIC` makes one."
     session.output.table(rows, COLUMNS, hint)
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription describe billing")])
-@click.argument("name")
+@NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
-    """Show a subscription's settings."""
+    """Show a subscription's settings and its lag.
+
+    `problem` says why it can't receive, if it can't.
+    """
     with session.pubsub() as pubsub:
-        shown = _describe(pubsub.subscription(name))
-    session.output.details(shown)
+        found = pubsub.subscription(name)
+        shown = _describe(found) | _progress(found)
+    session.output.details(for_a_person(session, shown))
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription delete billing --yes")])
-@click.argument("name")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@NAME
+@YES
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete a subscription and its position; the topic's messages stay."""
+    """Delete a subscription and its position.
+
+    The topic's messages stay.
+    """
     confirm(session, f"Delete subscription {name} and its position?", yes=yes)
     with session.pubsub() as pubsub:
         pubsub.delete_subscription(name)
@@ -131,16 +150,14 @@ def delete(session: Session, name: str, yes: bool) -> None:
         ("redeliver as soon as possible", "kafka-pubsub subscription update billing --no-backoff"),
     ]
 )
-@click.argument("name")
-@click.option(
-    "--ordering/--no-ordering", default=None, help="Messages of one key one after the other, or not."
-)
-@click.option("--ack-deadline", type=DURATION, help="When a message that isn't acked comes again, 1s to 10m.")
-@click.option("--max-extension", type=DURATION, help="How long a running callback keeps its message.")
-@click.option("--min-backoff", type=DURATION, help="Wait at least so long before a redelivery.")
-@click.option("--max-backoff", type=DURATION, help="Wait at most so long before a redelivery.")
+@NAME
+@ordering_option("Messages of one key one after the other, or not.")
+@duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.")
+@duration_option("--max-extension", "How long a running callback keeps its message.")
+@MIN_BACKOFF
+@MAX_BACKOFF
 @click.option("--no-backoff", is_flag=True, help="Redeliver as soon as possible.")
-@click.option("--label", "labels", type=PAIR, multiple=True, help="Replaces all labels. Can be repeated.")
+@NEW_LABELS
 @click.pass_obj
 def update(
     session: Session,
@@ -151,30 +168,27 @@ def update(
     min_backoff: float | None,
     max_backoff: float | None,
     no_backoff: bool,
-    labels: tuple[tuple[str, str], ...],
+    labels: Labels,
 ) -> None:
-    """Change a subscription's settings; what isn't given stays, and so do open streams."""
+    """Change a subscription's settings.
+
+    What isn't given stays. Streams that are open keep the settings they began with.
+    """
     from kafka_pubsub.client.resources import UNSET
 
     backoff = min_backoff is not None or max_backoff is not None
     if no_backoff and backoff:
         raise click.UsageError("--no-backoff excludes --min-backoff and --max-backoff")
-    if (
-        not (no_backoff or backoff or labels)
-        and ordering is None
-        and ack_deadline is None
-        and max_extension is None
-    ):
-        raise click.UsageError("nothing to change: give at least one setting")
+    check_changes(ordering, ack_deadline, max_extension, backoff, no_backoff, labels)
     with session.pubsub() as pubsub:
         before = pubsub.subscription(name).options.retry if backoff else None
         changed = pubsub.update_subscription(
             name,
-            message_ordering=UNSET if ordering is None else ordering,
-            ack_deadline=UNSET if ack_deadline is None else ack_deadline,
-            max_extension=UNSET if max_extension is None else max_extension,
+            message_ordering=kept_unless(ordering),
+            ack_deadline=kept_unless(ack_deadline),
+            max_extension=kept_unless(max_extension),
             retry=_retry(min_backoff, max_backoff, before) if backoff or no_backoff else UNSET,
-            labels=pairs(labels, "--label") if labels else UNSET,
+            labels=labels_unless(labels),
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated subscription {name}")
@@ -189,6 +203,15 @@ def _retry(low: float | None, high: float | None, before: RetryPolicy | None = N
     known = {} if before is None else {"min_backoff": before.min_backoff, "max_backoff": before.max_backoff}
     given = {"min_backoff": low, "max_backoff": high}
     return RetryPolicy(**{**known, **{name: value for name, value in given.items() if value is not None}})
+
+
+def _progress(each: Subscription) -> dict[str, JsonValue]:
+    """How far it is; a subscription that can't receive says why."""
+    try:
+        state = each.state()
+    except FailedPrecondition as error:
+        return {"lag": None, "members": None, "problem": advice(error)}
+    return {"lag": state.lag, "members": state.members, "problem": None}
 
 
 def _describe(each: Subscription) -> dict[str, JsonValue]:

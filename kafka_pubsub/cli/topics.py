@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from kafka_pubsub.cli.command import Group
+from kafka_pubsub.cli.options import (
+    EXIST_OK,
+    LABELS,
+    NAME,
+    NEW_LABELS,
+    YES,
+    Labels,
+    check_changes,
+    confirm,
+    duration_option,
+    for_a_person,
+    given_labels,
+    kept_unless,
+    labels_unless,
+    ordering_option,
+)
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.session import Session
-from kafka_pubsub.cli.types import DURATION, PAIR, pairs
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.client.topic import Topic
 
-__all__ = ["confirm", "topic"]
+__all__ = ["topic"]
 
 COLUMNS = ("name", "partitions", "replication", "message_ordering", "retention", "labels")
 
@@ -39,17 +53,13 @@ def topic() -> None:
         ("", "kafka-pubsub topic create orders --partitions 12 --ordering --retention 7d --label team=shop"),
     ]
 )
-@click.argument("name")
+@NAME
 @click.option("--partitions", type=int, help="How many partitions; fixed for good.  [default: 8]")
 @click.option("--replication", type=int, help="Copies of each message.  [default: the broker's]")
-@click.option(
-    "--ordering/--no-ordering", default=None, help="Insist on ordering keys being allowed, or refuse them."
-)
-@click.option(
-    "--retention", type=DURATION, help="How long messages are kept, e.g. 7d.  [default: the broker's]"
-)
-@click.option("--label", "labels", type=PAIR, multiple=True, help="A label of yours. Can be repeated.")
-@click.option("--exist-ok", is_flag=True, help="Succeed if it exists with these settings.")
+@ordering_option("Insist on ordering keys being allowed, or refuse them.")
+@duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
+@LABELS
+@EXIST_OK
 @click.pass_obj
 def create(
     session: Session,
@@ -58,7 +68,7 @@ def create(
     replication: int | None,
     ordering: bool | None,
     retention: float | None,
-    labels: tuple[tuple[str, str], ...],
+    labels: Labels,
     exist_ok: bool,
 ) -> None:
     """Create a topic."""
@@ -69,11 +79,12 @@ def create(
             replication=replication,
             message_ordering=ordering,
             retention=retention,
-            labels=pairs(labels, "--label") or None,
+            labels=given_labels(labels),
             exist_ok=exist_ok,
         )
         shown = _describe(made)
-    session.output.result(shown, f"Created topic {name} with {shown['partitions']} partitions")
+    done = f"Topic {name} exists" if exist_ok else f"Created topic {name}"
+    session.output.result(shown, f"{done} with {shown['partitions']} partitions")
 
 
 @topic.command(
@@ -84,18 +95,18 @@ def create(
 def list_topics(session: Session) -> None:
     """List all topics."""
     with session.pubsub() as pubsub:
-        rows = [_describe(each) for each in pubsub.list_topics()]
+        rows = [for_a_person(session, _describe(each)) for each in pubsub.list_topics()]
     session.output.table(rows, COLUMNS, "No topics yet: `kafka-pubsub topic create NAME` makes one.")
 
 
 @topic.command(examples=[("", "kafka-pubsub topic describe orders")])
-@click.argument("name")
+@NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show a topic's settings and its subscriptions."""
     with session.pubsub() as pubsub:
         shown = _describe(pubsub.topic(name)) | {"subscriptions": _subscriptions(pubsub, name)}
-    session.output.details(shown)
+    session.output.details(for_a_person(session, shown))
 
 
 @topic.command(
@@ -104,11 +115,13 @@ def describe(session: Session, name: str) -> None:
         ("without being asked", "kafka-pubsub topic delete orders --yes"),
     ]
 )
-@click.argument("name")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@NAME
+@YES
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete a topic and its messages; its subscriptions become detached.
+    """Delete a topic and its messages.
+
+    Its subscriptions become detached: they receive nothing any more.
 
     An adopted topic is only forgotten: Kafka keeps it, and its messages.
     """
@@ -119,20 +132,16 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
 
 @topic.command(examples=[("", "kafka-pubsub topic adopt clicks --ordering")])
-@click.argument("name")
-@click.option(
-    "--ordering/--no-ordering", default=None, help="Insist on ordering keys being allowed, or refuse them."
-)
-@click.option("--label", "labels", type=PAIR, multiple=True, help="A label of yours. Can be repeated.")
-@click.option("--exist-ok", is_flag=True, help="Succeed if it is adopted already, with these settings.")
+@NAME
+@ordering_option("Insist on ordering keys being allowed, or refuse them.")
+@LABELS
+@EXIST_OK
 @click.pass_obj
-def adopt(
-    session: Session, name: str, ordering: bool | None, labels: tuple[tuple[str, str], ...], exist_ok: bool
-) -> None:
+def adopt(session: Session, name: str, ordering: bool | None, labels: Labels, exist_ok: bool) -> None:
     """Take a topic that Kafka has already, with its messages."""
     with session.pubsub() as pubsub:
         adopted = pubsub.adopt_topic(
-            name, message_ordering=ordering, labels=pairs(labels, "--label") or None, exist_ok=exist_ok
+            name, message_ordering=ordering, labels=given_labels(labels), exist_ok=exist_ok
         )
         shown = _describe(adopted)
     session.output.result(shown, f"Adopted topic {name} with {shown['partitions']} partitions")
@@ -144,13 +153,13 @@ def adopt(
         ("back to the broker's default", "kafka-pubsub topic update orders --default-retention"),
     ]
 )
-@click.argument("name")
-@click.option("--ordering/--no-ordering", default=None, help="Allow ordering keys, or refuse them.")
-@click.option("--retention", type=DURATION, help="How long messages are kept, e.g. 7d.")
+@NAME
+@ordering_option("Allow ordering keys, or refuse them.")
+@duration_option("--retention", "How long messages are kept, e.g. 7d.")
 @click.option(
     "--default-retention", is_flag=True, help="Keep messages as long as the broker does by default."
 )
-@click.option("--label", "labels", type=PAIR, multiple=True, help="Replaces all labels. Can be repeated.")
+@NEW_LABELS
 @click.pass_obj
 def update(
     session: Session,
@@ -158,31 +167,21 @@ def update(
     ordering: bool | None,
     retention: float | None,
     default_retention: bool,
-    labels: tuple[tuple[str, str], ...],
+    labels: Labels,
 ) -> None:
     """Change a topic's settings; what isn't given stays."""
-    from kafka_pubsub.client.resources import UNSET
-
     if retention is not None and default_retention:
         raise click.UsageError("--retention and --default-retention exclude each other: give one")
-    if ordering is None and retention is None and not default_retention and not labels:
-        raise click.UsageError("nothing to change: give at least one setting")
-    kept = UNSET if retention is None and not default_retention else retention
+    check_changes(ordering, retention, default_retention, labels)
     with session.pubsub() as pubsub:
         changed = pubsub.update_topic(
             name,
-            message_ordering=UNSET if ordering is None else ordering,
-            retention=kept,
-            labels=pairs(labels, "--label") if labels else UNSET,
+            message_ordering=kept_unless(ordering),
+            retention=None if default_retention else kept_unless(retention),
+            labels=labels_unless(labels),
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated topic {name}")
-
-
-def confirm(session: Session, question: str, *, yes: bool) -> None:
-    """Asks a person; a script has meant what it said."""
-    if not yes and not session.as_json and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
 
 
 def _describe(each: Topic) -> dict[str, JsonValue]:

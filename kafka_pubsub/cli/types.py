@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-__all__ = ["DURATION", "PAIR", "pairs"]
+__all__ = ["DURATION", "PAIR", "duration_text", "pairs"]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -28,6 +28,14 @@ class DurationType(click.ParamType[float]):
                 f"{value!r} is not a duration; write 30 (seconds), 500ms, 30s, 5m, 2h or 7d", param, ctx
             )
         return float(match[1]) * _UNITS[match[2]]
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds in the largest unit that needs no fraction: what `DURATION` reads back."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:g}{unit}"
+    return f"{seconds * 1000:g}ms" if seconds else "0s"
 
 
 class PairType(click.ParamType[tuple[str, str]]):

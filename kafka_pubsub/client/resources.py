@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from kafka_pubsub.config import SubscriptionOptions, TopicOptions, TopicRecord
-from kafka_pubsub.errors import AlreadyExists, FailedPrecondition
+from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition
 from kafka_pubsub.model import TopicInfo
 
 __all__ = [
+    "EXIST_OK",
     "UNSET",
     "Conflict",
     "Unset",
@@ -31,11 +32,15 @@ __all__ = [
     "given",
     "options_of",
     "refuse_unbuilt",
+    "same_settings",
     "settle",
 ]
 
 T = TypeVar("T")
 Options = TypeVar("Options", TopicOptions, SubscriptionOptions)
+
+#: The argument that is content with what exists.
+EXIST_OK: Final = ("exist_ok", True)
 
 #: Runs of one change before we give up: each run but the last lost against another process that changed the
 #: same resource at the same time, and people don't do that often.
@@ -126,12 +131,22 @@ def check_same_settings(
         )
 
 
+def same_settings(what: str, accept: Call) -> AlreadyExists:
+    """It exists, with the very settings that were asked for; `accept` is the call that is content with that."""
+    return AlreadyExists(
+        f"{what} already exists, with the same settings: use it as it is; {accept} accepts it",
+        calls=(accept,),
+    )
+
+
 def check_identity(record: TopicRecord, info: TopicInfo) -> None:
     """`FailedPrecondition` if the log's topic isn't the one that the catalog knows."""
     if info.topic_id != record.topic_id:
+        adopt = Call("adopt_topic", record.name)
         raise FailedPrecondition(
             f"topic {record.name!r} was deleted and made again by somebody else: its messages are other ones. "
-            f"adopt_topic({record.name!r}) takes the new one; subscriptions of the old one must be made again"
+            f"{adopt} takes the new one; subscriptions of the old one must be made again",
+            calls=(adopt,),
         )
 
 

@@ -17,10 +17,17 @@ from collections.abc import Callable, Mapping
 
 from kafka_pubsub.client.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.resources import changed, check_same_settings, conflicts, settle
+from kafka_pubsub.client.resources import (
+    EXIST_OK,
+    changed,
+    check_same_settings,
+    conflicts,
+    same_settings,
+    settle,
+)
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.errors import Call, FailedPrecondition, InvalidArgument, NotFound
 
 __all__ = ["SubscriptionAdmin"]
 
@@ -54,32 +61,34 @@ class SubscriptionAdmin:
         """The subscription as the catalog has it; `NotFound` if it isn't ready for use."""
         record = self._find(name)
         if record is None:
-            raise NotFound(
-                f"subscription {name!r} not found: create_subscription({name!r}, topic=...) makes it"
-            )
+            make = Call("create_subscription", name, (("topic", ...),))
+            raise NotFound(f"subscription {name!r} not found: {make} makes it", calls=(make,))
         if record.state == "creating":
-            raise NotFound(
-                f"subscription {name!r} is half made: create_subscription({name!r}, topic={record.topic!r}) finishes it"
-            )
+            make = Call("create_subscription", name, (("topic", record.topic),))
+            raise NotFound(f"subscription {name!r} is half made: {make} finishes it", calls=(make,))
         if record.state == "deleting":
+            finish = Call("delete_subscription", name)
             raise NotFound(
-                f"subscription {name!r} is deleted, or half so: delete_subscription({name!r}) finishes it"
+                f"subscription {name!r} is deleted, or half so: {finish} finishes it", calls=(finish,)
             )
         return record
 
     def usable(self, name: str) -> SubscriptionRecord:
         """The record of a subscription that can be pulled from now; `FailedPrecondition` if it can't."""
         record = self.record(name)
+        delete = Call("delete_subscription", name)
         if record.detached:
             raise FailedPrecondition(
                 f"subscription {name!r} is detached: its topic {record.topic!r} was deleted, so it receives nothing "
-                f"any more; delete_subscription({name!r}), then create it anew on a topic that exists"
+                f"any more; {delete}, then create it anew on a topic that exists",
+                calls=(delete,),
             )
         topic, info = self._topics.current(record.topic)
         if topic.topic_id != record.topic_id:
             raise FailedPrecondition(
                 f"subscription {name!r} belongs to an earlier topic {record.topic!r}, which was deleted and made "
-                f"again; delete_subscription({name!r}), then create it anew"
+                f"again; {delete}, then create it anew",
+                calls=(delete,),
             )
         if info.partitions != record.partitions:
             raise FailedPrecondition(
@@ -124,8 +133,8 @@ class SubscriptionAdmin:
             return self._existing(previous, topic, wanted, exist_ok)
         if not self._may_create:
             raise FailedPrecondition(
-                f"subscription {name!r} doesn't exist, and this PubSub was opened with create=False, so it makes "
-                "no groups: have it made by a client that may"
+                f"subscription {name!r} doesn't exist, and with create=False (KAFKA_PUBSUB_CREATE) no groups are "
+                "made: have it made by a client that may"
             )
         home, info = self._topics.current(topic)
         if previous is None:
@@ -153,10 +162,8 @@ class SubscriptionAdmin:
         what = f"subscription {record.name!r}"
         check_same_settings(what, record.options, wanted, {"topic": (record.topic, topic)})
         if not exist_ok:
-            raise AlreadyExists(
-                f"{what} already exists, with the same settings: subscription({record.name!r}) is a handle on it; "
-                "exist_ok=True accepts it"
-            )
+            accept = Call("create_subscription", record.name, (("topic", topic), EXIST_OK))
+            raise same_settings(what, accept)
         return self.usable(record.name)
 
     def _update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
@@ -223,9 +230,11 @@ class SubscriptionAdmin:
         waited = 0.0
         while members := self._backend.admin.group_members(name):
             if waited >= LEAVE_TIMEOUT:
+                again = Call("delete_subscription", name)
                 raise FailedPrecondition(
                     f"subscription {name!r} is marked as deleted, but {members} members are still connected after "
-                    f"{LEAVE_TIMEOUT:g} s: close their streams, then call delete_subscription({name!r}) again"
+                    f"{LEAVE_TIMEOUT:g} s: close their streams, then {again} again",
+                    calls=(again,),
                 )
             self._sleep(LEAVE_POLL)
             waited += LEAVE_POLL

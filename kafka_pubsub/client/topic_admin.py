@@ -18,16 +18,19 @@ from collections.abc import Callable, Mapping
 from kafka_pubsub.client.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
+    EXIST_OK,
     changed,
     check_identity,
     check_layout,
     check_same_settings,
     conflicts,
+    same_settings,
     settle,
 )
 from kafka_pubsub.config import TopicOptions, TopicRecord
 from kafka_pubsub.errors import (
     AlreadyExists,
+    Call,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -64,12 +67,14 @@ class TopicAdmin:
         """The topic as the catalog has it; `NotFound` if it isn't ready for use."""
         record = self._find(name)
         if record is None or record.state == "creating":
+            make, adopt = Call("create_topic", name), Call("adopt_topic", name)
             raise NotFound(
-                f"topic {name!r} not found: create_topic({name!r}) makes it, adopt_topic({name!r}) takes over a "
-                "topic that Kafka has already"
+                f"topic {name!r} not found: {make} makes it, {adopt} takes over a topic that Kafka has already",
+                calls=(make, adopt),
             )
         if record.state == "deleting":
-            raise NotFound(f"topic {name!r} is deleted, or half so: delete_topic({name!r}) finishes it")
+            finish = Call("delete_topic", name)
+            raise NotFound(f"topic {name!r} is deleted, or half so: {finish} finishes it", calls=(finish,))
         return record
 
     def current(self, name: str) -> tuple[TopicRecord, TopicInfo]:
@@ -83,9 +88,10 @@ class TopicAdmin:
         record = self.record(name)
         info = self._info(name)
         if info is None:
+            forget, make = Call("delete_topic", name), Call("create_topic", name)
             raise NotFound(
-                f"topic {name!r} was deleted from Kafka by somebody else: delete_topic({name!r}) forgets it, "
-                f"create_topic({name!r}) makes it again"
+                f"topic {name!r} was deleted from Kafka by somebody else: {forget} forgets it, {make} makes it again",
+                calls=(forget, make),
             )
         check_identity(record, info)
         return record, info
@@ -122,11 +128,13 @@ class TopicAdmin:
             previous = None
         info = self._info(name)
         if previous is not None and previous.state == "ready" and info is not None:
-            return self._existing(previous, info, wanted, exist_ok)
+            return self._existing(previous, info, wanted, exist_ok, Call("create_topic", name, (EXIST_OK,)))
         if not self._may_create:
+            adopt = Call("adopt_topic", name)
             raise FailedPrecondition(
-                f"topic {name!r} doesn't exist, and this PubSub was opened with create=False, so it makes no "
-                f"topics: have it made, then adopt_topic({name!r})"
+                f"topic {name!r} doesn't exist, and with create=False (KAFKA_PUBSUB_CREATE) no topics are made: have "
+                f"it made, then {adopt}",
+                calls=(adopt,),
             )
         if previous is None:
             self._check_name_is_free(name, info)
@@ -163,22 +171,25 @@ class TopicAdmin:
             return info
 
     def _existing(
-        self, record: TopicRecord, info: TopicInfo, wanted: TopicOptions, exist_ok: bool
+        self, record: TopicRecord, info: TopicInfo, wanted: TopicOptions, exist_ok: bool, accept: Call
     ) -> TopicRecord:
         check_identity(record, info)
         check_same_settings(f"topic {record.name!r}", record.options, wanted, {})
         if not exist_ok:
-            raise AlreadyExists(
-                f"topic {record.name!r} already exists, with the same settings: topic({record.name!r}) is a handle "
-                "on it; exist_ok=True accepts it"
-            )
+            raise same_settings(f"topic {record.name!r}", accept)
         return record
 
     def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
-        info = self._backend.admin.topic(name)
+        info = self._info(name)
+        if info is None:
+            make = Call("create_topic", name)
+            raise NotFound(
+                f"topic {name!r} can't be adopted: Kafka has none of that name; {make} makes one",
+                calls=(make,),
+            )
         previous = self._find(name)
         if previous is not None and previous.state == "ready" and previous.topic_id == info.topic_id:
-            return self._existing(previous, info, wanted, exist_ok)
+            return self._existing(previous, info, wanted, exist_ok, Call("adopt_topic", name, (EXIST_OK,)))
         record = TopicRecord(
             name=name,
             topic_id=info.topic_id,
@@ -247,9 +258,11 @@ class TopicAdmin:
 
     def _check_name_is_free(self, name: str, info: TopicInfo | None) -> None:
         if info is not None:
+            adopt = Call("adopt_topic", name)
             raise AlreadyExists(
-                f"Kafka has a topic {name!r} already, which isn't in the catalog: adopt_topic({name!r}) takes it "
-                "over as it is; or choose another name"
+                f"Kafka has a topic {name!r} already, which isn't in the catalog: {adopt} takes it over as it is; or "
+                "choose another name",
+                calls=(adopt,),
             )
         catalog = self._backend.catalog
         retries = (retry_topic(each.topic, each.name) for each in catalog.subscriptions().values())

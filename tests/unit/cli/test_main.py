@@ -50,6 +50,13 @@ def test_the_root_lists_every_command_under_its_heading() -> None:
         assert [line.split()[0] for line in listed.splitlines() if re.match(r"  \S", line)] == list(section)
 
 
+@pytest.mark.parametrize("words", [[], ["topic"], ["subscription"]], ids=" ".join)
+def test_a_group_alone_shows_its_help_and_has_done_nothing(words: list[str]) -> None:
+    result = CliRunner().invoke(cli, words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == CliRunner().invoke(cli, [*words, "--help"]).stdout
+
+
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys\n"

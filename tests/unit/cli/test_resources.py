@@ -49,7 +49,8 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
     run.json("sub", "create", "mail", "--topic", "other")
     assert run.json("sub", "list", "--topic", "orders") == [made]
     assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
-    assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20}
+    idle = {"lag": 0, "members": 0, "problem": None}
+    assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
     changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
     assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
     assert run.json("sub", "delete", "billing") == {"deleted": "billing"}
@@ -89,7 +90,8 @@ def test_a_mistake_has_a_code_and_names_the_culprit(
 
 def test_an_existing_topic_with_the_same_settings_is_fine_when_asked(run: CommandLine) -> None:
     run.json("topic", "create", "there", "--ordering")
-    assert run("topic", "create", "there", "--ordering", "--exist-ok").exit_code == 0
+    again = run("topic", "create", "there", "--ordering", "--exist-ok")
+    assert (again.exit_code, again.stdout) == (0, "Topic there exists with 8 partitions\n")
 
 
 def test_people_get_tables_and_hints(run: CommandLine) -> None:
@@ -107,3 +109,30 @@ def test_a_long_list_of_columns_is_not_cut_in_a_pipe(run: CommandLine) -> None:
     run.json("topic", "create", name, "--label", "l=" + "v" * 100)
     assert f"{name} " in run("topic", "list").stdout
     assert "v" * 100 in run("topic", "list").stdout
+
+
+def test_people_read_durations_as_they_type_them(run: CommandLine) -> None:
+    run.json("topic", "create", "orders", "--retention", "7d")
+    assert "retention         7d\n" in run("topic", "describe", "orders").stdout
+    run.json(
+        "sub", "create", "billing", "--topic", "orders", "--ack-deadline", "90s", "--min-backoff", "500ms"
+    )
+    row = run("sub", "list").stdout.splitlines()[1]
+    assert row.split()[3:5] == ["90s", "500ms"]
+
+
+def test_a_subscription_tells_its_lag_and_what_is_wrong_with_it(run: CommandLine) -> None:
+    run.json("topic", "create", "orders")
+    run.json("sub", "create", "billing", "--topic", "orders")
+    run("publish", "orders", stdin="one\ntwo\n")
+    assert "lag               2\n" in run("sub", "describe", "billing").stdout
+    run.json("topic", "delete", "orders", "--yes")
+    detached = run("sub", "describe", "billing")
+    assert detached.exit_code == 0
+    assert "detached" in detached.stdout
+    assert "`kafka-pubsub subscription delete billing`" in detached.stdout
+
+
+def test_help_lists_every_subcommand_in_a_whole_sentence(run: CommandLine) -> None:
+    for words in ([], ["topic"], ["subscription"]):
+        assert "..." not in run(*words, "--help").stdout.split("Examples:")[0].replace("[ARGS]...", "")

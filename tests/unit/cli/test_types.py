@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from kafka_pubsub.cli.types import DURATION, PAIR, pairs
+from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,21 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
 def test_a_name_given_twice_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="'a' was given twice"):
         pairs([("a", "1"), ("a", "2")], "--label")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (604_800, "7d"),
+        (3600, "1h"),
+        (90, "90s"),
+        (120, "2m"),
+        (10.0, "10s"),
+        (0.5, "500ms"),
+        (1.5, "1500ms"),
+        (0, "0s"),
+    ],
+)
+def test_a_duration_is_shown_as_it_is_typed(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+    assert DURATION.convert(text, None, None) == seconds
