@@ -1,0 +1,107 @@
+"""What `topic` and `subscription` share: arguments and options, asking a person, and how a resource is shown.
+
+Rule: an option that both have is said here once; only its help may differ, where it means something else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kafka_pubsub.cli.output import JsonValue
+from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.resources import Unset
+
+__all__ = [
+    "EXIST_OK",
+    "LABELS",
+    "NAME",
+    "NEW_LABELS",
+    "YES",
+    "Labels",
+    "check_changes",
+    "confirm",
+    "duration_option",
+    "for_a_person",
+    "given_labels",
+    "kept_unless",
+    "labels_unless",
+    "ordering_option",
+]
+
+T = TypeVar("T")
+#: What click makes of `--label`.
+Labels = tuple[tuple[str, str], ...]
+# click's own type for what it decorates.
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+NAME = click.argument("name")
+YES = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+EXIST_OK = click.option("--exist-ok", is_flag=True, help="Succeed if it exists with these settings.")
+LABELS = click.option(
+    "--label", "labels", type=PAIR, multiple=True, help="A label of yours. Can be repeated."
+)
+NEW_LABELS = click.option(
+    "--label", "labels", type=PAIR, multiple=True, help="Replaces all labels. Can be repeated."
+)
+
+#: Fields that are seconds.
+DURATIONS = frozenset({"retention", "ack_deadline", "max_extension", "min_backoff", "max_backoff"})
+
+
+def ordering_option(help: str) -> Decorator:
+    """`--ordering/--no-ordering`; None when it isn't given."""
+    return click.option("--ordering/--no-ordering", default=None, help=help)
+
+
+def duration_option(name: str, help: str) -> Decorator:
+    """An option that takes seconds, or a number with its unit."""
+    return click.option(name, type=DURATION, help=help)
+
+
+def given_labels(labels: Labels) -> dict[str, str] | None:
+    """The labels of something new."""
+    return pairs(labels, "--label") or None
+
+
+def kept_unless(value: T | None) -> T | Unset:
+    """A changed setting; what wasn't given stays."""
+    from kafka_pubsub.client.resources import UNSET
+
+    return UNSET if value is None else value
+
+
+def labels_unless(labels: Labels) -> dict[str, str] | Unset:
+    """Changed labels; without any the old ones stay."""
+    return kept_unless(given_labels(labels))
+
+
+def check_changes(*given: object) -> None:
+    """Refuses an update that changes nothing."""
+    if all(value is None or value is False or value == () for value in given):
+        raise click.UsageError("nothing to change: give at least one setting")
+
+
+def confirm(session: Session, question: str, *, yes: bool) -> None:
+    """Asks a person; a script has meant what it said."""
+    if not yes and not session.as_json and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)
+
+
+def for_a_person(session: Session, shown: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The same with durations as the options take them; JSON keeps its seconds."""
+    if session.as_json:
+        return shown
+    return {name: _as_typed(name, value) for name, value in shown.items()}
+
+
+def _as_typed(name: str, value: JsonValue) -> JsonValue:
+    if name in DURATIONS and isinstance(value, (int, float)):
+        return duration_text(value)
+    return value
