@@ -1,0 +1,121 @@
+"""Messages that leave their place: for the tail of the retry partition, or for the dead letters.
+
+Theory. A move is a record to be written and a source to be finished, both in one Kafka transaction. Until that has
+committed the source stays unfinished in the books, so whatever goes wrong, nothing is lost and nothing is twice.
+
+Rules
+1. One batch flies at a time, and while it does no other commit of the partition is sent: a plain commit between a
+   transaction's offsets and its end would overwrite the newer map.
+2. A batch that was aborted is loaded again after a pause that grows. A record that was refused by itself (too large,
+   its topic is gone) pauses alone, so that the others don't wait for it for ever.
+3. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.retry_record import Broken, Death, RetryInfo
+
+__all__ = ["BATCH", "BATCH_BYTES", "Move", "Moves"]
+
+#: What flies together: a transaction of a few milliseconds, and less than a broker takes in one request.
+BATCH = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+#: Seconds before an aborted batch, and a refused record, are tried again; both double each time.
+PAUSE, LONGEST_PAUSE = 0.1, 5.0
+REFUSED, LONGEST_REFUSED = 1.0, 60.0
+
+
+class Move:
+    """One message on its way."""
+
+    __slots__ = ("death", "info", "key", "not_before", "origin", "record", "refusals", "source")
+
+    def __init__(
+        self,
+        record: Record,
+        info: RetryInfo | Broken,
+        *,
+        key: bytes | None,
+        source: int | None,
+        death: Death | None = None,
+    ) -> None:
+        self.record = record
+        #: What its header will say.
+        self.info = info
+        #: The ordering key that waits for it; None: nobody waits.
+        self.key = key
+        self.origin = record.offset()
+        #: Its offset in the retry partition; None: it comes from main.
+        self.source = source
+        #: For the dead letters; None: for the retry partition.
+        self.death = death
+        self.refusals = 0
+        self.not_before = 0.0
+
+    def __repr__(self) -> str:
+        where = "main" if self.source is None else f"retry {self.source}"
+        return f"<Move {self.origin} from {where} {'to the dead letters' if self.death else ''} {self.info}>"
+
+
+class Moves:
+    """The moves of one partition."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Move] = []
+        #: In the transaction that hasn't been answered.
+        self.flying: Sequence[Move] = ()
+        self._pause = PAUSE
+        self._not_before = 0.0
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.flying)
+
+    def due_at(self) -> float | None:
+        """When the next batch may be loaded."""
+        if not self.waiting or self.flying:
+            return None
+        return max(self._not_before, min(move.not_before for move in self.waiting))
+
+    def load(self, now: float) -> Sequence[Move]:
+        """The next batch; it flies from now on. Empty: nothing may go."""
+        if self.flying or now < self._not_before:
+            return ()
+        batch: list[Move] = []
+        rest: list[Move] = []
+        size = 0
+        for move in self.waiting:
+            size += len(move.record)
+            fits = len(batch) < BATCH and (size <= BATCH_BYTES or not batch)
+            if fits and move.not_before <= now:
+                batch.append(move)
+            else:
+                size -= len(move.record)
+                rest.append(move)
+        self.waiting, self.flying = rest, batch
+        return batch
+
+    def stored(self) -> Sequence[Move]:
+        """The transaction has committed; these have left their place."""
+        done, self.flying = self.flying, ()
+        self._pause = PAUSE
+        return done
+
+    def aborted(self, refused: Mapping[int, str], now: float) -> None:
+        """It has not; `refused` tells which records of the batch can't be written at all now."""
+        batch, self.flying = self.flying, ()
+        for at in refused:
+            batch[at].refusals += 1
+            batch[at].not_before = now + min(
+                LONGEST_REFUSED, REFUSED * 2.0 ** min(batch[at].refusals - 1, 30)
+            )
+        self.waiting = [*batch, *self.waiting]
+        if not refused:
+            self._not_before = now + self._pause
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+
+    def count(self, *, main: bool) -> int:
+        """How many of those that move come from main, or from the retry partition: all may yet finish."""
+        return sum((move.source is None) == main for some in (self.waiting, self.flying) for move in some)

@@ -1,0 +1,108 @@
+"""Notices that most deliveries fail, and slows to a probe: what the handlers need is down, not the messages bad.
+
+Theory. Of the last seconds it counts what was acked and which messages failed (a message that fails ten times is
+one). When more have failed, it probes: one message at a time, one a second. Probes that succeed in a row end it.
+
+Rules
+1. Few failures prove nothing: a topic with one bad message on it is no outage.
+2. While it probes, attempts aren't used up but for one message in a while: a topic full of bad messages gets through,
+   and an outage of an hour doesn't carry the topic over to the dead letters.
+3. It ends by itself, and begins counting anew.
+"""
+
+from __future__ import annotations
+
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["DEAD_LETTERS_EVERY", "ENOUGH", "PROBE_EVERY", "RECOVERED", "WINDOW", "Outage"]
+
+#: Seconds of a window; the one that runs and the one before it count.
+WINDOW = 5.0
+#: Different messages that must have failed before it can be an outage.
+ENOUGH = 20
+#: Seconds between probes, and probes in a row that must succeed.
+PROBE_EVERY = 1.0
+RECOVERED = 3
+#: Seconds between messages whose attempts are used up while it probes.
+DEAD_LETTERS_EVERY = 10.0
+
+
+class Outage:
+    """Watches the deliveries of one partition."""
+
+    def __init__(self) -> None:
+        #: True while one message at a time is tried.
+        self.probing = False
+        self._acked = [0, 0]
+        self._failed: list[set[int]] = [set(), set()]
+        self._window_ends = 0.0
+        self._next_probe = 0.0
+        self._in_a_row = 0
+        self._next_death = 0.0
+
+    def acked(self, count: int) -> None:
+        """So many messages were acked."""
+        self._acked[0] += count
+
+    def failed(self, origin: int) -> None:
+        """That message failed: nacked, or its deadline passed."""
+        self._failed[0].add(origin)
+        self._in_a_row = 0
+
+    def look(self, now: float) -> bool:
+        """Lets time pass; True if it began or ended just now."""
+        if self.probing:
+            return self._look_up()
+        if now >= self._window_ends:
+            stale = now >= self._window_ends + WINDOW
+            self._acked = [0, 0 if stale else self._acked[0]]
+            self._failed = [set(), set() if stale else self._failed[0]]
+            self._window_ends = now + WINDOW
+        failed = len(self._failed[0] | self._failed[1])
+        if failed < ENOUGH or failed <= sum(self._acked):
+            return False
+        self.probing = True
+        self._begin_anew()
+        self._next_probe = now + PROBE_EVERY
+        self._next_death = now + DEAD_LETTERS_EVERY
+        return True
+
+    def _look_up(self) -> bool:
+        self._in_a_row += self._acked[0]
+        self._acked[0] = 0
+        if self._in_a_row < RECOVERED:
+            return False
+        self.probing = False
+        self._begin_anew()
+        return True
+
+    def _begin_anew(self) -> None:
+        self._acked = [0, 0]
+        self._failed = [set(), set()]
+        self._in_a_row = 0
+
+    def allows(self, in_flight: int, now: float) -> bool:
+        """Whether a delivery may begin."""
+        return not self.probing or (in_flight == 0 and now >= self._next_probe)
+
+    def began(self, now: float) -> None:
+        """A delivery began."""
+        self._next_probe = now + PROBE_EVERY
+
+    def next_probe(self) -> float | None:
+        """When the next probe may begin; None: nothing is held back."""
+        return self._next_probe if self.probing else None
+
+    def may_use_up(self, now: float) -> bool:
+        """Whether a message may now lose its last attempt; says yes once in a while when it probes."""
+        if not self.probing:
+            return True
+        if now < self._next_death:
+            return False
+        self._next_death = now + DEAD_LETTERS_EVERY
+        return True
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a rule is broken."""
+        if self.probing and self._in_a_row >= RECOVERED:
+            raise InvariantViolated("it probes though enough probes have succeeded")
