@@ -1,0 +1,78 @@
+"""A fault round from the command line: `python -m tests.faults kill-consumer --seed 7 --seconds 60`.
+
+Starts a Kafka of its own, prints what was seen as one line of JSON, and ends with 0 (all is well), 1 (it isn't; the
+histories are kept) or 2 (this round can't be done yet).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from kafka_pubsub.local import LocalKafka
+from tests.faults.arena import Arena, clustered
+from tests.faults.faults import FAULTS
+from tests.faults.plan import RoundPlan
+from tests.faults.round import run_round
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one round; the exit code."""
+    options = vars(_parser().parse_args(arguments))
+    folder = options.pop("keep")
+    plan = RoundPlan(**options)
+    if missing := FAULTS[plan.fault].missing:
+        print(missing, file=sys.stderr)
+        return 2
+    scratch = Path(tempfile.mkdtemp(prefix="faults-")) if folder is None else folder
+    scratch.mkdir(parents=True, exist_ok=True)
+    with _arena(plan.fault) as arena:
+        outcome = run_round(plan, arena, scratch)
+    print(json.dumps(asdict(outcome)))
+    for problem in outcome.problems:
+        print(problem, file=sys.stderr)
+    if outcome.problems:
+        print(f"The histories are in {scratch}", file=sys.stderr)
+        return 1
+    if folder is None:
+        shutil.rmtree(scratch)
+    return 0
+
+
+@contextmanager
+def _arena(fault: str) -> Iterator[Arena]:
+    if FAULTS[fault].cluster:
+        with clustered() as arena:
+            yield arena
+    else:
+        with LocalKafka() as kafka:
+            yield Arena(kafka.bootstrap)
+
+
+def _parser() -> argparse.ArgumentParser:
+    known = RoundPlan("")
+    listed = "\n".join(f"  {name:24}{fault.summary}" for name, fault in FAULTS.items())
+    parser = argparse.ArgumentParser(
+        "python -m tests.faults",
+        description=f"Breaks something on purpose while messages flow.\n\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("fault", choices=sorted(FAULTS), metavar="FAULT")
+    parser.add_argument("--seed", type=int, default=known.seed)
+    for name in ("seconds", "rate", "nack_percent", "settle"):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(known, name))
+    for name in ("publishers", "consumers", "partitions", "keys"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(known, name))
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="an empty directory for the histories")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

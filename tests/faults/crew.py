@@ -1,0 +1,184 @@
+"""The processes of a round, each told by its plan, and what the driver does to them.
+
+Rules
+1. A consumer that dies is started again under a new history, whoever killed it. One that ends by itself with an error
+   is a finding: consumers have to live through every fault.
+2. The driver's history is told of a death after the process was waited for, of a freeze before it.
+3. Whatever happens to the driver, no process is left: `close` kills, and SIGSTOPped ones die of SIGKILL too.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_pubsub.observe.history import HistoryFile
+from tests.faults.plan import ConsumerPlan, PublisherPlan
+
+__all__ = ["Crew"]
+
+ROOT = Path(__file__).parents[2]
+#: Seconds for an end in good order: handlers, commits, and requests to brokers that may be away.
+LEAVE = 60.0
+
+
+@dataclass
+class _Member:
+    process: subprocess.Popen[bytes]
+    log: Path
+    frozen: bool = False
+
+
+class Crew:
+    """Consumers by slot, and publishers. `plan_of` makes the plan of a slot's n-th process."""
+
+    def __init__(
+        self, folder: Path, driver: HistoryFile, plan_of: Callable[[int, int, Path], ConsumerPlan]
+    ) -> None:
+        self._folder, self._driver, self._plan_of = folder, driver, plan_of
+        self._lock = threading.RLock()
+        self._members: dict[int, _Member] = {}
+        self._publishers: list[_Member] = []
+        self._made = 0
+        self.deaths = 0
+        #: What went wrong with processes by themselves.
+        self.findings: list[str] = []
+
+    # Consumers
+
+    @property
+    def slots(self) -> list[int]:
+        """The slots that have a process now."""
+        with self._lock:
+            return sorted(self._members)
+
+    @property
+    def pids(self) -> list[int]:
+        """The consumers' process ids."""
+        with self._lock:
+            return [member.process.pid for member in self._members.values()]
+
+    def start(self, slot: int) -> None:
+        """A new process for the slot."""
+        with self._lock:
+            self._made += 1
+            path = self._folder / f"consumer-{slot}-{self._made}.jsonl"
+            plan = self._plan_of(slot, self._made, path)
+            self._members[slot] = self._launch("tests.faults.consumer", plan.line(), path)
+
+    def kill(self, slot: int) -> None:
+        """SIGKILL."""
+        with self._lock:
+            member = self._members.pop(slot)
+            member.process.kill()
+            member.process.wait()
+            self._bury(member)
+
+    def freeze(self, slot: int) -> None:
+        """SIGSTOP."""
+        with self._lock:
+            member = self._members[slot]
+            self._driver.stop(member.process.pid)
+            member.process.send_signal(signal.SIGSTOP)
+            member.frozen = True
+
+    def thaw(self, slot: int) -> None:
+        """SIGCONT."""
+        with self._lock:
+            member = self._members.get(slot)
+            if member is not None and member.frozen:
+                self._driver.cont(member.process.pid)
+                member.process.send_signal(signal.SIGCONT)
+                member.frozen = False
+
+    def retire(self, slot: int) -> None:
+        """SIGTERM, and wait for an end in good order."""
+        with self._lock:
+            member = self._members.pop(slot)
+        member.process.terminate()
+        self._end(member, "consumer")
+
+    def revive(self) -> None:
+        """Start again what has died by itself."""
+        with self._lock:
+            dead = [slot for slot, each in self._members.items() if each.process.poll() is not None]
+            for slot in dead:
+                member = self._members.pop(slot)
+                if member.process.returncode != -signal.SIGKILL:
+                    self._find(member, "consumer")
+                self._bury(member)
+                self.start(slot)
+
+    # Publishers
+
+    def start_publisher(self, plan: PublisherPlan) -> None:
+        """One more publisher."""
+        self._publishers.append(self._launch("tests.faults.publisher", plan.line(), plan.path))
+
+    @property
+    def publishing(self) -> bool:
+        """Whether a publisher still runs."""
+        return any(each.process.poll() is None for each in self._publishers)
+
+    def end_publishers(self) -> None:
+        """Wait until they have flushed."""
+        for member in self._publishers:
+            member.process.terminate()
+        for member in self._publishers:
+            self._end(member, "publisher")
+        self._publishers.clear()
+
+    def retire_all(self) -> None:
+        """Every consumer leaves in good order."""
+        for slot in self.slots:
+            self.thaw(slot)
+        with self._lock:
+            members = [self._members.pop(slot) for slot in self.slots]
+        for member in members:
+            member.process.terminate()
+        for member in members:
+            self._end(member, "consumer")
+
+    def close(self) -> None:
+        """Nothing is left."""
+        with self._lock:
+            for member in [*self._members.values(), *self._publishers]:
+                member.process.kill()
+                member.process.wait()
+
+    def _launch(self, module: str, plan: str, history: Path) -> _Member:
+        log = history.with_suffix(".log")
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, plan], stdout=output, stderr=output, cwd=ROOT
+            )
+        return _Member(process, log)
+
+    def _end(self, member: _Member, what: str) -> None:
+        try:
+            code = member.process.wait(LEAVE if what == "consumer" else 3 * LEAVE)
+        except subprocess.TimeoutExpired:
+            member.process.kill()
+            member.process.wait()
+            self.findings.append(f"{what} {member.process.pid} didn't end when it was asked to: {member.log}")
+            self._bury(member)
+            return
+        if code != 0:
+            self._find(member, what)
+            self._bury(member)
+
+    def _find(self, member: _Member, what: str) -> None:
+        last = member.log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        self.findings.append(
+            f"{what} {member.process.pid} ended with code {member.process.returncode}: "
+            f"{last[0] if last else 'without a word'} ({member.log})"
+        )
+
+    def _bury(self, member: _Member) -> None:
+        self.deaths += 1
+        self._driver.crash(member.process.pid)

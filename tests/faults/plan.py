@@ -1,0 +1,83 @@
+"""What a round is, as values: written on the command line of every process that takes part in it.
+
+Rule: everything random follows from the seed, so that a round can be done again; what the machine adds (who comes
+first) can't be.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+__all__ = ["ConsumerPlan", "Poison", "PublisherPlan", "RoundPlan"]
+
+Poison = Literal["raises", "hangs", "kills"]
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """One round. `seconds` is how long is published and broken; settling comes on top."""
+
+    fault: str
+    seed: int = 1
+    seconds: float = 60.0
+    #: Messages a second, of all publishers together.
+    rate: float = 400.0
+    publishers: int = 2
+    consumers: int = 3
+    partitions: int = 6
+    #: Of each publisher; the hottest gets about a sixth of its messages.
+    keys: int = 200
+    nack_percent: float = 5.0
+    #: Seconds until everything that was published has to be acked.
+    settle: float = 120.0
+
+
+@dataclass(frozen=True)
+class _ProcessPlan:
+    bootstrap: str
+    topic: str
+    history: str
+    seed: int
+
+    def line(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, line: str) -> Self:
+        """What `line()` wrote."""
+        return cls(**json.loads(line))
+
+    @property
+    def path(self) -> Path:
+        """Where the process writes its history."""
+        return Path(self.history)
+
+
+@dataclass(frozen=True)
+class PublisherPlan(_ProcessPlan):
+    """One publisher's part. No two publishers share a key, so the order of a key is one publisher's."""
+
+    name: str = "p0"
+    rate: float = 200.0
+    seconds: float = 60.0
+    keys: int = 200
+    #: Messages (by number) that carry the attribute `poison`.
+    poisoned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConsumerPlan(_ProcessPlan):
+    """One consumer's part. Handlers take up to `handler` seconds, some up to `slow_handler`."""
+
+    subscription: str = ""
+    nack_percent: float = 5.0
+    handler: float = 0.01
+    slow_percent: float = 0.0
+    slow_handler: float = 0.0
+    poison: Poison | None = None
+    #: A directory where deliveries of poison are counted across processes.
+    deaths: str = ""
