@@ -1,0 +1,94 @@
+"""Notes in a commit's metadata: which unfinished messages had been started, and which one was tried alone.
+
+Theory. Whoever takes a partition over after a crash reads them: the noted ones are suspects. Offsets are noted as
+runs above the committed position, like the map of what is finished, so a hundred neighbours take two numbers.
+
+Rules
+1. Notes have a room of their own in the metadata (`ROOM` units), so the map of acks keeps its own.
+2. `fit` says how many offsets can be noted; what doesn't fit isn't started while notes are a duty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.core.offsets import Run
+
+__all__ = ["MOST", "NOTHING", "ROOM", "Notes", "as_runs", "fit", "numbers", "offsets", "parse"]
+
+#: Units of metadata (15 bits each) for notes: an eighth of what there is.
+ROOM = 512
+#: Offsets that may be noted as a duty: that many handlers run at once after a crash, and so many messages are tried
+#: one by one after the next. More would fit, but each costs a commit then.
+MOST = 128
+#: A number takes one unit for each 14 bits.
+_UNIT = 14
+
+
+class Notes(NamedTuple):
+    """What was started and isn't finished, ascending and disjoint; `trial`: the one that was tried alone."""
+
+    started: tuple[Run, ...] = ()
+    trial: int | None = None
+
+
+NOTHING = Notes()
+
+
+def as_runs(some: Iterable[int]) -> tuple[Run, ...]:
+    """Offsets as runs."""
+    runs: list[Run] = []
+    for offset in sorted(some):
+        if runs and runs[-1][1] == offset:
+            runs[-1] = (runs[-1][0], offset + 1)
+        elif not runs or runs[-1][1] < offset:
+            runs.append((offset, offset + 1))
+    return tuple(runs)
+
+
+def offsets(notes: Notes) -> list[int]:
+    """All noted offsets."""
+    return [offset for start, end in notes.started for offset in range(start, end)]
+
+
+def numbers(notes: Notes, position: int) -> list[int]:
+    """The notes as numbers beside `position`; nothing noted is below it."""
+    if notes == NOTHING:
+        return []
+    found = [0 if notes.trial is None else notes.trial - position + 1]
+    at = position
+    for start, end in notes.started:
+        found += (start - at, end - start)
+        at = end
+    return found
+
+
+def parse(some: Sequence[int], position: int) -> Notes | None:
+    """The notes that `numbers` gave; None if these aren't any."""
+    if not some:
+        return NOTHING
+    if len(some) % 2 == 0:
+        return None
+    runs: list[Run] = []
+    at = position
+    for gap, length in zip(some[1::2], some[2::2], strict=True):
+        runs.append((at + gap, at + gap + length))
+        at += gap + length
+    return Notes(tuple(runs), some[0] + position - 1 if some[0] else None)
+
+
+def units(some: Iterable[int]) -> int:
+    """How many units of metadata the numbers take."""
+    return sum(max(1, -(-number.bit_length() // _UNIT)) for number in some)
+
+
+def fit(duty: Iterable[int], wishes: Iterable[int], position: int, trial: int | None = None) -> Notes:
+    """Notes of all of `duty`, and of as many of `wishes`, the lowest first, as there is room for."""
+    noted = set(duty)
+    for offset in sorted(wishes)[: max(0, MOST - len(noted))]:
+        noted.add(offset)
+    notes = Notes(as_runs(noted), trial)
+    if units(numbers(notes, position)) <= ROOM:
+        return notes
+    return Notes(as_runs(duty), trial)

@@ -1,0 +1,170 @@
+"""After a crash: which messages may have killed the process, and how each gets its turn alone.
+
+Theory. A commit's metadata notes what was started (`notes`). A takeover without the clean flag finds suspects in it,
+but a message that kills at once may not have been noted. So until the takeover's position is passed (`ends`: what
+the dead owner can have read) no handler starts unnoted: a lease waits until a commit that notes it has been answered.
+The next crash then leaves the culprit among the noted ones. Suspects are delivered one at a time, over all partitions
+of the process, each noted as *the trial*; if its process dies then, it was the one, and only its crash count rises.
+
+A lease here is BENCHED (a suspect that waits for the trial), UNNOTED (waits for a commit to be made), ON ITS WAY
+(that commit isn't answered), and then given out, still noted until it is over.
+
+Rules
+1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes.
+2. One trial at a time in a process (`Turn`): else a neighbour partition's innocent would share the blame each time.
+3. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, one crash later; the
+   message on trial then has one crash too many, but never again for the same culprit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from kafka_pubsub.core import notes
+from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["Suspects", "Turn"]
+
+
+class Turn:
+    """Whose trial it is; shared by the partitions of a process."""
+
+    def __init__(self) -> None:
+        self.holder: object = None
+
+    def take(self, who: object) -> bool:
+        """True if the trial is now `who`'s."""
+        if self.holder is None:
+            self.holder = who
+        return self.holder is who
+
+    def give_back(self, who: object) -> None:
+        """The trial is over, if it was `who`'s."""
+        if self.holder is who:
+            self.holder = None
+
+
+class Suspects:
+    """The suspects in one log (main or retry) of one partition. Offsets are that log's own."""
+
+    def __init__(self, turn: Turn, found: Notes = notes.NOTHING, end: int = 0) -> None:
+        self._turn = turn
+        #: Below this offset no handler starts unnoted; 0: the last owner left in good order.
+        self.end = end
+        #: Noted by dead owners and not finished since. Empty: nobody is under suspicion.
+        self.left: set[int] = set(notes.offsets(found)) if end else set()
+        #: The one that was on trial when its process died.
+        self.culprit = found.trial if end else None
+        self._bench: deque[tuple[int, Lease]] = deque()
+        self._unnoted: dict[Lease, int] = {}
+        self._on_its_way: dict[Lease, int] = {}
+        self._given: dict[Lease, int] = {}
+        self._trial: Lease | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a lease waits for a commit to be made."""
+        return bool(self._unnoted)
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a suspect could be tried now."""
+        return bool(self._bench) and self._trial is None and self._turn.holder is None
+
+    @property
+    def room(self) -> int:
+        """How many more may be noted."""
+        return notes.MOST - len(self._duty())
+
+    def concerns(self, offset: int) -> bool:
+        """Whether that message must not start unnoted."""
+        return offset < self.end
+
+    def passed(self, committable: int) -> None:
+        """All below that offset is finished."""
+        if committable >= self.end:
+            self.end = 0
+            self.left.clear()
+
+    def finished(self, offsets: Iterable[int]) -> None:
+        """These are finished: under suspicion no more."""
+        if self.left:
+            self.left.difference_update(offsets)
+
+    def admit(self, lease: Lease, offset: int, crashes: int = 0) -> None:
+        """A lease of one message that must not start unnoted."""
+        if offset in self.left or crashes:
+            self._bench.append((offset, lease))
+        else:
+            self._unnoted[lease] = offset
+
+    def try_next(self) -> None:
+        """Begins a trial if it is our turn."""
+        while self.wants_turn and self._turn.take(self):
+            offset, lease = self._bench.popleft()
+            if lease.state is LeaseState.OVER:
+                self._turn.give_back(self)
+                continue
+            self._trial = lease
+            self._unnoted[lease] = offset
+
+    def note(self, wishes: Iterable[int], position: int) -> Notes:
+        """The notes for a commit; what waited for one is on its way from now on."""
+        self._on_its_way.update(self._unnoted)
+        self._unnoted = {}
+        trial = None if self._trial is None else (self._on_its_way | self._given).get(self._trial)
+        if trial is None and self.culprit is not None:
+            trial = self.culprit  # its move hasn't committed: a second crash must not make it innocent
+        return notes.fit(self._duty(), wishes, position, trial)
+
+    def _duty(self) -> set[int]:
+        known = [self._unnoted, self._on_its_way, self._given]
+        duty = self.left.union(*(each.values() for each in known))
+        if self.culprit is not None:
+            duty.add(self.culprit)
+        return duty
+
+    def answered(self, *, accepted: bool) -> list[Lease]:
+        """The commit was answered; returns the leases that may start."""
+        on_its_way, self._on_its_way = self._on_its_way, {}
+        if not accepted:
+            self._unnoted = on_its_way | self._unnoted
+            return []
+        started = {lease: at for lease, at in on_its_way.items() if lease.state is not LeaseState.OVER}
+        self._given |= started
+        return list(started)
+
+    def over(self, lease: Lease) -> None:
+        """The handler of a lease has ended, or will never begin."""
+        for some in (self._unnoted, self._on_its_way, self._given):
+            some.pop(lease, None)
+        if lease is self._trial:
+            self._trial = None
+            self._turn.give_back(self)
+
+    def unstarted(self) -> list[Lease]:
+        """Takes back the leases that no handler has seen: the partition is revoked."""
+        some = [*(lease for _, lease in self._bench), *self._unnoted, *self._on_its_way]
+        self._bench.clear()
+        some = [lease for lease in some if lease.state is not LeaseState.OVER]
+        for lease in some:
+            self.over(lease)
+        return some
+
+    def close(self) -> None:
+        """The partition isn't ours any more."""
+        self._turn.give_back(self)
+        self._trial = None
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a rule is broken."""
+        if self._trial is not None and self._turn.holder is not self:
+            raise InvariantViolated("a suspect is tried out of turn")
+        places = [self._unnoted.keys(), self._on_its_way.keys(), self._given.keys()]
+        if sum(map(len, places)) != len(set().union(*places)):
+            raise InvariantViolated("a lease is noted twice")
+        if self.room < 0:
+            raise InvariantViolated(f"{notes.MOST - self.room} notes, room for {notes.MOST}")

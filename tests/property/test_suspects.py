@@ -1,0 +1,233 @@
+"""Notes and suspects: nothing starts unnoted, suspects alone, and only the culprit is blamed."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_pubsub.core import notes
+from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.notes import MOST, ROOM, Notes
+from kafka_pubsub.core.suspects import Suspects, Turn
+from tests.support import FakeBody
+
+OFFSETS = st.sets(st.integers(0, 200) | st.integers(0, 2**40), max_size=60)
+
+
+@given(OFFSETS, st.integers(0, 50), st.booleans())
+def test_notes_come_back_as_they_were_written(some: set[int], below: int, tried: bool) -> None:
+    position = max(0, min(some, default=0) - below)
+    written = Notes(notes.as_runs(some), max(some) if some and tried else None)
+    assert set(notes.offsets(written)) == some
+    assert notes.parse(notes.numbers(written, position), position) == written
+
+
+def test_an_even_count_of_numbers_is_no_note() -> None:
+    assert notes.parse([0, 1], 0) is None
+
+
+@given(
+    st.sets(st.integers(0, 2**27), max_size=MOST),
+    st.sets(st.integers(0, 2**62), max_size=200),
+)
+def test_what_is_a_duty_is_noted_and_notes_fit(duty: set[int], wishes: set[int]) -> None:
+    found = notes.fit(duty, wishes, 0)
+    assert duty <= set(notes.offsets(found)) <= duty | wishes
+    assert notes.units(notes.numbers(found, 0)) <= ROOM
+    assert len(notes.offsets(found)) <= max(MOST, len(duty))
+
+
+def lease_of(offset: int) -> Lease:
+    return Lease(0, 1, b"k%d" % offset, [FakeBody(1, offset)], 1)
+
+
+class World:
+    """One process after another works off a log; some messages kill the process that handles them.
+
+    The log holds a commit's notes; a process starts what it may, in any order, and dies with whoever kills it.
+    """
+
+    def __init__(self, size: int, killers: set[int], partitions: int) -> None:
+        self.partitions = partitions
+        self.size = size
+        self.killers = killers
+        self.finished: list[set[int]] = [set() for _ in range(partitions)]
+        self.stored: list[Notes] = [notes.NOTHING] * partitions
+        self.clean = True
+        self.crashes: dict[tuple[int, int], int] = {}
+        self.dead: set[tuple[int, int]] = set()
+
+    def live(self, draw: st.DataObject, patience: int) -> bool:
+        """One process's life; False if it was killed."""
+        turn = Turn()
+        parts = []
+        for number in range(self.partitions):
+            end = 0 if self.clean else self.size
+            each = Suspects(turn, self.stored[number], end)
+            parts.append(each)
+            if each.culprit is not None:
+                self.blame(number, each)
+        self.clean = False
+        given: list[tuple[int, Lease]] = []
+        admitted: set[tuple[int, int]] = set()
+        for _ in range(patience):
+            number = draw.draw(st.integers(0, self.partitions - 1))
+            each = parts[number]
+            act = draw.draw(st.sampled_from(["lease", "lease", "commit", "end", "end"]))
+            if act == "lease":
+                self.lease(draw, number, each, admitted, given)
+            elif act == "commit":
+                self.commit(number, each, given)
+            elif given and not self.end(draw, parts, given):
+                return False
+            each.check()
+        return all(self.finish(draw, number, parts, admitted, given) for number in range(self.partitions))
+
+    def finish(
+        self,
+        draw: st.DataObject,
+        number: int,
+        parts: list[Suspects],
+        admitted: set[tuple[int, int]],
+        given: list[tuple[int, Lease]],
+    ) -> bool:
+        """The process lives on, if it lives, until a partition is worked off."""
+        for _ in range(self.size + 1):
+            for offset in range(self.size):
+                self.lease_one(number, parts[number], offset, admitted, given)
+            self.commit(number, parts[number], given)
+            while given:
+                if not self.end(draw, parts, given):
+                    return False
+        return True
+
+    def blame(self, number: int, each: Suspects) -> None:
+        assert each.culprit is not None
+        place = (number, each.culprit)
+        self.crashes[place] = self.crashes.get(place, 0) + 1
+        if self.crashes[place] >= 5:
+            self.dead.add(place)
+            self.finished[number].add(each.culprit)
+            each.finished([each.culprit])
+        each.culprit = None
+
+    def lease(
+        self,
+        draw: st.DataObject,
+        number: int,
+        each: Suspects,
+        admitted: set[tuple[int, int]],
+        given: list[tuple[int, Lease]],
+    ) -> None:
+        self.lease_one(number, each, draw.draw(st.integers(0, self.size - 1)), admitted, given)
+
+    def lease_one(
+        self,
+        number: int,
+        each: Suspects,
+        offset: int,
+        admitted: set[tuple[int, int]],
+        given: list[tuple[int, Lease]],
+    ) -> None:
+        if offset in self.finished[number] or (number, offset) in admitted:
+            return
+        crashes = self.crashes.get((number, offset), 0)
+        if not each.concerns(offset) and not crashes:
+            given.append((number, lease_of(offset)))
+        elif each.room > 0:
+            each.admit(lease_of(offset), offset, crashes)
+        else:
+            return
+        admitted.add((number, offset))
+
+    def commit(self, number: int, each: Suspects, given: list[tuple[int, Lease]]) -> None:
+        each.try_next()
+        self.stored[number] = each.note((), 0)
+        for lease in each.answered(accepted=True):
+            offset = lease.records[0].offset()
+            assert offset in notes.offsets(self.stored[number]), "started unnoted"
+            if offset in each.left:
+                assert self.stored[number].trial == offset, "a suspect is not alone"
+            given.append((number, lease))
+
+    def end(self, draw: st.DataObject, parts: list[Suspects], given: list[tuple[int, Lease]]) -> bool:
+        number, lease = given.pop(draw.draw(st.integers(0, len(given) - 1)))
+        offset = lease.records[0].offset()
+        if (number, offset) in {(at % self.partitions, at // self.partitions) for at in self.killers}:
+            return False
+        lease.state = LeaseState.OVER
+        self.finished[number].add(offset)
+        parts[number].finished([offset])
+        parts[number].over(lease)
+        return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(0, 19), max_size=3), st.data())
+def test_only_the_killers_are_buried(killers: set[int], data: st.DataObject) -> None:
+    """However the lives go: the killers go to the dead letters, and nobody else."""
+    world = World(10, killers, 2)
+    for _ in range(12 * (len(killers) + 1)):
+        if world.live(data, 6):
+            break
+    guilty = {(at % 2, at // 2) for at in killers}
+    assert world.dead == guilty
+    assert all(len(finished) == 10 for finished in world.finished)
+
+
+def test_an_unanswered_note_starts_nothing() -> None:
+    each = Suspects(Turn(), notes.NOTHING, 10)
+    lease = lease_of(3)
+    each.admit(lease, 3)
+    each.note((), 0)
+    assert each.answered(accepted=False) == []
+    assert each.waiting, "it waits for the next commit"
+    assert each.note((), 0).started == ((3, 4),)
+    assert each.answered(accepted=True) == [lease]
+
+
+def test_a_takeover_after_a_clean_stop_suspects_nobody() -> None:
+    each = Suspects(Turn(), Notes(((3, 5),), 3), 0)
+    assert not each.left
+    assert each.culprit is None
+    assert not each.concerns(3)
+
+
+def test_one_trial_at_a_time_over_two_partitions() -> None:
+    turn = Turn()
+    first, second = (Suspects(turn, Notes(((3, 5),)), 10) for _ in range(2))
+    leases = [lease_of(3), lease_of(3)]
+    for each, lease in zip((first, second), leases, strict=True):
+        each.admit(lease, 3)
+        assert not each.waiting
+        each.try_next()
+    assert (first.waiting, second.waiting) == (True, False)
+    assert not second.wants_turn
+    assert first.note((), 0) == Notes(((3, 5),), 3)
+    first.over(leases[0])
+    second.try_next()
+    assert second.note((), 0) == Notes(((3, 5),), 3)
+    second.close()
+    first.check()
+    assert turn.holder is None
+
+
+def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
+    each = Suspects(Turn(), Notes(((3, 4),)), 10)
+    benched, unnoted, sent = lease_of(3), lease_of(4), lease_of(5)
+    each.admit(sent, 5)
+    each.note((), 0)
+    each.admit(unnoted, 4)
+    each.admit(benched, 3)
+    assert set(each.unstarted()) == {benched, unnoted, sent}
+    assert each.answered(accepted=True) == []
+    assert notes.offsets(each.note((), 0)) == [3]
+
+
+def test_what_is_passed_is_forgotten() -> None:
+    each = Suspects(Turn(), Notes(((3, 4),)), 10)
+    each.passed(9)
+    assert each.concerns(9)
+    each.passed(10)
+    assert not each.concerns(9)
+    assert not each.left
