@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_pubsub.client.crews import Crew
+from kafka_pubsub.client.crews import Crew, Inline
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.config import FlowControl
@@ -31,6 +31,7 @@ from kafka_pubsub.core.events import (
     Extended,
     Fetched,
     Lost,
+    Passed,
     Progress,
     Progressed,
     Record,
@@ -192,13 +193,42 @@ class Coordinator:
 
     # What happens
 
-    def fetched(self, batches: Mapping[int, Sequence[Record]], now: float) -> None:
-        """Records were read; those of partitions that aren't ours are dropped (they stay in the log)."""
+    def fetched(
+        self, batches: Mapping[int, Sequence[Record]], now: float, *, inline: bool = False
+    ) -> list[Lease]:
+        """Records were read; those of partitions that aren't ours are dropped (they stay in the log).
+
+        Returns the leases that the caller, who asks for them with `inline`, has to take itself.
+        """
+        leases: list[Lease] = []
         for number, records in batches.items():
             partition = self.owned.get(number)
             if partition is not None:
                 self.counts.received += len(records)
-                partition.handle(Fetched(records), now)
+                for effect in partition.handle(Fetched(records, inline), now):
+                    if isinstance(effect, Deliver):
+                        leases += effect.leases
+        self._leased += len(leases)
+        return leases
+
+    def passed(self, passed: Passed, now: float) -> None:
+        """An inline lease has ended."""
+        self._to(passed.lease.partition, passed, now)
+
+    @property
+    def seat(self) -> Inline | None:
+        """Where the fetcher may sit down beside the crew; None: nowhere."""
+        return self._crew.inline
+
+    def inline(self, partitions: int) -> bool:
+        """Whether leases of so many partitions may be taken inline."""
+        seat = self.seat
+        return (
+            not self.closing
+            and self._flow.max_messages - self._leased >= partitions
+            and seat is not None
+            and seat.spares(idle=not self._leased)
+        )
 
     def released(self, releases: Sequence[Release], now: float) -> None:
         """Holders let go."""

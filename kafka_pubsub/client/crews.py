@@ -43,11 +43,29 @@ LOOK = 0.02
 QUICK = 0.0001
 
 
+class Inline(Protocol):
+    """What a crew has to do with callbacks that the fetcher calls itself (`inline`)."""
+
+    callback: Callback
+
+    def spares(self, *, idle: bool) -> bool:
+        """Whether one more callback may run beside those of the crew; `idle`: the crew has nothing to do."""
+
+    def lend(self, lent: bool) -> None:
+        """From now on, or no longer, the fetcher counts as a worker."""
+
+    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+        """`thread` was the fetcher; until its callback ends it is a worker."""
+
+
 class Crew(Protocol):
-    """Runs the callbacks of one stream."""
+    """Runs the callbacks of one stream. `inline` is None where no other thread may call them."""
 
     run: int
     spread: bool
+
+    @property
+    def inline(self) -> Inline | None: ...
 
     def wants(self, free: int) -> int:
         """How many leases to ask for when `free` more messages may be started."""
@@ -76,13 +94,18 @@ class ThreadCrew:
         name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._callback = callback
+        self.callback = callback
         self._workers = workers
         self._reports = reports
         self._name = name
         self._clock = clock
         self._queue: SimpleQueue[Holder | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        #: Threads that weren't told to end.
+        self._hired = 0
+        #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
+        self._lent = False
+        self._adopted: list[tuple[Holder, threading.Thread]] = []
         #: What each thread walks now, by its number; None while it waits.
         self._current: list[Holder | None] = []
         #: Records that each thread has finished, in leases that it has done with.
@@ -91,32 +114,56 @@ class ThreadCrew:
         self._looked_at = 0.0
         self._looked_upon = 0
 
+    @property
+    def inline(self) -> Inline | None:
+        return self
+
+    def spares(self, *, idle: bool) -> bool:
+        return idle or self._hired < self._places()
+
+    def lend(self, lent: bool) -> None:
+        self._lent = lent
+
+    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+        self._adopted.append((holder, thread))
+        if self._hired > self._places():
+            self._hired -= 1
+            self._queue.put(None)
+
+    def _places(self) -> int:
+        """How many threads there may be."""
+        if self._adopted:
+            self._adopted = [each for each in self._adopted if each[1].is_alive()]
+        return self._workers - self._lent - len(self._adopted)
+
     def wants(self, free: int) -> int:
-        if len(self._threads) < self._workers and self._queue.qsize():
+        places = self._places()
+        if self._hired < places and self._queue.qsize():
             self._hire_if_slow()
-        return free
+        return free if self._hired <= places and places else 0
 
     def take(self, leases: Sequence[Lease]) -> None:
         put, reports = self._queue.put, self._reports
         for lease in leases:
             lease.holder = holder = Holder(lease, reports)
             put(holder)
-        while len(self._threads) < min(AT_ONCE, self._workers, self._queue.qsize()):
+        while self._hired < min(AT_ONCE, self._places(), self._queue.qsize()):
             self._hire()
 
     def _hire_if_slow(self) -> None:
-        now, count = self._clock(), len(self._threads)
+        now, count = self._clock(), self._hired
         seconds = now - self._looked_at
         if seconds < LOOK:
             return
         finished = sum(self._walked) + sum(holder.done for holder in self.walking())
         if finished - self._looked_upon < seconds * count / QUICK:
-            for _ in range(min(count, self._workers - count, self._queue.qsize())):
+            for _ in range(min(count, self._places() - count, self._queue.qsize())):
                 self._hire()
         self._looked_at, self._looked_upon = now, finished
 
     def _hire(self) -> None:
         number = len(self._threads)
+        self._hired += 1
         self._current.append(None)
         self._walked.append(0)
         thread = threading.Thread(
@@ -129,7 +176,7 @@ class ThreadCrew:
         queue, current, callback, released = (
             self._queue,
             self._current,
-            self._callback,
+            self.callback,
             self._reports.released,
         )
         walked = self._walked
@@ -140,12 +187,13 @@ class ThreadCrew:
             walked[number] += holder.done
 
     def walking(self) -> Iterable[Holder]:
-        return [holder for holder in self._current if holder is not None]
+        walking = [holder for holder in self._current if holder is not None]
+        return walking + [holder for holder, _ in self._adopted]
 
     def close(self, timeout: float | None) -> bool:
         for _ in self._threads:
             self._queue.put(None)
-        return _join(self._threads, timeout)
+        return _join([*self._threads, *(thread for _, thread in self._adopted)], timeout)
 
 
 class ExecutorCrew:
@@ -153,6 +201,7 @@ class ExecutorCrew:
 
     run = RUN
     spread = False
+    inline = None
 
     def __init__(self, callback: Callback, executor: Executor, workers: int, reports: Reports) -> None:
         if isinstance(executor, ProcessPoolExecutor):
@@ -200,6 +249,7 @@ class BatchCrew:
     """Threads whose callback gets a list: messages of distinct keys, or one key's run."""
 
     spread = True
+    inline = None
 
     def __init__(
         self,

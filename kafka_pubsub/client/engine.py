@@ -12,7 +12,9 @@ Rules
 2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again, so at a revoke every
    commit has been answered before the last word is sent.
 3. The runner never waits for the fetcher, a worker or the log.
-4. Whatever ends a thread ends the stream, and `failure` says why.
+4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
+   at a time by `_core`, which nobody holds while it waits or while a callback runs.
+5. Whatever ends a thread ends the stream, and `failure` says why.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import methodcaller
+from collections.abc import Callable, Container, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar, cast
 
+from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.crews import Inline
+from kafka_pubsub.client.inline import InlineHolder, Pace, Walk
 from kafka_pubsub.client.ownership import Beginning, beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
-from kafka_pubsub.core.events import Record, Release, Settlement
-from kafka_pubsub.core.hot_keys import HotKeys
+from kafka_pubsub.core.events import Passed, Record, Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.errors import (
     BrokerUnavailable,
@@ -44,7 +46,7 @@ from kafka_pubsub.errors import (
     NotFound,
     PubSubError,
 )
-from kafka_pubsub.model import Committed, Message, StoredRecord, TopicPartition, decode_ordering_key
+from kafka_pubsub.model import Committed, Message, TopicPartition
 
 __all__ = ["Engine", "by_partition"]
 
@@ -57,7 +59,9 @@ LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
 READ_WAIT = 0.05
 #: Seconds between looks at running handlers, deadlines and commits.
-TICK = 0.05
+TICK = 0.1
+#: Seconds after which a callback that the fetcher called itself is found to take long.
+LOOK = 0.05
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
 HOLD_OFF = 0.2
 #: Batches that may wait for the runner.
@@ -69,17 +73,6 @@ DENIED = 10.0
 TRY_AGAIN = 0.5
 
 Answer = TypeVar("Answer")
-
-
-_partition = methodcaller("partition")
-
-
-def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
-    """Groups what was read by partition."""
-    batches: dict[int, list[Record]] = {}
-    for number, some in groupby(records, _partition):
-        batches.setdefault(number, []).extend(cast("Iterable[Record]", some))
-    return batches
 
 
 class Engine:
@@ -109,8 +102,7 @@ class Engine:
         self._watch = watch
         self.subscription = record.name
         self._clock = clock
-        #: None where keys set no order, so that one that carries much slows nobody down.
-        self._hot_keys = HotKeys() if record.options.message_ordering else None
+        self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
         #: Batches posted, counted by the fetcher, and taken, counted by the runner.
@@ -141,6 +133,11 @@ class Engine:
         self._stale: deque[None] = deque()
         self._runner: threading.Thread | None = None
         self._fetcher: threading.Thread | None = None
+        #: Held by whoever is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
+        self._core = threading.RLock()
+        self.pace = Pace()
+        #: What the fetcher walks through now.
+        self._walk: Walk | None = None
 
     # Life
 
@@ -175,11 +172,16 @@ class Engine:
     def hush(self) -> None:
         """Begins nothing more; what runs goes on. Waits for that: a crew that is told to end hires nobody after it."""
         with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
-            self.ask(self.coordinator.stop)
+            self.ask(self._hush)
+
+    def _hush(self) -> None:
+        self.coordinator.stop()
+        self.take_over()
 
     def finish(self, timeout: float | None = 10.0) -> None:
         """Leaves the group, with a last commit, and ends the threads."""
         self._fetching = False
+        self.take_over()
         self._drained.set()
         until = None if timeout is None else time.monotonic() + timeout
         self._join(self._fetcher, until)  # to leave the group it needs the runner
@@ -256,7 +258,10 @@ class Engine:
 
     def _run_runner(self) -> None:
         while self._running or self._posted:
-            self.step(self._clock())
+            with self._core:
+                self.step(now := self._clock())
+                if self._walk is not None and self._walk.stands(now) >= LOOK:
+                    self.take_over()
             if self._watch is not None:
                 self._watch()
             self._sleep()
@@ -266,8 +271,10 @@ class Engine:
         if self._posted or self._releases or self._settlements or self._extensions:
             self._asleep = False
             return
-        wake = self.coordinator.wakeup_at()
-        wait = TICK if wake is None else min(TICK, max(0.0, wake - self._clock()))
+        with self._core:
+            wake = self.coordinator.wakeup_at()
+        longest = TICK if self._walk is None else LOOK
+        wait = longest if wake is None else min(longest, max(0.0, wake - self._clock()))
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -279,8 +286,7 @@ class Engine:
     def step(self, now: float) -> None:
         """One sweep: takes what was posted, lets time pass, hands out work and commits."""
         coordinator = self.coordinator
-        while self._posted:
-            self._posted.popleft()()
+        self._take_posted()
         self._take_reports(now)
         wake = coordinator.wakeup_at()
         if now >= self._tick_at or (wake is not None and now >= wake):
@@ -291,6 +297,10 @@ class Engine:
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
+
+    def _take_posted(self) -> None:
+        while self._posted:
+            self._posted.popleft()()
 
     def _take_reports(self, now: float) -> None:
         coordinator = self.coordinator
@@ -320,13 +330,19 @@ class Engine:
 
     def _run_fetcher(self) -> None:
         self._reader.subscribe([self._record.topic], self)
+        self._run_fetcher_on()
+
+    def _run_fetcher_on(self) -> None:
+        mine = True
         try:
-            while self._fetching:
+            while mine and self._fetching:
                 self._make_room()
-                self.fetch(READ_WAIT)
-                self._commit_posted()
+                mine = self.fetch(READ_WAIT)
+                if mine:
+                    self._commit_posted()
         finally:
-            self._reader.close()
+            if mine:
+                self._reader.close()
 
     def _make_room(self) -> None:
         until = self._clock() + HOLD_OFF
@@ -367,16 +383,20 @@ class Engine:
     def _available(self) -> int:
         return self._room - (self._records_read - self._records_booked)
 
-    def fetch(self, wait: float) -> None:
-        """One read, posted to the runner."""
-        records = self._reader.read(max(1, min(READ, self._available())), wait)
+    def fetch(self, wait: float) -> bool:
+        """One read, posted to the runner or walked inline; False if another thread is the fetcher now."""
+        inline = 0 if self.coordinator.seat is None else self.pace.limit(self._clock())
+        records = self._reader.read(max(1, min(inline or READ, self._available())), wait)
         if not records:
-            return
+            return True
         batches = by_partition(records)
+        if inline and (walk := self._begin_walk(batches)) is not None:
+            return self._walk_through(walk, len(records))
         self._fetched += 1
         self._records_read += len(records)
         count = len(records)
         self.post(lambda: self._book(batches, count))
+        return True
 
     def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
         self._booked += 1
@@ -384,19 +404,68 @@ class Engine:
         self._drained.set()
         self.coordinator.fetched(batches, self._clock())
         if self._hot_keys is not None:
-            self._warn_of_hot_keys(self._hot_keys, batches.values())
+            self._hot_keys.observe(batches.values())
 
-    def _warn_of_hot_keys(self, watch: HotKeys, batches: Iterable[Sequence[Record]]) -> None:
-        for records in batches:
-            if (hot := watch.observe(records)) is not None:
-                log.warning(
-                    "subscription %r: ordering key %r carries %.0f %% of what topic %r delivers; a key's messages are "
-                    "handled one at a time, so more workers don't help it: spread them over more keys",
-                    self.subscription,
-                    decode_ordering_key(hot.key),
-                    100 * hot.share,
-                    self._record.topic,
-                )
+    # Inline walking
+
+    def _begin_walk(self, batches: Mapping[int, Sequence[Record]]) -> Walk | None:
+        """Leases for this thread; None if the records have to go through the runner."""
+        with self._core:
+            self._take_posted()  # rule 1
+            seat = self.coordinator.seat
+            if seat is None or not self.coordinator.inline(len(batches)):
+                self.pace.slow(self._clock())
+                return None
+            leases = self.coordinator.fetched(batches, self._clock(), inline=True)
+            ordered = self._hot_keys is not None
+            walk = self._walk = Walk([InlineHolder(lease, self, ordered=ordered) for lease in leases])
+            seat.lend(True)
+        if self._hot_keys is not None:
+            self._hot_keys.observe(batches.values())
+        return walk
+
+    def _walk_through(self, walk: Walk, count: int) -> bool:
+        """Calls the callbacks; False if that took so long that another thread is the fetcher now."""
+        seat = cast("Inline", self.coordinator.seat)
+        started, left = self._clock(), 0
+        while walk.holders:
+            told = walk.holders[0].pass_through(seat.callback)
+            with self._core:
+                if isinstance(told, Passed):
+                    left += sum(release.verdict is Verdict.KEPT for release in told.left)
+                    self.coordinator.passed(told, self._clock())
+                elif told is not None:
+                    self.released(told)
+                if walk.over:
+                    return False
+                walk.holders.popleft()
+        with self._core:
+            if walk.over:
+                return False
+            self._walk = None
+            seat.lend(False)
+            now = self._clock()
+            self.pace.walked(count, left, now - started, now)
+            self.step(now)
+        return True
+
+    def take_over(self) -> None:
+        """Ends inline walking that is under way: its callback goes on, its thread isn't the fetcher any more."""
+        with self._core:
+            walk, self._walk = self._walk, None
+            seat = self.coordinator.seat
+            if walk is None or seat is None:
+                return
+            walk.over = True
+            now = self._clock()
+            for holder in walk.holders:
+                if (passed := holder.take_over()) is not None:
+                    self.coordinator.passed(passed, now)
+            seat.lend(False)
+            seat.adopt(walk.holders[0], walk.thread)
+            self.pace.slow(now)
+            self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
+        self.ring()
 
     def _place(self, number: int) -> TopicPartition:
         return TopicPartition(self._record.topic, number)

@@ -43,6 +43,7 @@ class Reports(Protocol):
     def settled(self, settlement: Settlement) -> None: ...
     def extended(self, lease: Lease, done: int, seconds: float) -> None: ...
     def stale(self) -> None: ...
+    def take_over(self) -> None: ...
     def handed_out(self, ack_id: str, message: Message) -> None: ...
 
 
@@ -60,6 +61,7 @@ class HeldMessage(Message):
             holder.reports.stale()
             return
         self._state = ACKED
+        holder = self._sink  # another one, if it was left just now (`inline`)
         if holder.detached:
             holder.acked_later(self)
 
@@ -179,9 +181,14 @@ class Holder:
             return
         self._delay = delay
         message._state = NACKED
-        if self.detached:
-            self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay))
-            self.let_go()
+        holder = cast("Holder", message._sink)  # another one, if it was left just now (`inline`)
+        if holder.detached:
+            holder.nacked_later(delay)
+
+    def nacked_later(self, delay: float | None) -> None:
+        """The callback has returned before."""
+        self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay))
+        self.let_go()
 
     def extend(self, message: Message, seconds: float) -> None:
         if not 0 <= seconds <= 600:

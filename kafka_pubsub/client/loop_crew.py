@@ -30,6 +30,7 @@ class LoopCrew:
 
     run = RUN
     spread = False
+    inline = None
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ class Mailbox:
 
     run = 1
     spread = False
+    inline = None
 
     def __init__(self, reports: Reports, ring: Callable[[], None]) -> None:
         self._reports = reports

@@ -20,6 +20,7 @@ __all__ = [
     "Extended",
     "Fetched",
     "Lost",
+    "Passed",
     "Progress",
     "Progressed",
     "Record",
@@ -52,9 +53,13 @@ class Verdict(IntEnum):
 
 
 class Fetched(NamedTuple):
-    """Records read from the log, in order of offset."""
+    """Records read from the log, in order of offset.
+
+    `inline`: whoever read them can take them itself, at once; never said while an inline lease is open.
+    """
 
     records: Sequence[Record]
+    inline: bool = False
 
 
 class Release(NamedTuple):
@@ -70,6 +75,20 @@ class Released(NamedTuple):
     """Holders let go of leases."""
 
     releases: Sequence[Release]
+
+
+class Passed(NamedTuple):
+    """A holder is through with the first `reached` records of an inline lease, and will begin no other.
+
+    `left`: releases of leases of their own for those that weren't acked. `skipped`: records that it passed over
+    because an earlier one of their key was left. `current`: the record after the first `reached` is with its handler.
+    """
+
+    lease: Lease
+    reached: int
+    left: Sequence[Release] = ()
+    skipped: Sequence[Record] = ()
+    current: bool = False
 
 
 class Progress(NamedTuple):
@@ -153,6 +172,7 @@ class Lost(NamedTuple):
 
 Event = (
     Fetched
+    | Passed
     | Released
     | Progressed
     | Settled

@@ -12,8 +12,9 @@ Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lea
 Rules
 1. A verdict counts only while its lease is in `active` (I4): identity is the fence, so epoch and attempt of an
    older delivery can't be mistaken for those of a newer one.
-2. Deadlines sit in a heap that may hold outdated entries; an entry counts only if the lease still has it. When
-   they outnumber the active leases they are swept, or else each would keep its lease's records until it is due.
+2. Deadlines sit in a heap that may hold outdated entries. A deadline that moves on, as it does with every record
+   that a holder begins, leaves its entry where it is: too early, and put right when its time has come. When entries
+   outnumber the active leases they are swept, or else each would keep its lease's records until it is due.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Lease:
         "deadline",
         "done",
         "early",
+        "entry",
         "epoch",
         "extended",
         "holder",
@@ -63,7 +65,7 @@ class Lease:
     ) -> None:
         self.partition = partition
         self.epoch = epoch
-        #: None: no order, nothing is blocked.
+        #: None: no order, or inline (`inline`): nothing is blocked.
         self.key = key
         self.records = records
         #: Which delivery of the first record this is; its followers have never been delivered.
@@ -73,6 +75,8 @@ class Lease:
         self.state = LeaseState.WALKING
         #: When the current record's lease ends; None while its handler hasn't been seen running.
         self.deadline: float | None = None
+        #: The earliest entry in the heap of deadlines that is this lease's; None: there is none.
+        self.entry: float | None = None
         #: The deadline that the user asked for, if any: it holds for the current record only.
         self.extended: float | None = None
         #: A settlement of the current record that overtook its handler's release.
@@ -118,17 +122,23 @@ class Leases:
 
     def set_deadline(self, lease: Lease, deadline: float) -> None:
         """The current record's lease ends then."""
-        if lease.deadline == deadline:
-            return
         lease.deadline = deadline
+        if lease.entry is None or deadline < lease.entry:
+            self._enter(lease, deadline)
+            self._sweep()
+
+    def _enter(self, lease: Lease, deadline: float) -> None:
+        lease.entry = deadline
         self._entries += 1
         heapq.heappush(self._deadlines, (deadline, self._entries, lease))
-        self._sweep()
 
     def _sweep(self) -> None:
         """Forgets outdated deadlines where there are many (rule 2)."""
         if len(self._deadlines) > _FEW + 2 * len(self.active):
-            entries = {entry[2]: entry for entry in self._deadlines if entry[2].deadline == entry[0]}
+            entries = {e[2]: e for e in self._deadlines if e[2].deadline is not None and e[2].entry == e[0]}
+            for _, _, lease in self._deadlines:
+                if lease not in entries:
+                    lease.entry = None
             self._deadlines = list(entries.values())
             heapq.heapify(self._deadlines)
 
@@ -140,6 +150,11 @@ class Leases:
         lease.state = LeaseState.KEPT
         self.set_deadline(lease, deadline)
         return rest
+
+    def narrow(self, lease: Lease, record: Record, key: bytes | None) -> None:
+        """Of an inline lease only `record` goes on, as its key's own."""
+        self.handed -= len(lease.records) - 1
+        lease.records, lease.key = [record], key
 
     def close(self, lease: Lease) -> Sequence[Record]:
         """The lease is over; returns its unfinished records."""
@@ -173,7 +188,14 @@ class Leases:
         due: list[Lease] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, lease = heapq.heappop(self._deadlines)
-            if lease.deadline == deadline and lease.state in (LeaseState.WALKING, LeaseState.KEPT):
+            if lease.entry != deadline:  # another one, which is earlier, speaks for it
+                continue
+            lease.entry = None
+            if lease.deadline is None or lease.state not in (LeaseState.WALKING, LeaseState.KEPT):
+                continue
+            if lease.deadline > now:
+                self._enter(lease, lease.deadline)
+            else:
                 lease.deadline = None
                 due.append(lease)
         return due

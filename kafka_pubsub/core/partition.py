@@ -21,9 +21,10 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core import ack_map, inline
+from kafka_pubsub.core.checks import check
 from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Deliver, Effect, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
@@ -34,6 +35,7 @@ from kafka_pubsub.core.events import (
     Extended,
     Fetched,
     Lost,
+    Passed,
     Progressed,
     Record,
     Release,
@@ -50,7 +52,6 @@ from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.redelivery import Waiting
 from kafka_pubsub.core.rules import HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
-from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Partition"]
 
@@ -76,6 +77,7 @@ class Partition:
         self.open = True
         self._handlers: dict[type, Callable[..., Sequence[Effect]]] = {
             Fetched: self._fetched,
+            Passed: self._passed,
             Released: self._released,
             Progressed: self._progressed,
             Settled: self._settled,
@@ -116,9 +118,44 @@ class Partition:
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
         news = self.offsets.receive(event.records)
-        self.queues.add(news)
+        lease = self._inline(news) if event.inline else None
+        if lease is None:
+            self.queues.add(news)
         if self.offsets.committable != before:
             self.commits.dirty = True
+        return () if lease is None else (Deliver([lease]),)
+
+    def _inline(self, news: Sequence[Record]) -> Lease | None:
+        """The news as one lease (`inline`), or None if they have to queue."""
+        busy = self.queues.queues
+        free, queued = inline.apart(news, busy) if busy else (news, ())
+        if not free or not self.open or self._room() < len(free):
+            return None
+        self.queues.add(queued)
+        lease = Lease(self.number, self.epoch, None, free, 1)
+        self.leases.open(lease)
+        return lease
+
+    def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
+        """An inline lease has ended, or its current record goes on as a lease like any other."""
+        lease, acked = event.lease, inline.finished(event)
+        if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
+            return (Stale(len(acked)),)
+        rest = lease.records[event.reached :]
+        if event.current:
+            self.leases.narrow(lease, rest[0], self._key(rest[0]))
+            self._block(lease.key)
+            rest = rest[1:]
+        else:
+            self.leases.close(lease)
+        if acked:
+            self._book(acked)
+        for release in event.left:
+            self.leases.open(release.lease)
+            self._block(release.lease.key)
+        self.queues.add([*event.skipped, *rest])
+        for release in event.left:
+            self._release(release, now)
         return ()
 
     # What goes out
@@ -153,10 +190,12 @@ class Partition:
     def _lease(self, records: Sequence[Record]) -> Lease:
         attempts = self.waiting.attempts
         attempt = attempts.get(records[0].offset(), 1) if attempts else 1
-        key = records[0].key() if self._rules.ordered else None
-        lease = Lease(self.number, self.epoch, key, records, attempt)
+        lease = Lease(self.number, self.epoch, self._key(records[0]), records, attempt)
         self.leases.open(lease)
         return lease
+
+    def _key(self, record: Record) -> bytes | None:
+        return record.key() if self._rules.ordered else None
 
     # What holders say
 
@@ -274,6 +313,10 @@ class Partition:
         self.queues.put_back(lease.key, rest)
         self.waiting.add(record, lease.key, attempt, now + wait)
 
+    def _block(self, key: bytes | None) -> None:
+        if key is not None:
+            self.queues.block(key)
+
     def _unblock(self, key: bytes | None) -> None:
         if key is not None:
             self.queues.unblock(key)
@@ -320,25 +363,6 @@ class Partition:
             self.leases.close(lease)
         return (Withdraw(active),) if active else ()
 
-    # Promises
-
     def check(self) -> None:
         """Raises `InvariantViolated` if a promise is broken."""
-        self.offsets.check()
-        self.queues.check()
-        self.leases.check()
-        self.commits.check()
-        if self.open:
-            self._check_places(
-                [record.offset() for record in self.queues.waiting()],
-                [record.offset() for lease in self.leases.active for record in lease.records[lease.done :]],
-                [record.offset() for record, _ in self.waiting.records()],
-            )
-        for lease in self.leases.active:
-            if lease.key is not None and lease.key not in self.queues.blocked:
-                raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-
-    def _check_places(self, *places: Iterable[int]) -> None:
-        held = sorted(offset for place in places for offset in place)
-        if held != list(self.offsets.unfinished):
-            raise InvariantViolated("I3: an unfinished record is in no place, or in two")
+        check(self)

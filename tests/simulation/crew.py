@@ -71,6 +71,7 @@ class ScriptedCrew:
     """Runs callbacks that are a script. `mode`: "walk", "batch" or "mailbox"."""
 
     spread = False
+    inline = None
 
     def __init__(self, stage: Stage, reports: Reports, mode: str) -> None:
         self.run = 1 if mode == "mailbox" else stage.plan.run

@@ -31,6 +31,7 @@ class Hands:
 
     run = 10
     spread = False
+    inline = None
 
     def __init__(self) -> None:
         self.reports = Reported()

@@ -1,0 +1,212 @@
+"""Inline walking: quick callbacks are called by the thread that read their messages.
+
+Theory. A record that crosses threads costs more than a callback that only computes: the interpreter lets one thread
+run at a time, and a record made on one processor is cold on the next. So as long as callbacks prove quick, the
+fetcher takes what it has read itself (`core/inline.py`), in small reads that stay in the processor's cache. It must
+never be held up by a callback that isn't quick after all: the runner looks on, and when a callback takes long it
+*takes over*: what the fetcher holds becomes ordinary leases, another thread becomes the fetcher, and the old one
+ends with its callback, counted as a worker of the crew until then.
+
+Rules
+1. Only the walking thread takes records from `_records`, and only a take-over takes the rest; an iterator over a list
+   gives each record to one of them.
+2. What a take-over must agree upon with the walking thread - which record is with its handler, which were left - is
+   decided under `_lock`; the hot path, a record that is acked at once, takes no lock.
+3. A message that is left has a holder of its own. An ack on another thread may cross that change: it reads the
+   holder again after it has set the state, and the walking thread reads the state after it has set the holder.
+4. Whoever wants a message's lease for itself (an extension, a close inside the callback) takes over first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import length_hint
+
+from kafka_pubsub.client.holders import ACKED, NACKED, PENDING, HeldMessage, Holder, Reports
+from kafka_pubsub.core.events import Passed, Record, Release, Verdict
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.model import Message
+
+__all__ = ["InlineHolder", "Pace", "Walk"]
+
+#: Records of one read: some hundred KB, which stay in a processor's cache until they are freed.
+LONGEST = 1000
+#: Records of the first read after a callback wasn't quick, or none was seen yet.
+SHORTEST = 2
+#: Seconds for a record, callback included, up to which it is quick. Whoever waits for anything outside takes longer.
+QUICK = 30e-6
+#: Seconds without inline walking after a callback that wasn't quick; doubled each time, up to the second figure.
+PENALTY, LONGEST_PENALTY = 1.0, 60.0
+#: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
+#: makes a lease of each, costs more than it saves.
+LEFT = 0.25
+
+
+class Pace:
+    """How many records to take inline at once, by how quick the last ones were."""
+
+    def __init__(self) -> None:
+        self._limit = SHORTEST
+        self._penalty = PENALTY
+        self._not_before = 0.0
+
+    def limit(self, now: float) -> int:
+        """How many records to read for inline walking now; 0: none."""
+        return self._limit if now >= self._not_before else 0
+
+    def walked(self, records: int, left: int, seconds: float, now: float) -> None:
+        """So many records took so long; `left` of them were kept unacked."""
+        if seconds > QUICK * max(records, SHORTEST) or left > LEFT * max(records, LONGEST // 10):
+            self.slow(now)
+        elif self._limit < LONGEST:
+            self._limit = min(2 * self._limit, LONGEST)
+        else:
+            self._penalty = PENALTY
+
+    def slow(self, now: float) -> None:
+        """Callbacks aren't quick: none is called inline for a while."""
+        self._not_before = now + self._penalty
+        self._penalty = min(2 * self._penalty, LONGEST_PENALTY)
+        self._limit = SHORTEST
+
+
+class InlineHolder(Holder):
+    """Holds an inline lease; from a take-over on, the lease of the record that is with its handler."""
+
+    __slots__ = (
+        "_current",
+        "_ended",
+        "_left",
+        "_lock",
+        "_ordered",
+        "_records",
+        "_skip",
+        "_skipped",
+        "_taken_over",
+    )
+
+    def __init__(self, lease: Lease, reports: Reports, *, ordered: bool) -> None:
+        super().__init__(lease, reports)
+        lease.holder = self
+        self._ordered = ordered
+        self._lock = threading.Lock()
+        self._records = iter(lease.records)
+        #: Releases of the messages that weren't acked, their keys, and the later records of these keys. Empty: none.
+        self._left: list[Release] = []
+        self._skip: set[bytes | None] = set()
+        self._skipped: list[Record] = []
+        #: Whether another thread has what isn't begun; and whether a record was with its handler then.
+        self._taken_over = self._current = False
+        #: Whether the walking thread is through.
+        self._ended = False
+
+    def pass_through(self, callback: Callable[[Message], object]) -> Passed | Release | None:
+        """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
+        skip, records = self._skip, self._records
+        new = object.__new__  # as in `walk`
+        self.begun = True
+        for record in records:
+            if skip and record.key() in skip:
+                self._skips(record)
+                continue
+            message = new(HeldMessage)
+            message._record = record  # type: ignore[assignment]
+            message._sink = self
+            message._attempt = 1
+            message._state = PENDING
+            try:
+                callback(message)
+            except BaseException as error:  # the thread is ours; whatever it is, the key goes on
+                self.raised(message, error)
+            if message._state != ACKED and not self._leaves(message, record):
+                return self.left(message)
+        return self._end()
+
+    def _skips(self, record: Record) -> None:
+        with self._lock:
+            if not self._taken_over:  # else it was counted in there
+                self._skipped.append(record)
+
+    def _leaves(self, message: Message, record: Record) -> bool:
+        """The callback has returned and the message isn't acked: it gets a lease of its own, if it is still inline."""
+        lease, key = self.lease, record.key() if self._ordered else None
+        with self._lock:
+            if self._taken_over:
+                return False
+            holder = Holder(Lease(lease.partition, lease.epoch, key, [record], 1), self.reports)
+            holder.begun = holder.detached = True
+            holder.withdrawn = self.withdrawn
+            holder.lease.holder = holder
+            message._sink = holder
+            if message._state == ACKED:  # on another thread, just now (rule 3)
+                holder.let_go()
+                return True
+            verdict = Verdict.NACKED if message._state == NACKED else Verdict.KEPT
+            self._left.append(Release(holder.lease, 0, verdict, self._delay))
+            self._delay = None
+            if key is not None:
+                self._skip.add(key)
+            return True
+
+    def _end(self) -> Passed | Release | None:
+        with self._lock:
+            if not self._taken_over:
+                self._ended = True
+                self.let_go()
+                return Passed(self.lease, len(self.lease.records), self._left, self._skipped)
+        self.let_go()
+        return Release(self.lease, 1, Verdict.FINISHED) if self._current else None
+
+    def remaining(self) -> int:
+        """How many records it hasn't begun."""
+        return length_hint(self._records)
+
+    def take_over(self) -> Passed | None:
+        """Takes what isn't begun from the walking thread; None if that is through and says so itself."""
+        with self._lock:
+            if self._ended or self._taken_over:
+                return None
+            self._taken_over = True
+            records, skipped = self.lease.records, list(self._skipped)
+            reached = len(records) - len(list(self._records))
+            if reached and not self._is_left(last := records[reached - 1]):
+                if last.key() in self._skip:  # the walking thread is about to find that out
+                    skipped.append(last)
+                else:
+                    reached, self._current = reached - 1, True
+            return Passed(self.lease, reached, self._left, skipped, self._current)
+
+    def _is_left(self, record: Record) -> bool:
+        left, skipped = self._left, self._skipped
+        return bool((left and left[-1].lease.records[0] is record) or (skipped and skipped[-1] is record))
+
+    def extend(self, message: Message, seconds: float) -> None:
+        """A deadline of its own: the message needs a lease of its own (rule 4)."""
+        if seconds > 0 and message._state == PENDING:
+            self.reports.take_over()
+        if message._sink is self:
+            super().extend(message, seconds)
+        else:
+            message._sink.extend(message, seconds)
+
+
+class Walk:
+    """What the fetcher walks through after one read: the holders of its partitions, in turn."""
+
+    def __init__(self, holders: Sequence[InlineHolder]) -> None:
+        self.holders = deque(holders)
+        self.thread = threading.current_thread()
+        #: Set by a take-over: the walking thread isn't the fetcher any more.
+        self.over = False
+        #: How far it was when somebody last looked, and since when.
+        self._seen = (-1, -1)
+        self._seen_at = 0.0
+
+    def stands(self, now: float) -> float:
+        """For how long the same callback has been running, as far as anybody looked."""
+        seen = (len(self.holders), self.holders[0].remaining() if self.holders else 0)
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now - self._seen_at
