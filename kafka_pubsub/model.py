@@ -15,20 +15,26 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from kafka_pubsub.errors import FailedPrecondition, UnknownAck
+from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 
 __all__ = [
     "RESERVED_HEADER_PREFIX",
     "AckId",
     "Committed",
+    "Ending",
+    "Fetched",
     "Header",
+    "Membership",
     "Message",
     "MessageSink",
+    "NewRecord",
+    "Outcome",
     "Position",
     "StoredRecord",
     "TopicInfo",
@@ -87,6 +93,53 @@ class StoredRecord(Protocol):
     def headers(self) -> list[Header] | None: ...
     def timestamp(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
+
+
+class NewRecord(NamedTuple):
+    """A record to be written. `timestamp` in milliseconds since the epoch; 0 or less: the time of writing."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+    timestamp: int = 0
+
+
+class Membership(NamedTuple):
+    """A place in a consumer group as of one assignment; the log refuses it once the group has moved on.
+
+    `token` is the log's own and means nothing to anybody else.
+    """
+
+    group: str
+    token: object
+
+
+class Ending(Enum):
+    """What became of a transaction."""
+
+    #: All of it is durable.
+    STORED = "stored"
+    #: Surely nothing of it is, nor ever will be.
+    ABORTED = "aborted"
+    #: Nobody can say yet; all of it or nothing.
+    UNKNOWN = "unknown"
+
+
+class Outcome(NamedTuple):
+    """A transaction's ending; `offsets` of its records, in their order, if it was stored; else the `reason`."""
+
+    ending: Ending
+    offsets: Sequence[int] = ()
+    reason: PubSubError | None = None
+
+
+class Fetched(NamedTuple):
+    """Records by rising offset, and the offsets at which there is none (deleted, compacted, aborted)."""
+
+    records: Sequence[StoredRecord]
+    missing: Sequence[int]
 
 
 def decode_ordering_key(key: bytes | None) -> str | None:

@@ -17,7 +17,18 @@ from typing import Protocol
 
 from kafka_pubsub.config import Batching, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Committed, Header, StoredRecord, TopicInfo, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Fetched,
+    Header,
+    Membership,
+    NewRecord,
+    Outcome,
+    StoredRecord,
+    TopicInfo,
+    TopicPartition,
+)
 
 __all__ = [
     "Admin",
@@ -25,10 +36,17 @@ __all__ = [
     "Catalog",
     "Committed",
     "DeliveryReport",
+    "Ending",
+    "Fetched",
     "LogReader",
     "LogWriter",
+    "Membership",
+    "NewRecord",
+    "Outcome",
     "RebalanceListener",
+    "RecordFetch",
     "TopicInfo",
+    "Transactions",
 ]
 
 
@@ -56,7 +74,29 @@ class LogReader(Protocol):
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
         """Up to `max_records`, waiting up to `timeout` seconds for the first; errors go to the listener."""
 
-    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]: ...
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> Mapping[TopicPartition, Committed]:
+        """What the group has stored, one request for all; `DeadlineExceeded` or `BrokerUnavailable` after `timeout`
+        seconds (None: the adapter's own limit). It waits while a transaction with offsets of any of them is open.
+        """
+
+    def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """The same without waiting: what was stored before the open transactions. To learn who keeps one open;
+        never a position to start from."""
+
+    def membership(self) -> Membership | None:
+        """Our place as of the last assignment; None before one, and once it was revoked or lost.
+
+        It stays valid inside `revoked`, for the last transaction.
+        """
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Everything below it was read, or can never be (markers, aborted records); None if it isn't assigned,
+        or without a position. What `read` hasn't returned yet is above it."""
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset to be written of each now, open transactions counted in; one request for all."""
 
     def commit(
         self, positions: Mapping[TopicPartition, Committed]
@@ -101,6 +141,49 @@ class LogWriter(Protocol):
     def close(self) -> None: ...
 
 
+class Transactions(Protocol):
+    """One transactional writer under one id. Calls may block for some seconds, so they get a thread of their own.
+
+    Who begins anew after `UNKNOWN`: `fence` our own id, then read `committed()`, and go on from there.
+    """
+
+    @property
+    def transactional_id(self) -> str:
+        """For the metadata of commits: whoever is held up by us fences it."""
+
+    def transact(
+        self,
+        records: Sequence[NewRecord],
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership,
+    ) -> Outcome:
+        """Stores records and positions together, or neither. Nothing passes without a position: it is the fence.
+
+        `STORED` is answered a few milliseconds before readers see it. An error is never raised, but for arguments
+        that no log could take (`InvalidArgument`).
+        """
+
+    def fence(self, transactional_id: str) -> None:
+        """Ends what is open under the id and shuts out its writer; returns when it is over, or raises.
+
+        Under our own id: the same, and we have a new writer.
+        """
+
+    def close(self) -> None: ...
+
+
+class RecordFetch(Protocol):
+    """Reads single records again, outside of any group. For one thread at a time."""
+
+    def fetch(
+        self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
+    ) -> Fetched:
+        """Those of the offsets that are committed by now, lowest first, until `max_bytes` of bodies are reached
+        (one record at least) or the time is up. An offset that is in neither list of the answer: ask again."""
+
+    def close(self) -> None: ...
+
+
 class Admin(Protocol):
     """Topics and groups of the cluster."""
 
@@ -114,6 +197,9 @@ class Admin(Protocol):
         """`NotFound` if there is none."""
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None: ...
+    def trim(self, topic: str, before: Mapping[int, int]) -> None:
+        """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
+
     def topic_names(self) -> Sequence[str]: ...
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Where a committed reader would stand at the end of each partition now."""
@@ -155,5 +241,10 @@ class Backend(Protocol):
     def writer(self, batching: Batching, max_batch_bytes: int) -> LogWriter: ...
     def reader(self, group: str, member: str) -> LogReader:
         """A new, unsubscribed member; `member` names it in the cluster's own tools."""
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """A transactional writer; of two under one id the later one shuts the earlier out."""
+
+    def record_fetch(self) -> RecordFetch: ...
 
     def close(self) -> None: ...

@@ -1,0 +1,39 @@
+"""How the topics beside a topic are made: retry and dead letter.
+
+Rules
+1. Whatever fits the home topic fits here, our headers and another compressor's worse ratio included.
+2. Nothing disappears by age, size or compaction; the owner trims below what it has committed.
+3. A record keeps its publisher's timestamp, however old it is or however wrong its clock was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_pubsub.model import TopicInfo
+
+__all__ = ["companion_settings"]
+
+#: Bytes above the home topic's limit for our headers (origin, attempt, why a message is dead).
+_HEADERS = 1024 * 1024
+
+#: How many times larger our compression (zstd, default level) may leave a record than its publisher's best did;
+#: levels of zstd differ by far less.
+_WORSE = 2
+
+#: Kafka's settings are 32-bit and 64-bit integers.
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+
+
+def companion_settings(home: TopicInfo) -> Mapping[str, str]:
+    """Settings for `Admin.create_topic`; partitions and replication are the home topic's."""
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(min(_WORSE * home.max_message_bytes + _HEADERS, _INT32)),
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": str(_INT64),
+        "message.timestamp.after.max.ms": str(_INT64),
+        "compression.type": "producer",
+    }
