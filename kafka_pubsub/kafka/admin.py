@@ -37,7 +37,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, NotFound
+from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.kafka.calls import DEADLINE, ask, wait_for
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
@@ -127,6 +127,22 @@ class KafkaAdmin:
                 doing, lambda client, left: self._shown(client, name, config, left), deadline=_SHOW_DEADLINE
             )
 
+    def trim(self, topic: str, before: Mapping[int, int]) -> None:
+        """Deletes the records below an offset of each partition, and waits until they are gone."""
+        if not before:
+            return
+        for partition, offset in before.items():
+            # Kafka takes -1 for "all".
+            if offset < 0:
+                raise InvalidArgument(f"trim topic {topic!r}: before[{partition}] is {offset}, not an offset")
+        wanted = [KafkaPartition(topic, partition, offset) for partition, offset in before.items()]
+
+        def delete(client: AdminClient, left: float) -> None:
+            for future in client.delete_records(wanted, request_timeout=left).values():
+                wait_for(future, left, client.poll)
+
+        self._ask_here(f"trim topic {topic!r}", delete)
+
     def topic_names(self) -> Sequence[str]:
         """All topics that this client may see, Kafka's own included."""
 
@@ -158,6 +174,23 @@ class KafkaAdmin:
         end = self._offsets([partition], OffsetSpec.latest(), level, doing)
         return first[partition], end[partition]
 
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset to be written of each, open transactions included."""
+        if not partitions:
+            return {}
+        return self._offsets(
+            partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, f"ends of {_names(partitions)}"
+        )
+
+    def unstable_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """What the group has stored in them, open transactions left aside: a request that never waits for one."""
+        if not partitions:
+            return {}
+        found = self._stored(group, [KafkaPartition(*each) for each in partitions], stable=False)
+        return {each: found.get(each, Committed(None, "")) for each in partitions}
+
     def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits for a group without members; `FailedPrecondition` if it has any."""
         doing = f"set the position of group {group!r}"
@@ -180,20 +213,25 @@ class KafkaAdmin:
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
         """What the group has committed in the topic; empty if nothing, or if there is no such group."""
+        found = self._stored(group, None, stable=True)
+        return {where.partition: value for where, value in found.items() if where.topic == topic}
 
-        def offsets(client: AdminClient, left: float) -> Mapping[int, Committed]:
-            wanted = ConsumerGroupTopicPartitions(group)
-            future = client.list_consumer_group_offsets([wanted], require_stable=True, request_timeout=left)
+    def _stored(
+        self, group: str, partitions: list[KafkaPartition] | None, *, stable: bool
+    ) -> Mapping[TopicPartition, Committed]:
+        wanted = ConsumerGroupTopicPartitions(group, partitions)
+
+        def offsets(client: AdminClient, left: float) -> Mapping[TopicPartition, Committed]:
+            future = client.list_consumer_group_offsets([wanted], require_stable=stable, request_timeout=left)
             found = wait_for(future[group], left, client.poll).topic_partitions
             for each in found:
                 if each.error is not None:
                     raise KafkaException(each.error)
             return {
-                each.partition: Committed(
+                TopicPartition(each.topic, each.partition): Committed(
                     None if each.offset == OFFSET_INVALID else each.offset, each.metadata or ""
                 )
                 for each in found
-                if each.topic == topic
             }
 
         try:
@@ -348,6 +386,10 @@ class KafkaAdmin:
 
 class _Refused(Exception):
     """The broker's answer means something special to this call; the text is the code's name."""
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    return "topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
 
 
 def _not_yet(why: str) -> KafkaException:

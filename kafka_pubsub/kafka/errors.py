@@ -126,6 +126,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
     KafkaError.UNKNOWN_TOPIC_ID: _Meaning(NotFound, "the topic was deleted, and perhaps made again"),
     KafkaError._UNKNOWN_TOPIC: _Meaning(NotFound, "there is no such topic"),
     KafkaError._UNKNOWN_PARTITION: _Meaning(NotFound, "there is no such partition"),
+    KafkaError._NOENT: _Meaning(NotFound, "there is no such topic or partition"),
     KafkaError.GROUP_ID_NOT_FOUND: _Meaning(NotFound, "there is no such group"),
     KafkaError.TOPIC_ALREADY_EXISTS: _Meaning(AlreadyExists, "there is such a topic already"),
     KafkaError.TOPIC_EXCEPTION: _Meaning(

@@ -26,7 +26,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -38,8 +38,10 @@ from kafka_pubsub.kafka.commits import requests
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachable
 from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.listener import Listener
+from kafka_pubsub.kafka.membership import membership_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
 
 __all__ = ["KafkaLogReader"]
 
@@ -91,26 +93,6 @@ _PARTITION_FATAL = frozenset(
 )
 
 
-class Listener(Protocol):
-    """The shape of the client's rebalance listener."""
-
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """New partitions; returns where to read each from."""
-        ...
-
-    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go; commits are still accepted until this returns."""
-        ...
-
-    def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are gone already."""
-        ...
-
-    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """The log reported an error."""
-        ...
-
-
 class KafkaLogReader:
     """A `LogReader` over librdkafka's consumer."""
 
@@ -135,6 +117,8 @@ class KafkaLogReader:
         self._assigned: dict[TopicPartition, int | None] = {}
         # Whether the group counts us as a member, as far as we were told.
         self._joined = False
+        # Our place in the group as of the last assignment; None: none, or it was taken from us.
+        self._membership: Membership | None = None
         # What came or went during the read that is running. Empty in between.
         self._moved: set[TopicPartition] = set()
         # What a listener raised, until `read` raises it.
@@ -179,7 +163,9 @@ class KafkaLogReader:
                 self._raise_kept()
         return cast("list[StoredRecord]", good)  # its header values are typed wider than they are
 
-    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> Mapping[TopicPartition, Committed]:
         """All of them in one request; waits while a transaction with their offsets is open."""
         wanted = [KafkaPartition(*each) for each in partitions]
 
@@ -202,8 +188,16 @@ class KafkaLogReader:
                 f"position of group {self._group!r}",
                 address=self._handles.address,
                 trouble=self._trouble,
-                deadline=_COMMITTED_DEADLINE,
+                deadline=_COMMITTED_DEADLINE if timeout is None else timeout,
             )
+
+    def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """What was stored before the transactions that are open now."""
+        return self._admin.unstable_offsets(self._group, partitions)
+
+    def membership(self) -> Membership | None:
+        """Our place in the group as of the last assignment."""
+        return self._membership
 
     def commit(
         self, positions: Mapping[TopicPartition, Committed]
@@ -225,6 +219,17 @@ class KafkaLogReader:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
         return self._admin.log_range(partition)
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset to be written of each, open transactions included."""
+        return self._admin.high_watermarks(partitions)
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Everything below it was read or never can be; it passes markers once librdkafka says "end"."""
+        if self._assigned.get(partition) is None:
+            return None
+        with self._calls.one():
+            return self._positions([partition])[partition]
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """The next record read of the partition is the first at or after `offset`."""
@@ -282,6 +287,8 @@ class KafkaLogReader:
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined = True
+        # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
+        self._membership = membership_of(consumer, self._group)
         mine = _plain(partitions)
         starts = self._tell(lambda listener: listener.assigned(mine)) or {}
         self._moved.update(mine)
@@ -301,9 +308,11 @@ class KafkaLogReader:
         mine = _plain(partitions)
         self._tell(lambda listener: listener.revoked(mine))
         self._forget(mine)
+        if not self._incremental:
+            self._membership = None
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        self._joined = False
+        self._joined, self._membership = False, None
         mine = _plain(partitions)
         self._forget(mine)
         self._tell(lambda listener: listener.lost(mine))
@@ -382,7 +391,8 @@ class KafkaLogReader:
     def _report_records(self, records: Sequence[Message]) -> None:
         for record in records:
             error = record.error()
-            if error is None:
+            # The end is no trouble: it moves librdkafka's position over markers.
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
                 continue
             where = _where(record)
             if where not in self._assigned:

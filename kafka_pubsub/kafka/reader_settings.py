@@ -32,7 +32,8 @@ _RULES: Mapping[str, ConfigValue] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    "enable.partition.eof": False,
+    # The end of a log is told when an idle fetch comes back empty; only so does the position pass markers.
+    "enable.partition.eof": True,
 }
 
 
