@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
@@ -19,6 +19,8 @@ from kafka_pubsub.kafka.catalog import KafkaCatalog
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.kafka.reader import KafkaLogReader
+from kafka_pubsub.kafka.record_fetch import KafkaRecordFetch
+from kafka_pubsub.kafka.transactions import KafkaTransactions
 
 if TYPE_CHECKING:
     from kafka_pubsub.kafka.writer import KafkaLogWriter
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["GroupProtocol", "KafkaBackend"]
 
 GroupProtocol = Literal["classic", "consumer"]
+
+_Other = TypeVar("_Other", KafkaTransactions, KafkaRecordFetch)
 
 
 class KafkaBackend:
@@ -53,6 +57,7 @@ class KafkaBackend:
         # What was handed out; each stays until the backend closes. Closing one that its user closed does nothing.
         self._readers: list[KafkaLogReader] = []
         self._writers: list[KafkaLogWriter] = []
+        self._others: list[KafkaTransactions | KafkaRecordFetch] = []
 
     @property
     def address(self) -> str:
@@ -86,6 +91,20 @@ class KafkaBackend:
             self._readers.append(reader)
         return reader
 
+    def transactions(self, transactional_id: str) -> KafkaTransactions:
+        """A transactional writer; nothing is sent before its first use."""
+        return self._kept(KafkaTransactions(self.handles, transactional_id))
+
+    def record_fetch(self) -> KafkaRecordFetch:
+        """A reader of single records."""
+        return self._kept(KafkaRecordFetch(self.handles))
+
+    def _kept(self, made: _Other) -> _Other:
+        with self._lock:
+            self._others = [each for each in self._others if not each.closed]
+            self._others.append(made)
+        return made
+
     def close(self) -> None:
         """Closes every adapter that it made. In a forked child it leaves all to the parent."""
         if self.handles.foreign:
@@ -93,10 +112,13 @@ class KafkaBackend:
         with self._lock:
             readers, self._readers = self._readers, []
             writers, self._writers = self._writers, []
+            others, self._others = self._others, []
         for reader in readers:
             reader.close()
         for writer in writers:
             writer.close()
+        for other in others:
+            other.close()
         self._catalog.close()
         self._admin.close()
         self.handles.close()

@@ -48,6 +48,9 @@ COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
     "retry.backoff.max.ms": 250,
 }
 
+#: Seconds in which a caller that discards a producer has returned and let go of it.
+_LET_GO_S = 1.0
+
 _COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "statistics.interval.ms": 0}
 
 
@@ -175,6 +178,11 @@ class Handles:
         """
         self._forget(handle)
 
+    def discard(self, producer: Producer) -> None:
+        """Forgets a producer whose transaction went wrong, and nobody waits for its destructor."""
+        self._forget(producer)
+        threading.Thread(target=_hold, args=(producer,), name="kafka_pubsub-discard", daemon=True).start()
+
     def close(self) -> None:
         """Closes what its makers left open."""
         if self.foreign:
@@ -197,6 +205,11 @@ class Handles:
         self._lock = threading.Lock()
         for handle in self._open:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def _hold(producer: Producer) -> None:
+    """Keeps the last reference until the caller has surely let go of its own, and frees it here."""
+    time.sleep(_LET_GO_S)
 
 
 def _ignore(error: KafkaError) -> None:

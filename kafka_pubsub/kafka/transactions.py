@@ -1,0 +1,313 @@
+"""Transactions over librdkafka's producer: records and a group's offsets, together or not at all.
+
+Theory: what a caller has to know afterwards is whether anything is stored, so every failure is put down to one side
+of the moment at which the commit was asked for. Before it: surely nothing is stored, nor ever will be, whatever
+else went wrong, because nobody but us could have committed. After it, without an answer: unknown.
+
+Rules
+1. The commit is asked for only when every record was acknowledged and every offset taken. (librdkafka would
+   commit the records alone after `send_offsets_to_transaction` ran out of time: tried.)
+2. A producer whose transaction could not be ended in good order is thrown away; the next one takes the same id,
+   which ends whatever is still open and shuts out what is still on its way.
+3. A waiting `poll` stays below 0.2 s: above, the Python client calls on after a fatal error with the exception
+   still set, and reports are lost.
+4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the request that is under way.
+5. A place in a group without a generation is never sent: the broker takes it for a commit from outside the group and
+   doesn't fence it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.kafka.calls import ask, explain
+from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.configuration import ConfigValue
+from kafka_pubsub.kafka.errors import error_of
+from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.membership import in_force
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+
+__all__ = ["KafkaTransactions"]
+
+_log = logging.getLogger("kafka_pubsub.transactions")
+
+_DEFAULTS: Mapping[str, ConfigValue] = {
+    # Milliseconds. Offsets that a frozen coordinator doesn't answer to are waited for this long, and librdkafka takes
+    # no shorter limit for that call.
+    "socket.timeout.ms": 5_000,
+    # Milliseconds that a topic may be unknown before a record for it fails: a deleted topic should say so.
+    "topic.metadata.propagation.max.ms": 3_000,
+}
+
+_RULES: Mapping[str, ConfigValue] = {
+    "client.id": "kafka_pubsub-transactions",
+    "enable.idempotence": True,
+    "acks": "all",
+    # Milliseconds after which the broker ends what a killed process left open (it looks every 10 s), if nobody
+    # fences it before. A live one needs some 10 ms; a broker that restarts is back in about 5 s.
+    "transaction.timeout.ms": 10_000,
+    # Milliseconds. The records of a transaction are queued in one go; the first shouldn't leave alone.
+    "linger.ms": 1,
+    # A relocation must not fail for its size: a topic's limit counts compressed bytes, and a producer that wrote
+    # 5 MB of zstd into a topic of 1 MB has set the measure.
+    "compression.type": "zstd",
+    "message.max.bytes": 1_000_000_000,
+    # Bytes before compression. Larger records go alone; smaller ones together fit every limit that fits a record.
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 0,
+    "queue.buffering.max.kbytes": 2_147_483_647,
+}
+
+#: Seconds for a transaction up to the question for its commit, and again for the answer to that.
+_DEADLINE = 8.0
+
+#: Seconds for an abort; what it can't end, the next producer's start ends.
+_ABORT_S = 5.0
+
+#: Seconds for a producer's start: 0.1 to 1.1 are normal, a broker that restarts is back in 5.
+_START_S = 10.0
+
+#: Seconds; see rule 3.
+_SLICE = 0.1
+
+#: What librdkafka says of a record that it dropped because of another's failure.
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+class KafkaTransactions:
+    """A `Transactions`."""
+
+    def __init__(self, handles: Handles, transactional_id: str) -> None:
+        if not transactional_id:
+            raise InvalidArgument("transactional_id: must not be empty")
+        self._handles = handles
+        self._id = transactional_id
+        self._trouble = Trouble()
+        # One transaction or fence of our own id at a time.
+        self._lock = threading.Lock()
+        self._closed = False
+        # None: not made yet, or thrown away.
+        self._producer: Producer | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def transactional_id(self) -> str:
+        """The id that the cluster knows us by."""
+        return self._id
+
+    def transact(
+        self,
+        records: Sequence[NewRecord],
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership,
+    ) -> Outcome:
+        """Stores all or nothing; see the port."""
+        doing = f"transaction of group {membership.group!r}"
+        offsets = _offset_requests(positions, doing)
+        if not in_force(membership):
+            return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
+        with self._lock:
+            try:
+                producer = self._ready()
+            except PubSubError as failure:
+                return _aborted(failure)
+            attempt = _Attempt(producer, records, offsets, membership)
+            try:
+                attempt.prepare()
+            except KafkaException as failure:
+                reason = self._reason(attempt.cause(failure), doing)
+                self._abort(failure)
+                if attempt.refused:
+                    # Its sequence numbers have a hole now, and the next transaction would fail for it (tried).
+                    self._discard()
+                return _aborted(reason)
+            return self._commit(attempt, doing)
+
+    def fence(self, transactional_id: str) -> None:
+        """Ends what is open under the id; see the port."""
+        if transactional_id == self._id:
+            with self._lock:
+                self._discard()
+                self._ready()
+            return
+        self._handles.check()
+        producer = self._start(transactional_id)
+        self._handles.close_producer(producer)
+
+    def close(self) -> None:
+        """Lets go of the producer; nothing is open between two calls."""
+        with self._lock:
+            self._closed = True
+            producer, self._producer = self._producer, None
+            if producer is not None:
+                self._handles.close_producer(producer)
+
+    # -- the producer ----------------------------------------------------------------------------------------
+
+    def _ready(self) -> Producer:
+        self._handles.check()
+        if self._closed:
+            raise FailedPrecondition(f"the transactions of {self._id!r} are closed")
+        if self._producer is None:
+            self._producer = self._start(self._id)
+        return self._producer
+
+    def _start(self, transactional_id: str) -> Producer:
+        """A producer that has shut out all others of the id, whose transactions have ended by now."""
+        rules = {**_RULES, "transactional.id": transactional_id}
+        producer = self._handles.producer(_DEFAULTS, rules, self._trouble.note)
+        try:
+            ask(
+                producer.init_transactions,
+                f"take over the transactions of {transactional_id!r}",
+                address=self._handles.address,
+                trouble=self._trouble,
+                deadline=_START_S,
+            )
+        except PubSubError:
+            self._handles.discard(producer)
+            raise
+        return producer
+
+    def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self._handles.discard(producer)
+
+    # -- the end of a transaction ----------------------------------------------------------------------------
+
+    def _abort(self, failure: KafkaException) -> None:
+        if self._producer is None:
+            return
+        if error_of(failure).fatal():
+            self._discard()
+            return
+        try:
+            self._producer.abort_transaction(_ABORT_S)
+        except KafkaException as refused:
+            _log.warning(
+                "transaction of %s: not aborted in good order: %s", self._id, error_of(refused).str()
+            )
+            self._discard()
+
+    def _commit(self, attempt: _Attempt, doing: str) -> Outcome:
+        try:
+            attempt.commit()
+        except KafkaException as failure:
+            reason = self._reason(failure, doing)
+            self._discard()
+            return Outcome(Ending.UNKNOWN, (), reason)
+        self._trouble.clear()
+        return Outcome(Ending.STORED, tuple(attempt.offsets))
+
+    def _reason(self, failure: KafkaException, doing: str) -> PubSubError:
+        return explain(failure, doing, self._handles.address, self._trouble)
+
+
+class _Attempt:
+    """One transaction on its way."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        records: Sequence[NewRecord],
+        requests: Sequence[list[KafkaPartition]],
+        membership: Membership,
+    ) -> None:
+        self._producer = producer
+        self._records = records
+        self._requests = requests
+        self._membership = membership
+        self._waiting = 0
+        self._refused: KafkaError | None = None
+        #: Where the records were stored, by their order; -1: not yet.
+        self.offsets = [-1] * len(records)
+
+    @property
+    def refused(self) -> bool:
+        """Whether a record wasn't taken."""
+        return self._refused is not None
+
+    def prepare(self) -> None:
+        """Everything but the commit."""
+        end = time.monotonic() + _DEADLINE
+        self._producer.begin_transaction()
+        for number, record in enumerate(self._records):
+            self._write(number, record)
+        # While the coordinator answers, the records are on their way.
+        for request in self._requests:
+            left = max(end - time.monotonic(), _SLICE)
+            self._producer.send_offsets_to_transaction(request, self._membership.token, left)
+        while self._waiting and self._refused is None:
+            self._producer.poll(_SLICE)
+            if time.monotonic() > end:
+                raise KafkaException(
+                    KafkaError(KafkaError._TIMED_OUT, "records weren't acknowledged in time")
+                )
+        if self._refused is not None:
+            raise KafkaException(self._refused)
+
+    def commit(self) -> None:
+        """The commit and its answer, asked again while there is none."""
+        end = time.monotonic() + _DEADLINE
+        while True:
+            try:
+                self._producer.commit_transaction(max(end - time.monotonic(), _SLICE))
+                return
+            except KafkaException as failure:
+                if not error_of(failure).retriable() or time.monotonic() > end:
+                    raise
+
+    def cause(self, failure: KafkaException) -> KafkaException:
+        """A refused record says more than "the transaction must be aborted"."""
+        return failure if self._refused is None else KafkaException(self._refused)
+
+    def _write(self, number: int, record: NewRecord) -> None:
+        def delivered(error: KafkaError | None, stored: Message) -> None:
+            self._waiting -= 1
+            offset = stored.offset()
+            if error is None and offset is not None:
+                self.offsets[number] = offset
+            elif error is not None and (self._refused is None or self._refused.code() in _PURGED):
+                self._refused = error
+
+        self._producer.produce(
+            record.topic,
+            record.value,
+            record.key,
+            record.partition,
+            delivered,
+            None,
+            max(record.timestamp, 0),
+            list(record.headers),
+        )
+        self._waiting += 1
+
+
+def _aborted(reason: PubSubError) -> Outcome:
+    return Outcome(Ending.ABORTED, (), reason)
+
+
+def _offset_requests(
+    positions: Mapping[TopicPartition, Committed], doing: str
+) -> Sequence[list[KafkaPartition]]:
+    if not positions:
+        raise InvalidArgument(f"{doing}: without a position nothing fences it against a newer owner")
+    refused: dict[TopicPartition, PubSubError | None] = {}
+    found = list(requests(positions, refused))
+    for problem in refused.values():
+        if problem is not None:
+            raise problem
+    return found
