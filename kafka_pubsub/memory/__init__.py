@@ -9,7 +9,7 @@ Example:
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.clock import Clock, SystemClock, VirtualClock
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from kafka_pubsub.memory.record import MemoryRecord
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "MemoryBackend",
     "MemoryCluster",
     "MemoryRecord",
+    "Step",
     "SystemClock",
     "VirtualClock",
 ]

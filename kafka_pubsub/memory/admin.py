@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
 
 __all__ = ["MemoryAdmin"]
+
+#: Seconds that an open transaction is waited for, as by Kafka's adapter.
+_PATIENCE = 15.0
 
 
 class MemoryAdmin:
@@ -45,6 +48,18 @@ class MemoryAdmin:
         with self._cluster.change():
             self._cluster.configure(name, config)
 
+    def trim(self, topic: str, before: Mapping[int, int]) -> None:
+        """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
+        self._may("trim", topic)
+        with self._cluster.change():
+            for partition, offset in before.items():
+                log = self._cluster.log(TopicPartition(topic, partition))
+                if offset < 0:
+                    raise InvalidArgument(f"before[{partition}]: {offset} isn't an offset")
+                if offset > log.end:
+                    raise FailedPrecondition(f"{topic}[{partition}] ends at {log.end}, {offset} is beyond it")
+                log.truncate(offset)
+
     def topic_names(self) -> Sequence[str]:
         """All topics by name."""
         self._may("topic_names", "")
@@ -75,7 +90,7 @@ class MemoryAdmin:
         """What the group has committed in the topic; empty if nothing, or if there is no such group."""
         self._may("group_offsets", group)
         with self._cluster.changed:
-            stored = self._cluster.group(group).offsets if self._cluster.has_group(group) else {}
+            stored = self._cluster.stored(group, None, _PATIENCE) if self._cluster.has_group(group) else {}
             return {at.partition: value for at, value in sorted(stored.items()) if at.topic == topic}
 
     def group_members(self, group: str) -> int:

@@ -9,6 +9,8 @@ from kafka_pubsub.memory.clock import Clock
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
+from kafka_pubsub.memory.transactions import MemoryTransactions
 from kafka_pubsub.memory.writer import MemoryWriter
 
 __all__ = ["MemoryBackend"]
@@ -67,6 +69,14 @@ class MemoryBackend:
     def reader(self, group: str, member: str) -> MemoryReader:
         """A new, unsubscribed member; its id in the group is `member` and a number."""
         return MemoryReader(self.cluster, self._faults, group, member, self._session_timeout)
+
+    def transactions(self, transactional_id: str) -> MemoryTransactions:
+        """A transactional writer; of two under one id the later one shuts the earlier out."""
+        return MemoryTransactions(self.cluster, self._faults, transactional_id)
+
+    def record_fetch(self) -> MemoryRecordFetch:
+        """A reader of single records."""
+        return MemoryRecordFetch(self.cluster, self._faults)
 
     def close(self) -> None:
         """Nothing to let go: the cluster lives on for the other backends."""

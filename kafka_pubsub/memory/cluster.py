@@ -16,12 +16,14 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kafka_pubsub.errors import AlreadyExists, InvalidArgument, NotFound
+from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, InvalidArgument, NotFound
 from kafka_pubsub.memory.clock import Clock, SystemClock
 from kafka_pubsub.memory.groups import Group
+from kafka_pubsub.memory.later import Later
 from kafka_pubsub.memory.log import PartitionLog
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Header, TopicInfo, TopicPartition
+from kafka_pubsub.memory.transaction_log import TransactionLog
+from kafka_pubsub.model import Committed, Header, TopicInfo, TopicPartition
 
 __all__ = ["MemoryCluster"]
 
@@ -56,6 +58,9 @@ class MemoryCluster:
         self.version = 0
         #: The catalog's records as JSON by (kind, name); as text, so that nobody holds what is stored.
         self.catalog: dict[tuple[str, str], str] = {}
+        #: What happens by itself when its time has come: markers, late requests, ends of forgotten transactions.
+        self.later = Later(self.clock)
+        self.transactions = TransactionLog(self.later, self._mark)
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, Group] = {}
         self._topics_made = 0
@@ -69,6 +74,7 @@ class MemoryCluster:
     def change(self) -> Iterator[float]:
         """Holds the lock for a change and tells all who wait; gives the time."""
         with self.changed:
+            self.catch_up()
             yield self.clock.now()
             self.version += 1
             self.changed.notify_all()
@@ -90,6 +96,7 @@ class MemoryCluster:
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """A partition's log; `NotFound` if there is none."""
+        self.catch_up()
         logs = self._topic(partition.topic).logs
         if not 0 <= partition.partition < len(logs):
             raise NotFound(f"topic {partition.topic} has no partition {partition.partition}")
@@ -129,6 +136,7 @@ class MemoryCluster:
 
     def group(self, name: str) -> Group:
         """The group of that name, made when it is first asked for, without its dead members."""
+        self.catch_up()
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = Group(name, self.partitions_of)
@@ -144,6 +152,43 @@ class MemoryCluster:
     def delete_group(self, name: str) -> None:
         """Removes a group and its positions."""
         del self._groups[name]
+
+    def stored(
+        self, name: str, partitions: Sequence[TopicPartition] | None, timeout: float
+    ) -> Mapping[TopicPartition, Committed]:
+        """A group's positions, once no open transaction holds one of these (None: any); `DeadlineExceeded`.
+
+        Without a time that passes by itself nobody could end it while we wait: then the time is up at once.
+        """
+        deadline = self.clock.now() + timeout
+        while (group := self.group(name)).unsettled(partitions):
+            left = deadline - self.clock.now()
+            if left <= 0 or not self.blocking:
+                raise DeadlineExceeded(
+                    f"a transaction with positions of group {name} is open: what is stored isn't settled yet"
+                )
+            self.wait(left)
+        return group.offsets
+
+    def wait(self, seconds: float) -> None:
+        """Waits for a change, or for the next thing that happens by itself."""
+        self.changed.wait(max(0.0, min(seconds, self.later.next_in())))
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Does what should have happened by itself by now; every look at a log or a group begins with it."""
+        if self.later.run():
+            self.version += 1
+            self.changed.notify_all()
+
+    def _mark(self, transaction: str, target: TopicPartition | str, committed: bool) -> None:
+        if isinstance(target, str):
+            if target in self._groups:
+                self._groups[target].settle(transaction, committed)
+            return
+        topic = self._topics.get(target.topic)
+        if topic is not None:
+            topic.logs[target.partition].finish(transaction, committed)
 
     # What the world does; for tests, from any thread
 

@@ -5,7 +5,9 @@ draws from its seeded generator, a unit test's plan from a list.
 
 Rules
 1. Every answer of the base class means that nothing goes wrong.
-2. A lost answer is the dangerous one: the thing was done and the caller is told that it wasn't sure.
+2. A lost answer is the dangerous one: the thing was done and the caller is told that it wasn't sure. A late one is
+   worse: it is done when everybody has gone on, unless whoever it came from has been shut out by then.
+3. A plan is asked outside of all locks, so it may let others act before the thing is done.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from enum import Enum
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["Fate", "FaultPlan"]
+__all__ = ["Fate", "FaultPlan", "Step"]
 
 
 class Fate(Enum):
@@ -27,6 +29,26 @@ class Fate(Enum):
     REFUSED = "refused"
     #: Done, but the caller is told that no answer came.
     ANSWER_LOST = "answer lost"
+    #: Not done yet but `FaultPlan.lateness` seconds later; the caller is told that no answer came.
+    #: For a group's commits and a transaction's; elsewhere it is a lost answer.
+    LATE = "late"
+
+
+class Step(Enum):
+    """The steps of a transaction, in their order; a process may die between any two."""
+
+    #: A new producer shuts out the one before it.
+    START = "start"
+    #: One record is written.
+    WRITE = "write"
+    #: The group takes the positions, if the membership stands.
+    OFFSETS = "offsets"
+    #: The coordinator decides that it is committed.
+    COMMIT = "commit"
+    #: It is decided; its author doesn't know yet.
+    ANSWER = "answer"
+    #: The coordinator decides that it is aborted.
+    ABORT = "abort"
 
 
 class FaultPlan:
@@ -43,6 +65,18 @@ class FaultPlan:
     def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
         """Before a group's member commits."""
         return Fate.DONE
+
+    def lateness(self) -> float:
+        """How many seconds later a late request is done."""
+        return 1.0
+
+    def transaction(self, transactional_id: str, step: Step) -> Fate:
+        """Before a step of a transaction."""
+        return Fate.DONE
+
+    def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
+        """How many seconds after its end a transaction shows in a partition, or in a group (its name)."""
+        return 0.0
 
     def append(self, topic: str, key: bytes | None, value: bytes | None) -> Fate:
         """Before a record is stored."""

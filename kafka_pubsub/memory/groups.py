@@ -13,13 +13,15 @@ Rules
 3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
    counts give one member the same partition numbers of all topics.
 4. A member that has gone may come back only as a new one.
-5. Who was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it was
+5. A transaction's positions are held until its marker comes. Then each counts, unless somebody has committed that
+   partition since: whoever wrote later wins, even if he knew less.
+6. Who was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it was
    removed, so its listener hears an ordinary `revoked`, when commits are refused already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError
@@ -63,6 +65,11 @@ class Group:
         self.generation = 0
         # Commits by partition; a missing one: never committed, or forgotten by the broker.
         self.offsets: dict[TopicPartition, Committed] = {}
+        # Which write each of them came from; a missing one is older than all.
+        self._written: dict[TopicPartition, int] = {}
+        self._writes = 0
+        # Open transaction -> its positions, and which write each would be.
+        self._held: dict[str, dict[TopicPartition, tuple[int, Committed]]] = {}
         self._partitions_of = partitions_of
         self._members: dict[str, _Member] = {}
         self._rebalancing = False
@@ -173,12 +180,39 @@ class Group:
 
     def store(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
         """Stores one commit, whoever sent it, unless no broker would."""
-        problem = self._problem(partition, value)
+        problem = self.problem(partition, value)
         if problem is None:
-            self.offsets[partition] = value
+            self._write(partition, value, self._next_write())
         return problem
 
-    def _problem(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
+    def hold(self, transaction: str, positions: Mapping[TopicPartition, Committed]) -> None:
+        """Keeps a transaction's positions for its end."""
+        held = self._held.setdefault(transaction, {})
+        for partition, value in positions.items():
+            held[partition] = (self._next_write(), value)
+
+    def settle(self, transaction: str, committed: bool) -> None:
+        """The transaction's marker."""
+        for partition, (write, value) in self._held.pop(transaction, {}).items():
+            if committed and write > self._written.get(partition, 0):
+                self._write(partition, value, write)
+
+    def unsettled(self, partitions: Iterable[TopicPartition] | None = None) -> bool:
+        """Whether a transaction holds a position of any of them (None: of any at all)."""
+        if partitions is None:
+            return any(self._held.values())
+        return any(partition in held for held in self._held.values() for partition in partitions)
+
+    def _next_write(self) -> int:
+        self._writes += 1
+        return self._writes
+
+    def _write(self, partition: TopicPartition, value: Committed, write: int) -> None:
+        self.offsets[partition] = value
+        self._written[partition] = write
+
+    def problem(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
+        """Why no broker would store it; None if one would."""
         count = self._partitions_of(partition.topic)
         if count is None or not 0 <= partition.partition < count:
             return NotFound(f"no partition {partition.partition} of topic {partition.topic}")

@@ -84,6 +84,12 @@ class PartitionLog:
         del self._offsets[:first]
         del self._records[:first]
 
+    def at(self, offset: int) -> MemoryRecord | None:
+        """The record at the offset, committed or not; None if there is none (any more)."""
+        index = bisect_left(self._offsets, offset)
+        found = index < len(self._offsets) and self._offsets[index] == offset
+        return self._records[index] if found else None
+
     def read(self, offset: int, limit: int) -> Sequence[MemoryRecord]:
         """Up to `limit` committed records at or after the offset."""
         first = bisect_left(self._offsets, offset)

@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -24,11 +25,14 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, Membership, TopicPartition
 
 __all__ = ["MemoryReader"]
 
 _NOWHERE = Committed(None, "")
+
+#: Seconds that an open transaction is waited for, as by Kafka's adapter.
+_COMMITTED_PATIENCE = 30.0
 
 
 class Listener(Protocol):
@@ -68,6 +72,8 @@ class MemoryReader:
         # The membership as this reader knows it; the coordinator may know better. None: not a member.
         self._member: str | None = None
         self._generation = -1
+        # The same as of the last assignment; None: none, or it was taken from us.
+        self._membership: Membership | None = None
         # What the listener was told is ours, in the order of fairness; None: told nothing since the last end.
         self._share: list[TopicPartition] | None = None
         # Next offset to read; a partition that is held but not here stands still.
@@ -102,12 +108,36 @@ class MemoryReader:
             if not moved:
                 self._wait(seen, deadline)
 
-    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """The group's stored positions."""
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> Mapping[TopicPartition, Committed]:
+        """The group's stored positions; waits for open transactions where time passes by itself."""
         self._may_ask("committed")
+        patience = _COMMITTED_PATIENCE if timeout is None else timeout
+        with self._cluster.changed:
+            offsets = self._cluster.stored(self._group, partitions, patience)
+            return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
+
+    def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """What was stored before the transactions that are open now."""
+        self._may_ask("committed_unstable")
         with self._cluster.changed:
             offsets = self._cluster.group(self._group).offsets
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
+
+    def membership(self) -> Membership | None:
+        """Our place in the group as of the last assignment."""
+        return self._membership
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Everything below it was read or never can be."""
+        return self._positions.get(partition)
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset to be written of each, open transactions included."""
+        self._may_ask("high_watermarks")
+        with self._cluster.changed:
+            return {partition: self._cluster.log(partition).end for partition in partitions}
 
     def commit(
         self, positions: Mapping[TopicPartition, Committed]
@@ -120,12 +150,24 @@ class MemoryReader:
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
             return dict.fromkeys(positions, refusal)
-        with self._cluster.changed:  # nobody waits for commits, so nobody is woken
-            group = self._cluster.group(self._group)
-            answer = group.commit(self._member, self._generation, positions, self._cluster.clock.now())
-        if fate is Fate.ANSWER_LOST:
-            return dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
-        return answer
+        send = functools.partial(self._send, self._member, self._generation, dict(positions))
+        if fate is Fate.LATE:
+            lateness = self._faults.lateness()
+            with self._cluster.change() as now:
+                self._cluster.later.at(now + lateness, send)
+        else:
+            with self._cluster.changed:  # nobody waits for commits, so nobody is woken
+                answer = send()
+                if fate is Fate.DONE:
+                    return answer
+        return dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
+
+    def _send(
+        self, member: str | None, generation: int, positions: Mapping[TopicPartition, Committed]
+    ) -> Mapping[TopicPartition, PubSubError | None]:
+        """A commit arrives; it is judged by what is true then."""
+        group = self._cluster.group(self._group)
+        return group.commit(member, generation, positions, self._cluster.clock.now())
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
@@ -181,7 +223,7 @@ class MemoryReader:
             share = group.assignment(self._member)
             generation = group.generation
         if standing in (Standing.UNKNOWN, Standing.OUSTED):
-            self._member, self._generation = None, -1
+            self._member, self._generation, self._membership = None, -1, None
             self._give_up(listener.lost if standing is Standing.UNKNOWN else listener.revoked)
         elif standing is Standing.REJOIN:
             self._give_up(listener.revoked)
@@ -206,12 +248,13 @@ class MemoryReader:
             if share is not None:
                 tell(held)
         finally:
-            self._share = None
+            self._share, self._membership = None, None
             self._positions.clear()
             self._paused.clear()
 
     def _take(self, listener: Listener, share: Sequence[TopicPartition]) -> None:
         self._share = list(share)
+        self._membership = Membership(self._group, (self._member, self._generation))
         starts = listener.assigned(tuple(share))
         self._positions = {at: offset for at, offset in starts.items() if at in self._held}
 
@@ -231,9 +274,14 @@ class MemoryReader:
                     del self._positions[partition]
                     failures.append((partition, error))
                     continue
+                room = limit - len(records)
                 if batch:
                     records.extend(batch)
                     self._positions[partition] = (batch[-1].offset() or 0) + 1
+                if len(batch) < room:
+                    # All was read; markers and holes at the end count as read, too.
+                    stable = self._cluster.log(partition).stable_end
+                    self._positions[partition] = max(self._positions[partition], stable)
         # The next read begins with another partition, so that a full one can't starve the rest.
         if records and self._share:
             self._share.append(self._share.pop(0))
@@ -260,7 +308,7 @@ class MemoryReader:
         longest = self._session / 3
         with self._cluster.changed:
             if self._cluster.version == seen:
-                self._cluster.changed.wait(min(deadline - self._cluster.clock.now(), longest))
+                self._cluster.wait(min(deadline - self._cluster.clock.now(), longest))
 
     def _may_ask(self, operation: str) -> None:
         self._check_open()

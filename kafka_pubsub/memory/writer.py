@@ -20,19 +20,16 @@ from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
     FailedPrecondition,
-    InvalidArgument,
     PublishError,
     PubSubError,
 )
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan
 from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
 
 __all__ = ["MemoryWriter"]
-
-#: What a batch of one record takes beside key, value and headers, in bytes (a stock broker counts the batch).
-_BATCH_OVERHEAD = 70
 
 Report = Callable[[object, StoredRecord], None]
 
@@ -111,30 +108,17 @@ class MemoryWriter:
         now: float,
     ) -> tuple[MemoryRecord, PubSubError | None]:
         milliseconds = int(now * 1000)
-        error = self._refusal(topic, value, key, headers)
+        error = refusal(self._cluster, topic, value, key, headers)
         if error is None and fate is Fate.REFUSED:
             error = BrokerUnavailable("injected: the record wasn't stored")
         if error is not None:
             return MemoryRecord(topic, None, None, key, value, headers, milliseconds), error
         at = TopicPartition(topic, self._partition(topic, key))
         record = self._cluster.log(at).append(key, value, headers, milliseconds)
-        if fate is Fate.ANSWER_LOST:
+        if fate is not Fate.DONE:
             lost = DeadlineExceeded("injected: no answer came; the record may be in the topic")
             return MemoryRecord(topic, at.partition, None, key, value, headers, milliseconds), lost
         return record, None
-
-    def _refusal(
-        self, topic: str, value: bytes | None, key: bytes | None, headers: Sequence[Header] | None
-    ) -> PubSubError | None:
-        try:
-            limit = self._cluster.info(topic).max_message_bytes
-        except PubSubError as error:
-            return error
-        size = _BATCH_OVERHEAD + len(value or b"") + len(key or b"")
-        size += sum(len(name) + len(content or b"") for name, content in headers or ())
-        if size <= limit:
-            return None
-        return InvalidArgument(f"the message has about {size} bytes, topic {topic} takes at most {limit}")
 
     def _partition(self, topic: str, key: bytes | None) -> int:
         count = self._cluster.info(topic).partitions

@@ -1,0 +1,52 @@
+"""Reads single records of the logs in memory again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.model import Fetched, TopicPartition
+
+__all__ = ["MemoryRecordFetch"]
+
+
+class MemoryRecordFetch:
+    """A `RecordFetch`. It never waits: what isn't committed yet is left for the next call."""
+
+    def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._closed = False
+
+    def fetch(
+        self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
+    ) -> Fetched:
+        """The records at the offsets; see the port. A plan's `read_limit` is the time being up."""
+        if self._closed:
+            raise FailedPrecondition("the reader of single records is closed")
+        error = self._faults.request("fetch", partition.topic)
+        if error is not None:
+            raise error
+        wanted = sorted(set(offsets))
+        wanted = wanted[: self._faults.read_limit("", "record-fetch", len(wanted))]
+        records: list[MemoryRecord] = []
+        missing: list[int] = []
+        with self._cluster.changed:
+            log = self._cluster.log(partition)
+            for offset in wanted:
+                if offset >= log.stable_end or max_bytes <= 0:
+                    break
+                record = log.at(offset)
+                if record is None:
+                    missing.append(offset)
+                else:
+                    records.append(record)
+                    max_bytes -= len(record)
+        return Fetched(tuple(records), tuple(missing))
+
+    def close(self) -> None:
+        """Nothing to let go."""
+        self._closed = True

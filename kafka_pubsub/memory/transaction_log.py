@@ -1,0 +1,136 @@
+"""The transaction coordinator: who may write under which id, what is open, and when it shows.
+
+Theory. A transaction ends in two steps, as on a broker. First the coordinator decides, and answers; then a marker goes
+to every partition and group that took part, to each in its own time. In between the author knows what no reader sees:
+a log's last stable offset stands before records that are committed, a group's positions are held back, or are there
+already while the records are not.
+
+Rules
+1. Whoever starts under an id ends what is open under it (decided: as decided; else aborted), markers included, and
+   shuts out everybody who started before. So does the next transaction of the same writer, for its own last one.
+2. What nobody ends is aborted, and its writer shut out, at the first look after its time-out; the coordinator looks
+   every 10 s.
+3. Called under the cluster's lock.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.memory.later import Later
+from kafka_pubsub.model import TopicPartition
+
+__all__ = ["Target", "Transaction", "TransactionLog"]
+
+#: Seconds after which the coordinator ends a transaction that its writer has forgotten: as our writers ask for.
+TIMEOUT = 10.0
+
+#: Seconds between two looks for those (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
+_LOOK_EVERY = 10.0
+
+#: A partition, or a group by its name.
+Target = TopicPartition | str
+Mark = Callable[[str, Target, bool], None]
+
+
+class Transaction:
+    """One that was begun and doesn't show everywhere yet."""
+
+    __slots__ = ("committed", "epoch", "id", "name", "targets")
+
+    def __init__(self, transactional_id: str, epoch: int, name: str) -> None:
+        self.id = transactional_id
+        self.epoch = epoch
+        #: Of this one transaction, unlike the id.
+        self.name = name
+        #: None: not decided.
+        self.committed: bool | None = None
+        # Where a marker must go, in the order in which they joined.
+        self.targets: dict[Target, None] = {}
+
+
+class TransactionLog:
+    """All transactions of a cluster."""
+
+    def __init__(self, later: Later, mark: Mark) -> None:
+        self._later = later
+        self._mark = mark
+        # The id's present writer, by a number that rises.
+        self._epochs: dict[str, int] = {}
+        # The id's transaction that doesn't show everywhere yet.
+        self._open: dict[str, Transaction] = {}
+        self._begun = 0
+
+    def start(self, transactional_id: str) -> int:
+        """A new writer; the epoch under which it writes."""
+        left = self._open.get(transactional_id)
+        if left is not None:
+            if left.committed is None:
+                left.committed = False
+            self._show(left)
+        return self._shut_out(transactional_id)
+
+    def begin(self, transactional_id: str, epoch: int) -> Transaction:
+        """A transaction of the id's present writer."""
+        self._check(transactional_id, epoch)
+        before = self._open.get(transactional_id)
+        if before is not None:
+            self._show(before)
+        self._begun += 1
+        transaction = Transaction(transactional_id, epoch, f"{transactional_id}/{epoch}/{self._begun}")
+        self._open[transactional_id] = transaction
+        over = math.ceil((self._later.now() + TIMEOUT) / _LOOK_EVERY) * _LOOK_EVERY
+        self._later.at(over, functools.partial(self._give_up, transaction))
+        return transaction
+
+    def join(self, transaction: Transaction, target: Target) -> None:
+        """Something of it goes there; `FailedPrecondition` if its writer was shut out."""
+        self._check(transaction.id, transaction.epoch)
+        transaction.targets[target] = None
+
+    def end(self, transaction: Transaction, committed: bool, delay: Callable[[Target], float]) -> None:
+        """Decides it; `delay` says how long after that it shows at each place."""
+        self._check(transaction.id, transaction.epoch)
+        transaction.committed = committed
+        now = self._later.now()
+        for target in tuple(transaction.targets):
+            self._later.at(now + delay(target), functools.partial(self._show_at, transaction, target))
+        self._forget_if_shown(transaction)
+
+    def is_open(self, transaction: Transaction) -> bool:
+        """Whether its writer could still end it."""
+        return transaction.committed is None and self._epochs.get(transaction.id) == transaction.epoch
+
+    def _check(self, transactional_id: str, epoch: int) -> None:
+        if self._epochs.get(transactional_id) != epoch:
+            raise FailedPrecondition(
+                f"another writer has taken over the transactions of {transactional_id}, or one took too long"
+            )
+
+    def _shut_out(self, transactional_id: str) -> int:
+        self._epochs[transactional_id] = epoch = self._epochs.get(transactional_id, 0) + 1
+        return epoch
+
+    def _give_up(self, transaction: Transaction) -> None:
+        if self.is_open(transaction):
+            transaction.committed = False
+            self._shut_out(transaction.id)
+            self._show(transaction)
+
+    def _show(self, transaction: Transaction) -> None:
+        for target in tuple(transaction.targets):
+            self._show_at(transaction, target)
+        self._forget_if_shown(transaction)
+
+    def _show_at(self, transaction: Transaction, target: Target) -> None:
+        if target in transaction.targets:
+            del transaction.targets[target]
+            self._mark(transaction.name, target, bool(transaction.committed))
+            self._forget_if_shown(transaction)
+
+    def _forget_if_shown(self, transaction: Transaction) -> None:
+        if not transaction.targets and self._open.get(transaction.id) is transaction:
+            del self._open[transaction.id]

@@ -1,0 +1,247 @@
+"""A transactional writer over the logs in memory.
+
+Theory: `transact` is a row of steps, and `steps` hands them out one by one, so that a simulation can let others act in
+between, and let the writer die between any two of them by never asking for the next.
+
+Rules
+1. As with Kafka: what fails before the commit was asked for is aborted for sure; afterwards nobody knows.
+2. A writer that was shut out, or whose transaction isn't ended in good order, starts anew at its next transaction.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    PubSubError,
+)
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.sizes import refusal
+from kafka_pubsub.memory.transaction_log import Target, Transaction
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+
+__all__ = ["MemoryTransactions"]
+
+Steps = Generator[Step, None, Outcome]
+
+
+class MemoryTransactions:
+    """A `Transactions`."""
+
+    def __init__(self, cluster: MemoryCluster, faults: FaultPlan, transactional_id: str) -> None:
+        if not transactional_id:
+            raise InvalidArgument("transactional_id: must not be empty")
+        self._cluster = cluster
+        self._faults = faults
+        self._id = transactional_id
+        self._closed = False
+        # Under which we write; None: to be started anew.
+        self._epoch: int | None = None
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def transactional_id(self) -> str:
+        """The id that the cluster knows us by."""
+        return self._id
+
+    def transact(
+        self,
+        records: Sequence[NewRecord],
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership,
+    ) -> Outcome:
+        """Stores all or nothing; see the port."""
+        with self._one_at_a_time:
+            steps = self.steps(records, positions, membership)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as over:
+                    outcome: Outcome = over.value
+                    return outcome
+
+    def steps(
+        self,
+        records: Sequence[NewRecord],
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership,
+    ) -> Steps:
+        """The same in steps: each `next` names the step that the one after it will take."""
+        _check(positions)
+        if self._closed:
+            return _aborted(FailedPrecondition(f"the transactions of {self._id} are closed"))
+        if self._epoch is None:
+            yield Step.START
+            problem = self._try(Step.START, self._start)
+            if problem is not None:
+                self._epoch = None
+                return _aborted(problem)
+        begun = self._begin()
+        if isinstance(begun, PubSubError):
+            return _aborted(begun)
+        offsets: list[int] = []
+        for record in records:
+            yield Step.WRITE
+            problem = self._try(Step.WRITE, functools.partial(self._write, begun, record, offsets))
+            if problem is not None:
+                return (yield from self._abort(begun, problem))
+        yield Step.OFFSETS
+        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, positions, membership))
+        if problem is not None:
+            return (yield from self._abort(begun, problem))
+        yield Step.COMMIT
+        unknown = self._commit(begun)
+        yield Step.ANSWER
+        if unknown is not None:
+            self._epoch = None
+            return Outcome(Ending.UNKNOWN, (), unknown)
+        return Outcome(Ending.STORED, tuple(offsets))
+
+    def fence(self, transactional_id: str) -> None:
+        """Ends what is open under the id; see the port."""
+        error = self._faults.request("fence", transactional_id)
+        if error is not None:
+            raise error
+        if transactional_id == self._id:
+            self._start()
+            return
+        with self._cluster.change():
+            self._cluster.transactions.start(transactional_id)
+
+    def close(self) -> None:
+        """Nothing is open between two transactions, so there is nothing to end."""
+        self._closed = True
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        with self._cluster.change():
+            self._epoch = self._cluster.transactions.start(self._id)
+
+    def _begin(self) -> Transaction | PubSubError:
+        epoch = self._epoch
+        if epoch is None:
+            return FailedPrecondition(f"the transactions of {self._id} weren't started")
+        try:
+            with self._cluster.change():
+                return self._cluster.transactions.begin(self._id, epoch)
+        except FailedPrecondition as shut_out:
+            self._epoch = None
+            return shut_out
+
+    def _try(self, step: Step, take: Callable[[], PubSubError | None]) -> PubSubError | None:
+        """Takes a step as the plan has it. One whose answer was lost counts as failed, though it was taken."""
+        fate = self._faults.transaction(self._id, step)
+        if fate is Fate.REFUSED:
+            return BrokerUnavailable(f"injected: {step.value} of a transaction was refused")
+        problem = take()
+        if problem is None and fate is not Fate.DONE:
+            return DeadlineExceeded(f"injected: no answer to {step.value} of a transaction came")
+        return problem
+
+    def _write(self, begun: Transaction, record: NewRecord, offsets: list[int]) -> PubSubError | None:
+        place = TopicPartition(record.topic, record.partition)
+        try:
+            with self._cluster.change() as now:
+                log = self._cluster.log(place)
+                problem = refusal(self._cluster, record.topic, record.value, record.key, record.headers)
+                if problem is not None:
+                    return problem
+                self._cluster.transactions.join(begun, place)
+                milliseconds = record.timestamp if record.timestamp > 0 else int(now * 1000)
+                stored = log.append(record.key, record.value, record.headers, milliseconds, begun.name)
+                offsets.append(stored.offset() or 0)
+        except PubSubError as error:
+            return error
+        return None
+
+    def _send_offsets(
+        self, begun: Transaction, positions: Mapping[TopicPartition, Committed], membership: Membership
+    ) -> PubSubError | None:
+        try:
+            with self._cluster.change():
+                group = self._cluster.group(membership.group)
+                refused = group.fence(*_place(membership))
+                problems = [group.problem(partition, value) for partition, value in positions.items()]
+                refused = refused or next((each for each in problems if each is not None), None)
+                if refused is None:
+                    self._cluster.transactions.join(begun, membership.group)
+                    group.hold(begun.name, positions)
+                return refused
+        except PubSubError as error:
+            return error
+
+    def _commit(self, begun: Transaction) -> PubSubError | None:
+        fate = self._faults.transaction(self._id, Step.COMMIT)
+        if fate is Fate.REFUSED:
+            return BrokerUnavailable("injected: the commit never reached the coordinator")
+        if fate is Fate.LATE:
+            self._commit_late(begun)
+        else:
+            try:
+                self._end(begun, committed=True)
+            except PubSubError as shut_out:
+                return shut_out
+        if fate is Fate.DONE:
+            return None
+        return DeadlineExceeded("injected: no answer to the commit of a transaction came")
+
+    def _commit_late(self, begun: Transaction) -> None:
+        # Asked for now: no plan runs under the lock.
+        delays, lateness = self._delays(begun), self._faults.lateness()
+
+        def arrive() -> None:
+            if self._cluster.transactions.is_open(begun):
+                self._cluster.transactions.end(begun, True, delays.__getitem__)
+
+        with self._cluster.change() as now:
+            self._cluster.later.at(now + lateness, arrive)
+
+    def _abort(self, begun: Transaction, reason: PubSubError) -> Steps:
+        yield Step.ABORT
+        fate = self._faults.transaction(self._id, Step.ABORT)
+        try:
+            if fate is not Fate.REFUSED:
+                self._end(begun, committed=False)
+        except PubSubError:
+            fate = Fate.REFUSED
+        if fate is not Fate.DONE:
+            self._epoch = None
+        return _aborted(reason)
+
+    def _end(self, begun: Transaction, *, committed: bool) -> None:
+        delays = self._delays(begun)
+        with self._cluster.change():
+            self._cluster.transactions.end(begun, committed, delays.__getitem__)
+
+    def _delays(self, begun: Transaction) -> Mapping[Target, float]:
+        return {target: self._faults.marker_delay(self._id, target) for target in tuple(begun.targets)}
+
+
+def _aborted(reason: PubSubError) -> Outcome:
+    return Outcome(Ending.ABORTED, (), reason)
+
+
+def _place(membership: Membership) -> tuple[str | None, int]:
+    match membership.token:
+        case (str() as member, int() as generation):
+            return member, generation
+        case _:
+            return None, -1
+
+
+def _check(positions: Mapping[TopicPartition, Committed]) -> None:
+    if not positions:
+        raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
+    for offset, metadata in positions.values():
+        if offset is None or offset < 0:
+            raise InvalidArgument(f"{offset} isn't an offset that can be committed")
+        if "\0" in metadata:
+            raise InvalidArgument("the text beside an offset can't hold a NUL character")
