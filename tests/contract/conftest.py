@@ -9,6 +9,7 @@ import pytest
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
+from tests.contract.left_open import kafka_leaves_open, memory_leaves_open
 from tests.contract.world import World
 
 
@@ -28,6 +29,7 @@ def _memory() -> World:
         lambda: MemoryBackend(cluster=cluster),
         # Seconds; the members that a test keeps alive are called far more often.
         lambda: MemoryBackend(cluster=cluster, session_timeout=1.0),
+        memory_leaves_open(cluster),
     )
 
 
@@ -47,4 +49,9 @@ def _kafka(request: pytest.FixtureRequest) -> World:
 
     # Milliseconds, the least that a stock broker allows.
     impatient = {"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
-    return World(backend, lambda: KafkaBackend(bootstrap), lambda: KafkaBackend(bootstrap, dict(impatient)))
+    return World(
+        backend,
+        lambda: KafkaBackend(bootstrap),
+        lambda: KafkaBackend(bootstrap, dict(impatient)),
+        kafka_leaves_open(bootstrap),
+    )

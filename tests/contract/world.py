@@ -11,13 +11,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
-from kafka_pubsub.client.ports import Backend, LogReader, LogWriter
+from kafka_pubsub.client.ports import Backend, LogReader, LogWriter, RecordFetch, Transactions
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Header, Membership, NewRecord, StoredRecord, TopicPartition
 
-__all__ = ["MEGABYTE", "Delivery", "Member", "World", "flush", "until"]
+__all__ = ["MEGABYTE", "Delivery", "LeaveOpen", "Member", "OpenTransaction", "World", "flush", "until"]
 
 #: Seconds that anything may take before a test gives up; only a bound against hanging.
 PATIENCE = 45.0
@@ -25,6 +26,24 @@ PATIENCE = 45.0
 MEGABYTE = 1_048_576
 
 Delivery = tuple[object, StoredRecord]
+
+
+class OpenTransaction(Protocol):
+    """A transaction that nobody ends, unless told to."""
+
+    def commit(self) -> None: ...
+
+
+class LeaveOpen(Protocol):
+    """Begins a transaction under an id, sends everything, and stops before the commit."""
+
+    def __call__(
+        self,
+        transactional_id: str,
+        records: Sequence[NewRecord],
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership,
+    ) -> OpenTransaction: ...
 
 
 class Recorder:
@@ -112,12 +131,17 @@ class World:
     """
 
     def __init__(
-        self, backend: Backend, beside: Callable[[], Backend], impatient: Callable[[], Backend]
+        self,
+        backend: Backend,
+        beside: Callable[[], Backend],
+        impatient: Callable[[], Backend],
+        leave_open: LeaveOpen,
     ) -> None:
         self.backend = backend
         self.beside = beside
         self.impatient = impatient
-        self._opened: list[LogReader | LogWriter] = []
+        self.leave_open = leave_open
+        self._opened: list[LogReader | LogWriter | Transactions | RecordFetch] = []
 
     def name(self, prefix: str) -> str:
         """A name that no other test has."""
@@ -168,6 +192,18 @@ class World:
         member = Member(self.reader(group, backend), listener)
         member.reader.subscribe(topics, listener)
         return member
+
+    def transactions(self, transactional_id: str | None = None) -> Transactions:
+        """A transactional writer, closed after the test."""
+        made = self.backend.transactions(transactional_id or self.name("transactions"))
+        self._opened.append(made)
+        return made
+
+    def record_fetch(self) -> RecordFetch:
+        """A reader of single records, closed after the test."""
+        made = self.backend.record_fetch()
+        self._opened.append(made)
+        return made
 
     @contextmanager
     def lasting(self, make: Callable[[], Backend]) -> Iterator[Backend]:
