@@ -1,0 +1,100 @@
+"""Handlers that run: of one key one at a time, in a process without exception, between processes unless explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.checker.ownership import Ownership
+from tests.checker.reading import History
+from tests.checker.report import Report, Violation
+from tests.checker.times import Times
+
+__all__ = ["Handler", "Running"]
+
+Key = tuple[int, int]
+
+
+@dataclass(eq=False, slots=True)
+class Handler:
+    """A delivery whose handler hasn't ended."""
+
+    history: History
+    owner: Ownership
+    offset: int
+    since: int
+    batch: int | None
+    expired: bool = False
+    #: Unexplained handlers elsewhere that began before this one's end was read, with their times.
+    rivals: list[tuple[Handler, int]] = field(default_factory=list)
+
+
+class Running:
+    """All handlers that run now, by partition and key."""
+
+    def __init__(self, times: Times, report: Report, found: Callable[[str, str, Key], None]) -> None:
+        self._times, self._report, self._found = times, report, found
+        self._by_key: dict[Key, list[Handler]] = {}
+
+    def begins(self, key: Key, handler: Handler) -> None:
+        """A handler begins; looks who else holds the key."""
+        others = self._by_key.get(key)
+        if others is None:
+            self._by_key[key] = [handler]
+            return
+        for other in list(others):
+            if other.history is not handler.history:
+                self._across(others, other, handler)
+            elif handler.batch is None or other.batch != handler.batch:
+                text = f"{key[0]}:{handler.offset} begins while {other.offset} of the same key is with its handler"
+                self._found("overlap", text, (key[0], handler.offset))
+        others.append(handler)
+
+    def _across(self, others: list[Handler], older: Handler, newer: Handler) -> None:
+        now = newer.since
+        if self._times.dies(older.history) <= now + self._times.skew:
+            others.remove(older)
+            return
+        why = "expire" if older.expired else self._times.gone(older.owner, now)
+        if not why and newer.owner.superseded is not None and self._times.excused(newer.owner, now):
+            why = "late owner"
+        if why:
+            self._report.overlaps[why] += 1
+        else:
+            older.rivals.append((newer, now))
+
+    def expires(self, key: Key, history: History, offset: int) -> None:
+        """The lease is over, its handler still runs."""
+        for handler in self._by_key.get(key, ()):
+            if handler.history is history and handler.offset == offset:
+                handler.expired = True
+
+    def ends(self, key: Key, history: History, offset: int, time: int) -> bool:
+        """False if no such handler runs."""
+        handlers = self._by_key.get(key, [])
+        for handler in handlers:
+            if handler.history is history and handler.offset == offset:
+                handlers.remove(handler)
+                if not handlers:
+                    del self._by_key[key]
+                if handler.rivals:
+                    self._judge(key, handler, time)
+                return True
+        return False
+
+    def _judge(self, key: Key, handler: Handler, ended: int) -> None:
+        for rival, since in handler.rivals:
+            if ended > since + self._times.skew:
+                text = (
+                    f"{key[0]}:{rival.offset} began in {rival.history.name} while {handler.offset} of the same key "
+                    f"was with its handler in {handler.history.name}"
+                )
+                about = [(key[0], handler.offset), (key[0], rival.offset)]
+                self._report.add(Violation("overlap", text, None, about))
+
+    def finish(self) -> None:
+        """Handlers without an end ran as long as their processes lived."""
+        for key, handlers in self._by_key.items():
+            for handler in handlers:
+                if handler.rivals:
+                    self._judge(key, handler, self._times.dies(handler.history))
