@@ -231,3 +231,38 @@ def test_what_is_passed_is_forgotten() -> None:
     each.passed(10)
     assert not each.concerns(9)
     assert not each.left
+
+
+def test_a_neighbour_partitions_innocent_is_not_blamed_each_time() -> None:
+    """The worst schedule: whenever the killer may run, it runs before anybody else's handler ends."""
+    world = World(6, {1}, 2)  # the first message of partition 1
+    for life in range(40):
+        turn = Turn()
+        parts = [Suspects(turn, stored, 6 if life else 0) for stored in world.stored]
+        for number, each in enumerate(parts):
+            if each.culprit is not None:
+                world.blame(number, each)
+        admitted: set[tuple[int, int]] = set()
+        given: list[tuple[int, Lease]] = []
+        while sum(map(len, world.finished)) < 12:
+            for number, each in enumerate(parts):
+                for offset in range(6):
+                    world.lease_one(number, each, offset, admitted, given)
+                world.commit(number, each, given)
+            if (1, 0) in {(number, lease.records[0].offset()) for number, lease in given}:
+                break
+            for number, lease in given:
+                lease.state = LeaseState.OVER
+                world.finished[number].add(lease.records[0].offset())
+                parts[number].over(lease)
+            given.clear()
+        else:
+            break
+    assert world.dead == {(1, 0)}
+    assert max((count for place, count in world.crashes.items() if place != (1, 0)), default=0) <= 1
+
+
+def test_a_culprit_stays_one_until_its_move_has_committed() -> None:
+    each = Suspects(Turn(), Notes(((3, 4),), 3), 10)
+    assert each.culprit == 3
+    assert each.note((), 0) == Notes(((3, 4),), 3)
