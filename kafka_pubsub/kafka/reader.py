@@ -145,11 +145,8 @@ class KafkaLogReader:
         with self._reading, self._calls.one():
             try:
                 records = self._consumer.consume(max_records, 0)
-                if not records and timeout > 0:
-                    # Waiting for many would wait for all of them: wait for one, then take what came with it.
-                    records = self._consumer.consume(1, timeout)
-                    if records and max_records > 1:
-                        records += self._consumer.consume(max_records - 1, 0)
+                if timeout > 0 and _say_nothing(records):
+                    records = self._wait(max_records, timeout)
             except KafkaException as failure:
                 raise translate(failure, f"read of group {self._group!r}") from None
             if self._moved:
@@ -282,6 +279,16 @@ class KafkaLogReader:
             finally:
                 self._calls.close()
                 self._handles.close_consumer(self._consumer)
+
+    def _wait(self, max_records: int, timeout: float) -> list[Message]:
+        """Waiting for many would wait for all of them: waits for one, then takes what came with it."""
+        end = time.monotonic() + timeout
+        records = self._consumer.consume(1, timeout)
+        while records and _say_nothing(records) and (left := end - time.monotonic()) > 0:
+            records = self._consumer.consume(1, left)
+        if records and max_records > 1:
+            records += self._consumer.consume(max_records - 1, 0)
+        return records
 
     # -- inside read -----------------------------------------------------------------------------------------
 
@@ -467,6 +474,15 @@ class KafkaLogReader:
         end = time.monotonic() + _REVOKE_DEADLINE
         while self._assigned and time.monotonic() < end:
             self._consumer.consume(1, _CLOSE_SLICE)
+
+
+def _say_nothing(records: Sequence[Message]) -> bool:
+    """Whether there are none, or only ends of logs: nobody waits for those."""
+    for record in records:
+        error = record.error()
+        if error is None or error.code() != KafkaError._PARTITION_EOF:
+            return False
+    return True
 
 
 def _plain(partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -41,6 +42,9 @@ class ScriptedConsumer:
         pass
 
     resume = pause = assign
+
+    def consumer_group_metadata(self) -> bytes:
+        return b"CGMDv2:" + struct.pack("=i", 1) + b"g\0m-1\0\x01"
 
     def tell(self, what: str, *partitions: TopicPartition) -> None:
         self.callbacks[what](self, [KafkaPartition(*each) for each in partitions])
@@ -165,3 +169,48 @@ def test_errors_are_taken_out_of_a_batch(world: World) -> None:
     world.consumer.steps = [lambda: [_record(P0, 100), _record(P0, -1, error), _record(P0, 101)]]
     assert _handed_out(world.reader.read(10, 0)) == [(0, 100), (0, 101)]
     assert [failure[1].code for failure in world.listener.failures] == [7]
+
+
+def test_the_end_of_a_log_is_no_trouble_and_no_record(world: World) -> None:
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    world.consumer.steps = [
+        lambda: [_record(P0, 100), _record(P0, 101, end)],
+        lambda: [_record(P1, 100, end)],
+    ]
+    assert [record.offset() for record in world.reader.read(10, 0)] == [100]
+    assert list(world.reader.read(10, 0)) == []
+    assert world.listener.failures == []
+
+
+def test_a_read_waits_on_behind_the_end_of_a_log(world: World) -> None:
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    world.consumer.steps = [
+        lambda: [_record(P0, 100, end)],
+        lambda: [_record(P1, 100, end)],
+        lambda: [_record(P0, 100)],
+        lambda: [_record(P0, 101)],
+    ]
+    assert [record.offset() for record in world.reader.read(10, 60)] == [100, 101]
+
+
+def test_a_membership_lasts_from_the_assignment_until_it_is_taken(world: World) -> None:
+    first = world.reader.membership()
+    assert first is not None
+    world.consumer.steps = [world.step("on_revoke", P0, P1)]
+    world.reader.read(10, 0)
+    assert world.reader.membership() is None
+    world.consumer.steps = [world.step("on_assign", P0)]
+    world.reader.read(10, 0)
+    assert world.reader.membership() == first
+    world.consumer.steps = [world.step("on_lost", P0)]
+    world.reader.read(10, 0)
+    assert world.reader.membership() is None
+
+
+@pytest.mark.parametrize("place", [b"\xff\xff\xff\xffg\0m\0\x01", b"\1\0\0\0g\0\0\x01", b"\1", b""])
+def test_a_place_without_a_generation_or_a_member_is_none(world: World, place: bytes) -> None:
+    """The broker would take it for a commit from outside the group, and not fence it."""
+    world.consumer.consumer_group_metadata = lambda: b"CGMDv2:" + place  # type: ignore[method-assign]
+    world.consumer.steps = [world.step("on_assign", P0)]
+    world.reader.read(10, 0)
+    assert world.reader.membership() is None
