@@ -1,0 +1,152 @@
+"""The check of a round finds each anomaly that is planted into histories that are well."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from tests.faults.check import Event, judge, read
+from tests.faults.publisher import intact, payload
+
+Histories = dict[str, list[Event]]
+
+
+def well() -> Histories:
+    """Key a: two messages, the first nacked once and then taken by another process; key b: one."""
+
+    def at(time: int, event: str, partition: int, offset: int, **more: object) -> Event:
+        return {"event": event, "t": time, "partition": partition, "offset": offset, "epoch": 1, **more}
+
+    return {
+        "publisher-0": [
+            {"event": "send", "t": 1, "n": 0, "key": "a", "sha": "s0"},
+            {"event": "send", "t": 2, "n": 1, "key": "b", "sha": "s1"},
+            {"event": "send", "t": 3, "n": 2, "key": "a", "sha": "s2"},
+            at(4, "stored", 0, 5, n=0),
+            at(5, "stored", 0, 6, n=1),
+            at(6, "stored", 0, 7, n=2),
+        ],
+        "consumer-0": [
+            at(10, "deliver", 0, 5, sha="s0"),
+            at(11, "deliver", 0, 6, sha="s1"),
+            at(12, "nack", 0, 5),
+            at(13, "handler_end", 0, 5),
+            at(14, "ack", 0, 6),
+            at(15, "handler_end", 0, 6),
+        ],
+        "consumer-1": [
+            at(20, "deliver", 0, 5, sha="s0"),
+            at(21, "ack", 0, 5),
+            at(22, "handler_end", 0, 5),
+            at(23, "deliver", 0, 7, sha="s2"),
+            at(24, "ack", 0, 7),
+            at(25, "handler_end", 0, 7),
+        ],
+    }
+
+
+def test_what_is_well_is_well_and_counted() -> None:
+    verdict = judge(well())
+    assert verdict.problems == []
+    assert verdict.counts == {
+        "stored": 3,
+        "unsure": 0,
+        "delivered": 4,
+        "again": 1,
+        "acked": 3,
+        "nacked": 1,
+    }
+
+
+def lose(histories: Histories) -> None:
+    del histories["consumer-1"][4]
+
+
+def overtake(histories: Histories) -> None:
+    histories["consumer-1"][3]["t"] = 16
+
+
+def overtake_in_silence(histories: Histories) -> None:
+    """The first of the key is acked by nobody before the second comes."""
+    histories["consumer-1"][1]["t"] = 30
+
+
+def overlap(histories: Histories) -> None:
+    events = histories["consumer-1"]
+    events.insert(5, events.pop(2))
+
+
+def damage(histories: Histories) -> None:
+    histories["consumer-0"][1]["sha"] = "other"
+
+
+def invent(histories: Histories) -> None:
+    histories["consumer-1"].append(
+        {"event": "deliver", "t": 40, "partition": 0, "offset": 99, "epoch": 1, "sha": "s99"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("plant", "kinds"),
+    [
+        (lose, {"lost"}),
+        (overtake, {"order"}),
+        (overtake_in_silence, {"order"}),
+        (overlap, {"overlap"}),
+        (damage, {"damaged"}),
+        (invent, {"foreign"}),
+    ],
+)
+def test_an_anomaly_is_found_and_called_by_its_name(
+    plant: Callable[[Histories], None], kinds: set[str]
+) -> None:
+    histories = copy.deepcopy(well())
+    plant(histories)
+    assert {problem.partition(":")[0] for problem in judge(histories).problems} == kinds
+
+
+def test_a_message_whose_publishing_nobody_confirmed_may_be_delivered() -> None:
+    histories = well()
+    del histories["publisher-0"][-1]
+    verdict = judge(histories)
+    assert verdict.problems == []
+    assert verdict.counts["unsure"] == 1
+
+
+def test_a_dead_letter_finishes_a_message() -> None:
+    histories = well()
+    histories["consumer-1"][4]["event"] = "dead_letter"
+    assert judge(histories).problems == []
+
+
+def test_many_findings_of_a_kind_are_counted_not_listed() -> None:
+    histories = well()
+    for _ in range(8):
+        invent(histories)
+        histories["consumer-1"][-1]["offset"] += len(histories["consumer-1"])
+    found = [problem for problem in judge(histories).problems if problem.startswith("foreign")]
+    assert len(found) == 6
+    assert found[-1] == "foreign: 3 more"
+
+
+def test_histories_are_read_to_where_a_kill_has_cut_them(tmp_path: Path) -> None:
+    history = HistoryFile(tmp_path / "publisher-0.jsonl", role="publisher", topic="t")
+    history.send(0, "a", fingerprint(b"a", b"body", {}))
+    # Not closed: zeros follow, as after SIGKILL; and a line without its end, as when it came in the middle of it.
+    path = tmp_path / "consumer-0.jsonl"
+    path.write_bytes(b'{"event":"open","t":1}\n{"event":"deliver","t":2,"par' + bytes(100))
+    found = read(tmp_path)
+    assert [event["event"] for event in found["publisher-0"]] == ["open", "send"]
+    assert [event["event"] for event in found["consumer-0"]] == ["open"]
+    history.close()
+
+
+def test_a_body_proves_that_it_is_whole() -> None:
+    body = payload(lambda size: b"x" * size, 20)
+    assert intact(body)
+    assert not intact(body[:-1] + bytes([body[-1] ^ 1]))
+    assert not intact(b"y" + body[1:])
