@@ -1,4 +1,8 @@
-"""The one real broker that all tests of a session share, and how hard the property tests search.
+"""One real broker for all tests of a run, how `pytest -n auto` spreads them, how hard the property tests search.
+
+Workers: any test may run beside any other, on the same broker. What must not be disturbed by neighbours (a broker
+that is killed, a fork, a signal, a count of threads) has a broker or a process of its own, and times are bounds for
+a busy machine. Only the tests of a file with a fixture of its own scope stay together, or each worker would make one.
 
 KAFKA_PUBSUB_HYPOTHESIS=deep searches fifty times longer. In CI the search is the same at every run: a red build
 is red again.
@@ -8,9 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka, running_kafka
 
@@ -21,9 +29,64 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("KAFKA_PUBSUB_HYPOTHESIS", "default"))
 
+# Brokers of tests live for seconds or minutes: what the optimizing compiler costs them is a third of all their work.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
     """A real Kafka: the one at KAFKA_PUBSUB_TEST_BOOTSTRAP, else an ephemeral one for this session."""
     with running_kafka(tmp_path_factory) as broker:
         yield broker
+
+
+#: The rooms whose tests take longest come first, so that no worker is left alone with one of them at the end.
+LONGEST_FIRST = [
+    "tests/integration",
+    "tests/simulation",
+    "tests/acceptance",
+    "tests/contract",
+    "tests/property",
+]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next(
+        (rank for rank, room in enumerate(LONGEST_FIRST) if nodeid.startswith(room)), len(LONGEST_FIRST)
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers a core, because most tests wait: for a broker, a deadline, a process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Above that the one broker and the tests' own ones are what everybody waits for.
+    return min(2 * cores, 8)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    # The order is ours (LONGEST_FIRST), not that of how many tests a file has.
+    config.option.loadscopereorder = False
+    return _ByTest(config, log)
+
+
+class _ByTest(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Gives each worker one test after the other; a file whose tests share a fixture is given as a whole.
+
+    The marks of `--dist=loadgroup` would change the tests' names, so that `--last-failed` can't find them again.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if _shares_fixtures(file) else nodeid
+
+
+@cache
+def _shares_fixtures(file: str) -> bool:
+    return 'scope="module"' in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")

@@ -58,7 +58,6 @@ def test_a_topic_that_would_lose_records_is_refused(
     catalog.close()
 
 
-@pytest.mark.timeout(180)
 def test_of_several_processes_at_once_each_change_is_seen_by_the_next(
     make_backend: MakeBackend, unique: Unique
 ) -> None:

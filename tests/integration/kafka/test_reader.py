@@ -25,7 +25,6 @@ FULL_MAP = "".join(chr(0x3400 + number % 0x6C00) for number in range(4095))
     ("protocol", "records", "pace", "rounds"),
     [("classic", 6000, 0.01, 4), ("consumer", 6000, 0.03, 2)],
 )
-@pytest.mark.timeout(240)
 def test_no_record_is_skipped_or_handed_out_after_its_assignment(
     kafka: RunningKafka,
     make_backend: MakeBackend,
