@@ -23,7 +23,7 @@ from tests.checker.writing import ACK, DEAD_LETTER, PARKED, Writing
 __all__ = ["Judge"]
 
 _KNOWN_ALREADY = (b'{"event":"send"', b'{"event":"stored"', b'{"event":"failed"', b'{"event":"subscribe"')
-_NO_VERDICT = ("open", "close", "extend", "stale", "crash", "stop", "cont", "fault", "mend")
+_NO_VERDICT = ("replay", "open", "close", "extend", "stale", "crash", "stop", "cont", "fault", "mend")
 
 
 class Judge:
@@ -48,7 +48,10 @@ class Judge:
         self.delivered_by: dict[int, array[int]] = {}
         self.fates: dict[int, bytearray] = {}
         self.durable: dict[int, bytearray] = {}
+        #: Dead letters that are replayed: their successors needn't wait for them.
         self.replayed: dict[int, set[int]] = {}
+        #: Those of which the delivery at hand is the first since.
+        self.restarted: set[tuple[int, int]] = set()
         #: Attempt and due time of messages that were moved.
         self.due: dict[int, dict[int, tuple[int, int | None]]] = {}
         self.history = histories[0]
@@ -78,7 +81,6 @@ class Judge:
                 "nack",
                 "expire",
                 "durable_ack",
-                "replay",
             )
         }
         for kind in ("relocate", "dead_letter", "commit", "answer"):
@@ -250,7 +252,7 @@ class Judge:
         """Finished messages come again after a crossing expiry or a replay only; moved ones when they are due."""
         about = (mine.partition, offset)
         mine.forget_crossed(offset)
-        if offset in self.replayed[mine.partition]:
+        if self._replays(about):
             mine.main[offset] = MOVED
             mine.places[offset] = event["retry"]
             return
@@ -264,6 +266,22 @@ class Judge:
             self.found("after_durable", f"{about[0]}:{offset} begins, and a commit had finished it", about)
         if mine.main[offset] & MOVED:
             self._moved(mine, offset, event)
+
+    def _replays(self, message: tuple[int, int]) -> bool:
+        """Whether a dead letter begins again because somebody asked for it."""
+        partition, offset = message
+        left = self.survey.replays.get(message)
+        if (
+            not left
+            or not self.fates[partition][offset] & DEAD_LETTER
+            or left[0] > self.time + self.survey.skew
+        ):
+            return False
+        del left[0]
+        self.fates[partition][offset] = self.durable[partition][offset] = 0
+        self.due[partition].pop(offset, None)
+        self.restarted.add(message)
+        return True
 
     def _moved(self, mine: Ownership, offset: int, event: Event) -> None:
         about = (mine.partition, offset)
@@ -286,7 +304,8 @@ class Judge:
 
     def _redelivered(self, mine: Ownership, offset: int, attempt: int, last: int) -> None:
         partition, about = mine.partition, (mine.partition, offset)
-        if offset in self.replayed[partition]:
+        if about in self.restarted:
+            self.restarted.discard(about)
             cause = "replay"
         elif last == mine.number:
             again = mine.again.pop(offset, None)
@@ -353,7 +372,6 @@ class Judge:
         offset, partition = event["offset"], mine.partition
         held = offset in mine.leases
         if self._close_lease(mine, event, "ack"):
-            self.replayed[partition].discard(offset)
             if held:
                 mine.finish(offset, self.time)
             else:
@@ -399,15 +417,6 @@ class Judge:
             text = f"{partition}:{offset}: the ack was called durable before an accepted commit held it"
             self.found("durable_ack", text, (partition, offset))
 
-    def _replay(self, event: Event) -> None:
-        partition, offset = event["partition"], event["offset"]
-        if not self.fates[partition][offset] & (DEAD_LETTER | PARKED):
-            self.found(
-                "stray", f"{partition}:{offset} is replayed and was no dead letter", (partition, offset)
-            )
-        self.replayed[partition].add(offset)
-        self.fates[partition][offset] = self.durable[partition][offset] = 0
-
     # The end
 
     def _finish(self) -> None:
@@ -421,6 +430,8 @@ class Judge:
             self._settle(mine)
         self.report.in_doubt = len(self.survey.in_doubt)
         self.report.keys = len(self.survey.keys)
+        if self.settings.drained:
+            self._check_replays()
         for partition, log in sorted(self.survey.logs.items()):
             self.report.messages += log.template.count(0)
             self.report.parked += sum(1 for fate in self.fates[partition] if fate == PARKED)
@@ -441,6 +452,16 @@ class Judge:
                     offset = at if topic == "home" else mine.retry_log.origin[at]
                     text = f"{mine.name} was the last owner; {at} of its {topic} partition wasn't finished"
                     self.report.add(Violation("unsettled", text, None, [(mine.partition, offset)]))
+
+    def _check_replays(self) -> None:
+        for (partition, offset), left in self.survey.replays.items():
+            if left:
+                dead = self.fates[partition][offset] & DEAD_LETTER
+                text = (
+                    "was replayed and not delivered again" if dead else "was replayed and is no dead letter"
+                )
+                kind = "lost" if dead else "stray"
+                self.report.add(Violation(kind, f"{partition}:{offset} {text}", None, [(partition, offset)]))
 
     def _is_parked(self, mine: Ownership, retry: int) -> bool:
         return bool(self.fates[mine.partition][mine.retry_log.origin[retry]] == PARKED)

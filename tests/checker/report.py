@@ -24,7 +24,7 @@ KINDS = {
     "commit_early": "a commit calls finished what nobody has finished",
     "commit_back": "a commit forgets what an earlier one called finished, or goes back",
     "in_flight": "a second commit before the answer to the first",
-    "state": "an owner began with a state that nobody wrote, that was refused, or that is outdated",
+    "state": "an owner began with a state that nobody wrote, or that is outdated",
     "fence": "the log accepted a commit of a former owner",
     "ownership": "a partition was assigned while another process owned it",
     "unowned": "something was begun or committed without owning the partition",

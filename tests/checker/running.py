@@ -52,8 +52,10 @@ class Running:
 
     def _across(self, others: list[Handler], older: Handler, newer: Handler) -> None:
         now = newer.since
-        if self._times.dies(older.history) <= now + self._times.skew:
-            others.remove(older)
+        dies = self._times.dies(older.history)
+        if dies <= now + self._times.skew:
+            if dies < now - self._times.skew:
+                others.remove(older)
             return
         why = "expire" if older.expired else self._times.gone(older.owner, now)
         if not why and newer.owner.superseded is not None and self._times.excused(newer.owner, now):

@@ -74,10 +74,8 @@ class Chain:
             found("state", f"{name} began with a {self._topic} state that nobody wrote: {_short(standing)}")
             state = self._known[standing_id(standing)] = State(standing, None, True)
         tenure = Tenure(name, self._count, now)
-        if state.accepted is None and state.author is not None:
+        if not state.accepted and state.author is not None:  # an error may have hidden that it was stored
             self.accepted(state.author, state, now, found)
-        elif state.accepted is False:
-            found("state", f"{name} began with a {self._topic} state that was refused: {_short(standing)}")
         if state.next is not None and state.next.since + self._skew < now:
             by = state.next.author
             found(

@@ -47,6 +47,7 @@ _SURVEYED = (
     "deliver",
     "commit",
     "relocate",
+    "replay",
 )
 _DELIVER, _RETRY = b'{"event":"deliver"', b'"retry"'
 _SHA = b'"sha":"'
@@ -164,6 +165,8 @@ class Survey:
     """Which histories write a state: by partition, topic (main, retry) and state; only with several hosts."""
     in_doubt: dict[int, int] = field(default_factory=dict)
     """Sends without a report: fingerprint -> key."""
+    replays: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """When dead letters were replayed, by partition and offset."""
     closed: set[int] = field(default_factory=set)
     """Histories with an end."""
 
@@ -256,6 +259,9 @@ class _Reader:
     def _deliver(self, event: Event) -> None:
         if event.get("retry") is not None:
             self.found.retry(event["partition"]).put(event["retry"], event["offset"])
+
+    def _replay(self, event: Event) -> None:
+        self.found.replays.setdefault((event["partition"], event["offset"]), []).append(self._at)
 
     def _relocate(self, event: Event) -> None:
         for origin, retry, *_ in event["moves"]:

@@ -286,6 +286,8 @@ class World:
         """Revoked in good order."""
         if owner.flight is not None:
             self.answer(owner)
+        if self.logs[owner.number].owner is not owner:
+            return
         if owner.dirty_since is not None:
             self.commit(owner, [], [])
             self.now += MS
@@ -533,6 +535,9 @@ class World:
         file, owner.flight = owner.member.file, None
         if accepted is None:
             accepted = self.chance.random() > self.plan.faults / 2
+        if not accepted and self.chance.random() < 0.3:
+            self.give_up(owner, flight)
+            return
         if not accepted:
             file.answer(flight.number, owner.number, owner.epoch, False)
             owner.dirty_since = self.now
@@ -549,6 +554,16 @@ class World:
         file.answer(flight.number, owner.number, owner.epoch, True, placed)
         if flight.dead and self.chance.random() < 0.3:
             self.replay(owner, flight.dead[0])
+
+    def give_up(self, owner: Owner, flight: Flight) -> None:
+        """Nobody can say whether it was stored: starts again from what is."""
+        owner.member.file.answer(flight.number, owner.number, owner.epoch, None)
+        if self.chance.random() < 0.5:
+            self.store(owner, flight)
+        owner.member.file.revoke(owner.number, owner.epoch, lost=True)
+        del owner.member.owned[owner.number]
+        owner.member.old.append(owner)
+        self.logs[owner.number].owner = None
 
     def replay(self, owner: Owner, at: int) -> None:
         log = self.logs[owner.number]

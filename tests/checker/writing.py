@@ -8,6 +8,7 @@ from tests.checker.ownership import DEAD, FINISHED, MOVED, Move, Ownership, Requ
 from tests.checker.reading import Event
 from tests.checker.report import Report
 from tests.checker.states import Chain
+from tests.checker.survey import Survey
 
 __all__ = ["ACK", "DEAD_LETTER", "PARKED", "Writing"]
 
@@ -20,6 +21,8 @@ class Court(Protocol):
     """What is needed of the judge."""
 
     report: Report
+    survey: Survey
+    replayed: dict[int, set[int]]
     time: int
     fates: dict[int, bytearray]
     durable: dict[int, bytearray]
@@ -159,3 +162,5 @@ class Writing:
         for offset, _, _ in request.dead:
             fates[offset] |= DEAD_LETTER
             durable[offset] = 1
+            if (partition, offset) in court.survey.replays:
+                court.replayed[partition].add(offset)
