@@ -219,8 +219,10 @@ def _trusting_the_machines_ca(scratch: Path) -> Iterator[None]:
 def _trusted(machines: Path, scratch: Path) -> Path:
     if os.environ.get("SSL_CERT_FILE"):
         return machines
-    import certifi
-
+    try:
+        import certifi
+    except ImportError:
+        raise PartsMissing(f"certifi, which fetching Kafka needs, isn't installed: {INSTALL_HINT}") from None
     # Both lists: an image's own may be old, or nearly empty.
     both = scratch / "trusted.pem"
     both.write_bytes(Path(certifi.where()).read_bytes() + b"\n" + machines.read_bytes())

@@ -35,6 +35,9 @@ __all__ = ["Fleet", "FleetOptions"]
 
 # Between choosing a free port and binding it another process may take it.
 SPARE_PORTS = 2
+# Seconds. When all nodes of a cluster stop, the last ones miss the majority that an orderly end takes and would wait
+# for it for ever; Kafka survives a kill.
+STOP_ALL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,9 @@ class Fleet:
                 self._brokers[node].files, self._settings[node], lambda: self._checked_dead(nodes), limit
             )
 
-    def end(self, how: signal.Signals, nodes: Sequence[int] | None = None) -> None:
+    def end(
+        self, how: signal.Signals, nodes: Sequence[int] | None = None, patience_s: float = STOP_TIMEOUT_S
+    ) -> None:
         """End the nodes' processes (all of them unless told otherwise), and wait until they are gone."""
         brokers = [
             self._brokers[node]
@@ -123,7 +128,7 @@ class Fleet:
             broker.send(how)
             # A paused process gets no other signal than KILL before it goes on.
             broker.send(signal.SIGCONT)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
+        deadline = time.monotonic() + patience_s
         for broker in brokers:
             broker.wait_end(deadline)
         if not self._temporary and not any(self.running(node) for node in self._folders):
@@ -136,7 +141,8 @@ class Fleet:
     def close(self) -> None:
         """Stop for good; data that was temporary is deleted."""
         # Nobody reads temporary data again, so there is nothing to flush for.
-        self.end(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        how = signal.SIGKILL if self._temporary else signal.SIGTERM
+        self.end(how, patience_s=STOP_TIMEOUT_S if len(self._folders) == 1 else STOP_ALL_TIMEOUT_S)
         if self._temporary and self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None

@@ -4,7 +4,7 @@ Rules
 1. A consumer that dies is started again under a new history, whoever killed it. One that ends by itself with an error
    is a finding: consumers have to live through every fault.
 2. The driver's history is told of a death after the process was waited for, of a freeze before it.
-3. Whatever happens to the driver, no process is left: `close` kills, and SIGSTOPped ones die of SIGKILL too.
+3. Whatever happens to the driver, no process is left, SIGSTOPped ones neither: a guard kills them when it dies.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_pubsub.local.guard import Guard
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan, PublisherPlan
 
@@ -45,6 +46,7 @@ class Crew:
         self._members: dict[int, _Member] = {}
         self._publishers: list[_Member] = []
         self._made = 0
+        self._guard = Guard()
         self.deaths = 0
         #: What went wrong with processes by themselves.
         self.findings: list[str] = []
@@ -150,6 +152,7 @@ class Crew:
             for member in [*self._members.values(), *self._publishers]:
                 member.process.kill()
                 member.process.wait()
+        self._guard.release()
 
     def _launch(self, module: str, plan: str, history: Path) -> _Member:
         log = history.with_suffix(".log")
@@ -157,6 +160,7 @@ class Crew:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, plan], stdout=output, stderr=output, cwd=ROOT
             )
+        self._guard.watch(process.pid)
         return _Member(process, log)
 
     def _end(self, member: _Member, what: str) -> None:
@@ -168,6 +172,7 @@ class Crew:
             self.findings.append(f"{what} {member.process.pid} didn't end when it was asked to: {member.log}")
             self._bury(member)
             return
+        self._guard.spare(member.process.pid)
         if code != 0:
             self._find(member, what)
             self._bury(member)
@@ -181,4 +186,5 @@ class Crew:
 
     def _bury(self, member: _Member) -> None:
         self.deaths += 1
+        self._guard.spare(member.process.pid)
         self._driver.crash(member.process.pid)
