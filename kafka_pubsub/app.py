@@ -153,6 +153,7 @@ class PubSub:
             name,
             admin=lambda: cluster.topics,
             publisher=partial(cluster.publisher, name),
+            publishers=cluster.publishers,
             delete=partial(cluster.delete_topic, name),
         )
 

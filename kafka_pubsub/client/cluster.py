@@ -51,7 +51,8 @@ class Cluster:
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
         # By topic; a topic that wasn't published to, or was deleted, has none.
-        self._publishers: dict[str, TopicPublisher] = {}
+        #: By topic; only those that have published. Empty: nobody has.
+        self.publishers: dict[str, TopicPublisher] = {}
         # By subscription; one that nobody received from has none.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
@@ -68,7 +69,7 @@ class Cluster:
 
     def publisher(self, topic: str) -> TopicPublisher:
         """The topic's publisher; it looks the topic up at its first message."""
-        return self._publishers.get(topic) or self._new_publisher(topic)
+        return self.publishers.get(topic) or self._new_publisher(topic)
 
     def subscriber(self, subscription: str) -> Subscriber:
         """The subscription's subscriber; it looks the subscription up whenever it begins to receive."""
@@ -85,7 +86,7 @@ class Cluster:
     def delete_topic(self, name: str) -> None:
         """Deletes a topic, after what was published to it from here has been stored or has failed."""
         with self._lock:
-            publisher = self._publishers.pop(name, None)
+            publisher = self.publishers.pop(name, None)
         if publisher is not None:
             publisher.close()
         self.topics.delete(name)
@@ -108,9 +109,9 @@ class Cluster:
             self._closed = True
             connection, self._connection = self._connection, None
             subscribers = list(self._subscribers.values())
-            publishers = list(self._publishers.values())
+            publishers = list(self.publishers.values())
             self._subscribers.clear()
-            self._publishers.clear()
+            self.publishers.clear()
         if connection is None or connection.pid != os.getpid():
             return
         with contextlib.ExitStack() as steps:
@@ -147,7 +148,7 @@ class Cluster:
             return self._connection
 
     def _topic_changed(self, name: str) -> None:
-        publisher = self._publishers.get(name)
+        publisher = self.publishers.get(name)
         if publisher is not None:
             publisher.look_again()
 
@@ -159,11 +160,11 @@ class Cluster:
         connection = self._connected()
         with self._lock:
             self._check_open()
-            if topic not in self._publishers:
-                self._publishers[topic] = TopicPublisher(
+            if topic not in self.publishers:
+                self.publishers[topic] = TopicPublisher(
                     topic, lambda: _target(connection.topics, topic), connection.writers
                 )
-            return self._publishers[topic]
+            return self.publishers[topic]
 
 
 def _target(topics: TopicAdmin, name: str) -> PublishTarget:

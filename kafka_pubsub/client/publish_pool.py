@@ -1,7 +1,8 @@
 """Writers, shared by topics with equal settings, each with the one thread that serves its delivery reports.
 
 Rules
-1. A pump's thread calls `poll` and `flush`; nobody else does. So reports of a writer come one after the other.
+1. `poll` and `flush` are called by the pump's thread, or, while that stands by, by one publisher at a time. So
+   reports of a writer come one after the other.
 2. A writer lives until the pool is closed: topics come and go, connections to a cluster are worth keeping.
 3. What publishers know of their topics is renewed here, in the background: never by a message.
 4. A process that ends without `close()` flushes for `AT_EXIT_S`; a forked child owns nothing and does nothing.
@@ -21,6 +22,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from kafka_pubsub.client.futures import CallbackThread
 from kafka_pubsub.client.ports import DeliveryReport, LogWriter
+from kafka_pubsub.client.signal_delay import signals_wait
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
@@ -29,11 +31,8 @@ __all__ = ["ANY_PARTITION", "AT_EXIT_S", "NO_CHANNEL", "Channel", "Pump", "Write
 # Seconds. A report ends the wait at once; this only bounds how long a flush or a close goes unnoticed.
 _POLL_S: Final = 0.1
 
-# Seconds. Turns of a fast publisher come every 2 to 4 ms; reports wait this long after its last one.
+# Seconds. A fast publisher takes its turn every 2 to 4 ms; reports wait this long after its last one.
 _STAND_BY_S: Final = 0.01
-
-# Seconds; a publisher doesn't wait longer for a turn to end, however many reports there are.
-_TURN_S: Final = 1.0
 
 #: Seconds between two looks at a topic that is published to; one look is two requests.
 RENEW_S: Final = 30.0
@@ -89,9 +88,9 @@ class Pump:
     """A writer and its thread.
 
     Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
-    at each report. So a fast publisher says "your turn" every few hundred messages and waits while the reports that
-    are there are served; in between the pump stands by. When no turn comes for a moment it waits for reports itself.
-    They aren't served on the publisher's own thread, because Ctrl-C would interrupt them in the middle.
+    at each report. So a fast publisher serves the reports that are there itself, every few hundred messages, on the
+    processor that has them in its cache, and the pump stands by. When nobody has done so for a moment, or somebody
+    waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`signal_delay`).
     """
 
     def __init__(self, writer: LogWriter, name: str) -> None:
@@ -100,13 +99,11 @@ class Pump:
         self._flushes = 0
         self._stopping = False
         self._lock = threading.Lock()
-        # Held while a publisher gives a turn: others go on publishing.
-        self._giving = threading.Lock()
-        # Signals: released by one side, acquired by the other. Plain locks, because the library's semaphores are slow.
-        self._turn = threading.Lock()
-        self._turn.acquire()
-        self._served = threading.Lock()
-        self._served.acquire()
+        # Held while a publisher serves reports: others go on publishing.
+        self._serving = threading.Lock()
+        # A signal: released when somebody waits for reports, acquired by the pump.
+        self._wanted = threading.Lock()
+        self._wanted.acquire()
         self._standing_by = False
         self._last_turn = 0.0
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -122,26 +119,23 @@ class Pump:
         with self._lock:
             self._flushes += more
 
-    def give_turn(self) -> None:
-        """Lets the pump serve the reports that are there; called every few hundred messages, without a lock."""
+    def take_turn(self) -> None:
+        """Serves the reports that are there; called every few hundred messages, without a lock."""
         self._last_turn = time.monotonic()
-        if self._standing_by and self._giving.acquire(blocking=False):
+        if self._standing_by and self._serving.acquire(blocking=False):
             try:
-                if self._ask():
-                    self._served.acquire(timeout=_TURN_S)
+                if self._standing_by:
+                    signals_wait(self._serve_now)
             finally:
-                self._giving.release()
+                self._serving.release()
 
-    def _ask(self) -> bool:
-        with self._lock:
-            if self._standing_by:
-                _signal(self._turn)
-            return self._standing_by
+    def _serve_now(self) -> None:
+        self.writer.poll(0)
 
     def _serve(self) -> None:
         while not self._stopping:
             try:
-                if self._standing_by or self._hurried():
+                if self._hurried():
                     self._stand_by()
                 else:
                     self._wait_for_reports()
@@ -150,21 +144,19 @@ class Pump:
                 time.sleep(_POLL_S)
 
     def _hurried(self) -> bool:
-        return time.monotonic() - self._last_turn < _STAND_BY_S
+        return not self._stopping and time.monotonic() - self._last_turn < _STAND_BY_S
 
     def _stand_by(self) -> None:
         self._standing_by = True
-        turn = self._turn.acquire(timeout=_STAND_BY_S)
-        if not turn:
-            with self._lock:
-                # One may have been given since; it must be answered.
-                turn = self._turn.acquire(blocking=False)
-                self._standing_by = turn
-        if turn:
-            try:
-                self.writer.poll(0)
-            finally:
-                _signal(self._served)
+        while self._hurried():
+            self._wanted.acquire(timeout=_STAND_BY_S)
+        with self._serving:
+            self._standing_by = False
+
+    def wanted(self) -> None:
+        """Somebody waits for reports: the pump serves them now."""
+        self._last_turn = 0.0
+        _signal(self._wanted)
 
     def _wait_for_reports(self) -> None:
         # A flush with nothing left returns at once, and others of its topic may still be counting.
