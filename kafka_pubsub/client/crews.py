@@ -119,7 +119,8 @@ class ThreadCrew:
         return self
 
     def spares(self, *, idle: bool) -> bool:
-        return idle or self._hired < self._places()
+        room = self._hired < self._places()
+        return room or (idle and not self.walking())  # handlers of leases that are over may still run
 
     def lend(self, lent: bool) -> None:
         self._lent = lent
@@ -186,7 +187,7 @@ class ThreadCrew:
             current[number] = None
             walked[number] += holder.done
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Sequence[Holder]:
         walking = [holder for holder in self._current if holder is not None]
         return walking + [holder for holder, _ in self._adopted]
 

@@ -431,7 +431,9 @@ class Engine:
         while walk.holders:
             told = walk.holders[0].pass_through(seat.callback)
             with self._core:
-                if isinstance(told, Passed):
+                if isinstance(told, Passed) and walk.over:
+                    pass  # whoever took over has told it
+                elif isinstance(told, Passed):
                     left += sum(release.verdict is Verdict.KEPT for release in told.left)
                     self.coordinator.passed(told, self._clock())
                 elif told is not None:
@@ -462,7 +464,8 @@ class Engine:
                 if (passed := holder.take_over()) is not None:
                     self.coordinator.passed(passed, now)
             seat.lend(False)
-            seat.adopt(walk.holders[0], walk.thread)
+            if walk.holders:  # else it is about to find that it is through
+                seat.adopt(walk.holders[0], walk.thread)
             self.pace.slow(now)
             self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
         self.ring()

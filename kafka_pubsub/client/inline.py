@@ -15,6 +15,8 @@ Rules
 3. A message that is left has a holder of its own. An ack on another thread may cross that change: it reads the
    holder again after it has set the state, and the walking thread reads the state after it has set the holder.
 4. Whoever wants a message's lease for itself (an extension, a close inside the callback) takes over first.
+5. A message that is kept counts like any other that is out: a holder keeps no more than it was allowed to, and then
+   begins nothing more.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ PENALTY, LONGEST_PENALTY = 1.0, 60.0
 #: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
 #: makes a lease of each, costs more than it saves.
 LEFT = 0.25
+#: Seconds after which a walk takes long, though none of its callbacks does: some times what the longest read takes if
+#: all are quick. Until it ends nothing is fetched or committed, and a rebalance waits.
+LONGEST_WALK = 0.2
 
 
 class Pace:
@@ -77,30 +82,36 @@ class InlineHolder(Holder):
 
     __slots__ = (
         "_current",
-        "_ended",
         "_left",
         "_lock",
         "_ordered",
+        "_passed",
         "_records",
+        "_rest",
         "_skip",
         "_skipped",
+        "_spare",
         "_taken_over",
     )
 
-    def __init__(self, lease: Lease, reports: Reports, *, ordered: bool) -> None:
+    def __init__(self, lease: Lease, reports: Reports, *, ordered: bool, spare: int = LONGEST) -> None:
         super().__init__(lease, reports)
         lease.holder = self
         self._ordered = ordered
         self._lock = threading.Lock()
         self._records = iter(lease.records)
+        #: Those that it won't begin; filled when it ends, or has to.
+        self._rest: list[Record] = []
+        #: How many more messages may be kept.
+        self._spare = spare
         #: Releases of the messages that weren't acked, their keys, and the later records of these keys. Empty: none.
         self._left: list[Release] = []
         self._skip: set[bytes | None] = set()
         self._skipped: list[Record] = []
         #: Whether another thread has what isn't begun; and whether a record was with its handler then.
         self._taken_over = self._current = False
-        #: Whether the walking thread is through.
-        self._ended = False
+        #: What the walking thread says when it is through.
+        self._passed: Passed | None = None
 
     def pass_through(self, callback: Callable[[Message], object]) -> Passed | Release | None:
         """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
@@ -143,39 +154,58 @@ class InlineHolder(Holder):
             if message._state == ACKED:  # on another thread, just now (rule 3)
                 holder.let_go()
                 return True
-            verdict = Verdict.NACKED if message._state == NACKED else Verdict.KEPT
-            self._left.append(Release(holder.lease, 0, verdict, self._delay))
+            if message._state == NACKED:
+                self._left.append(Release(holder.lease, 0, Verdict.NACKED, self._delay))
+                holder.let_go()
+            else:
+                self._left.append(Release(holder.lease, 0, Verdict.KEPT))
+                self._spare -= 1
             self._delay = None
             if key is not None:
                 self._skip.add(key)
+            if self._spare <= 0:
+                self._reached()
             return True
 
+    def _reached(self) -> int:
+        """Takes what isn't begun; returns how many records are."""
+        self._rest += self._records
+        return len(self.lease.records) - len(self._rest)
+
     def _end(self) -> Passed | Release | None:
+        self.let_go()
         with self._lock:
             if not self._taken_over:
-                self._ended = True
-                self.let_go()
-                return Passed(self.lease, len(self.lease.records), self._left, self._skipped)
-        self.let_go()
+                self._passed = Passed(self.lease, self._reached(), self._left, self._skipped)
+                return self._passed
         return Release(self.lease, 1, Verdict.FINISHED) if self._current else None
+
+    def raised(self, message: Message, error: BaseException) -> None:
+        if message._state == PENDING:
+            self._delay = None  # that of an earlier message, whose nack on another thread crossed its end
+        super().raised(message, error)
 
     def remaining(self) -> int:
         """How many records it hasn't begun."""
         return length_hint(self._records)
 
     def take_over(self) -> Passed | None:
-        """Takes what isn't begun from the walking thread; None if that is through and says so itself."""
+        """Takes what isn't begun from the walking thread, and what that would say if it is through; None: done before.
+
+        Whoever takes over tells it at once: before that nothing may be received. The walking thread tells nothing then.
+        """
         with self._lock:
-            if self._ended or self._taken_over:
-                return None
+            if self._passed is not None or self._taken_over:
+                return self._passed
             self._taken_over = True
-            records, skipped = self.lease.records, list(self._skipped)
-            reached = len(records) - len(list(self._records))
+            records, skipped, reached = self.lease.records, list(self._skipped), self._reached()
             if reached and not self._is_left(last := records[reached - 1]):
                 if last.key() in self._skip:  # the walking thread is about to find that out
                     skipped.append(last)
                 else:
                     reached, self._current = reached - 1, True
+            if not self._current:
+                self.let_go()
             return Passed(self.lease, reached, self._left, skipped, self._current)
 
     def _is_left(self, record: Record) -> bool:
@@ -200,12 +230,17 @@ class Walk:
         self.thread = threading.current_thread()
         #: Set by a take-over: the walking thread isn't the fetcher any more.
         self.over = False
-        #: How far it was when somebody last looked, and since when.
+        #: How far it was when somebody last looked, since when, and when that was done first.
         self._seen = (-1, -1)
         self._seen_at = 0.0
+        self._first_seen_at: float | None = None
 
     def stands(self, now: float) -> float:
-        """For how long the same callback has been running, as far as anybody looked."""
+        """For how long the same callback has been running, as far as anybody looked; or all, if they take long."""
+        if self._first_seen_at is None:
+            self._first_seen_at = now
+        if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:
+            return all_of_it
         seen = (len(self.holders), self.holders[0].remaining() if self.holders else 0)
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
