@@ -87,7 +87,10 @@ class Judge:
             kinds[kind] = getattr(self.writing, kind)
         kinds |= dict.fromkeys(_NO_VERDICT, lambda event: None)
         events = Order(
-            [(each, self._events(each)) for each in self.histories], self.times.waits, self.times.through
+            [(each, self._events(each)) for each in self.histories],
+            self.times.waits,
+            self.times.through,
+            self.survey.skew,
         )
         count = 0
         for self.history, self.line, event, self.time in events:
@@ -252,9 +255,7 @@ class Judge:
         """Finished messages come again after a crossing expiry or a replay only; moved ones when they are due."""
         about = (mine.partition, offset)
         mine.forget_crossed(offset)
-        if self._replays(about):
-            mine.main[offset] = MOVED
-            mine.places[offset] = event["retry"]
+        if self.revives(mine, offset, event.get("retry")):
             return
         if mine.main[offset] & FINISHED:
             self.found(
@@ -267,20 +268,19 @@ class Judge:
         if mine.main[offset] & MOVED:
             self._moved(mine, offset, event)
 
-    def _replays(self, message: tuple[int, int]) -> bool:
-        """Whether a dead letter begins again because somebody asked for it."""
-        partition, offset = message
-        left = self.survey.replays.get(message)
-        if (
-            not left
-            or not self.fates[partition][offset] & DEAD_LETTER
-            or left[0] > self.time + self.survey.skew
-        ):
+    def revives(self, mine: Ownership, offset: int, retry: int | None) -> bool:
+        """Whether a dead letter lies in the retry topic again because somebody asked for it."""
+        partition = mine.partition
+        left = self.survey.replays.get((partition, offset))
+        if retry is None or not left or not self.fates[partition][offset] & DEAD_LETTER:
+            return False
+        if left[0] > self.time + self.survey.skew:
             return False
         del left[0]
+        mine.main[offset], mine.places[offset] = MOVED, retry
         self.fates[partition][offset] = self.durable[partition][offset] = 0
         self.due[partition].pop(offset, None)
-        self.restarted.add(message)
+        self.restarted.add((partition, offset))
         return True
 
     def _moved(self, mine: Ownership, offset: int, event: Event) -> None:

@@ -187,8 +187,10 @@ class Order:
         files: Sequence[tuple[History, Iterator[tuple[int, Event]]]],
         wait: Callable[[History, Event, int], int],
         through: Callable[[History], None],
+        skew: int,
     ) -> None:
         self._wait, self._through = wait, through
+        self._patience = 2 * skew
         self._cursors = [_Cursor(history, events) for history, events in files]
         self._held: list[tuple[int, int]] = []
         begun = [index for index in range(len(files)) if self._step(index)]
@@ -196,14 +198,17 @@ class Order:
         heapq.heapify(self._heap)
 
     def __iter__(self) -> Iterator[Step]:
-        while self._heap or self._held:
-            forced = not self._heap
-            if forced:  # two wait for each other, or what one waits for never comes
-                least = min(self._held, key=lambda entry: (self._reason(entry), entry))
-                self._held.remove(least)
-                self._heap.append(least)
-            yield from self._run(self._heap[0][1], forced=forced)
-            if self._held:
+        heap, held = self._heap, self._held
+        while heap or held:
+            # Held for longer than clocks can be wrong, or by nobody who could still go on: what an assignment waits
+            # for isn't to come, or two wait for each other.
+            if held and (not heap or heap[0][0] > min(held)[0] + self._patience):
+                least = min(held, key=lambda entry: (self._reason(entry), entry))
+                held.remove(least)
+                yield from self._run(least[1], forced=True)
+            else:
+                yield from self._run(heapq.heappop(heap)[1], forced=False)
+            if held:
                 self._let_go()
 
     def _step(self, index: int) -> bool:
@@ -214,21 +219,19 @@ class Order:
 
     def _run(self, index: int, *, forced: bool) -> Iterator[Step]:
         """One file, for as long as it is its turn."""
-        heap, cursor = self._heap, self._cursors[index]
-        until = min((time for time, _ in heap[1:3]), default=None)
+        cursor = self._cursors[index]
+        until = self._heap[0][0] if self._heap else None
         while True:
             event = cursor.event
             if event["event"] == "assign" and not forced and self._wait(cursor.history, event, cursor.time):
                 self._held.append((cursor.time, index))
-                heapq.heappop(heap)
                 return
             forced = False
             yield cursor.history, cursor.line, event, cursor.time
             if not self._step(index):
-                heapq.heappop(heap)
                 return
             if self._held or (until is not None and cursor.time > until):
-                heapq.heapreplace(heap, (cursor.time, index))
+                heapq.heappush(self._heap, (cursor.time, index))
                 return
 
     def _reason(self, entry: tuple[int, int]) -> int:

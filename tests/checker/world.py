@@ -433,8 +433,6 @@ class World:
                 self.verdict(owner, held, chance.choice(verbs))
             elif held.running:
                 file.extend(owner.number, held.offset, owner.epoch, held.attempt, 10.0)
-            else:
-                held.open = False
         if held.running and chance.random() < 0.7:
             self.now += MS
             file.handler_end(owner.number, held.offset, owner.epoch)

@@ -31,6 +31,7 @@ class Court(Protocol):
     def found(self, kind: str, text: str, *about: tuple[int, int]) -> None: ...
     def chain(self, partition: int, topic: str) -> Chain: ...
     def mine(self, event: Event) -> Ownership | None: ...
+    def revives(self, mine: Ownership, offset: int, retry: int | None) -> bool: ...
 
 
 class Writing:
@@ -54,6 +55,7 @@ class Writing:
         """A message leaves its place; returns its state before."""
         about = (mine.partition, offset)
         mine.forget_crossed(offset)
+        self._court.revives(mine, offset, retry)
         before = mine.main[offset]
         if offset in mine.leases:
             text = f"{about[0]}:{offset} is {how} while a handler holds it"
