@@ -31,10 +31,11 @@ from typing import TypeVar, cast
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.crews import Inline
-from kafka_pubsub.client.inline import InlineHolder, Pace, Walk
+from kafka_pubsub.client.inline import LEFT, InlineHolder, Pace, Walk
 from kafka_pubsub.client.ownership import Beginning, beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.events import Passed, Record, Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
@@ -58,8 +59,10 @@ READ = 5000
 LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
 READ_WAIT = 0.05
-#: Seconds between looks at running handlers, deadlines and commits.
-TICK = 0.1
+#: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
+TICK = COMMIT_INTERVAL
+#: Seconds between looks at how much is held, while there is room.
+GAUGE = 0.02
 #: Seconds after which a callback that the fetcher called itself is found to take long.
 LOOK = 0.05
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
@@ -119,8 +122,11 @@ class Engine:
         self._to_commit: deque[dict[int, Commit]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
-        #: When to look at running handlers next.
+        #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
+        self._wake_at: float | None = None
+        #: When to look next at how much is held.
+        self._gauge_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
         self._room = READ
         #: Set when a fetcher that waits for room should look again.
@@ -272,9 +278,9 @@ class Engine:
             self._asleep = False
             return
         with self._core:
-            wake = self.coordinator.wakeup_at()
+            self._wake_at = self.coordinator.wakeup_at()
         longest = TICK if self._walk is None else LOOK
-        wait = longest if wake is None else min(longest, max(0.0, wake - self._clock()))
+        wait = longest if self._wake_at is None else min(longest, max(0.0, self._wake_at - self._clock()))
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -288,12 +294,13 @@ class Engine:
         coordinator = self.coordinator
         self._take_posted()
         self._take_reports(now)
-        wake = coordinator.wakeup_at()
-        if now >= self._tick_at or (wake is not None and now >= wake):
+        if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
             self._tick_at = now + TICK
             coordinator.tick(now)
         coordinator.deliver(now)
-        self._flow()
+        if self._room < LEAST_READ or now >= self._gauge_at:
+            self._gauge_at = now + GAUGE
+            self._flow()
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -401,6 +408,7 @@ class Engine:
     def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
         self._booked += 1
         self._records_booked += count
+        self._gauge_at = 0.0
         self._drained.set()
         self.coordinator.fetched(batches, self._clock())
         if self._hot_keys is not None:
@@ -418,7 +426,11 @@ class Engine:
                 return None
             leases = self.coordinator.fetched(batches, self._clock(), inline=True)
             ordered = self._hot_keys is not None
-            walk = self._walk = Walk([InlineHolder(lease, self, ordered=ordered) for lease in leases])
+            reserved = self.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
+            spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
+            walk = self._walk = Walk(
+                [InlineHolder(lease, self, ordered=ordered, spare=spare) for lease in leases]
+            )
             seat.lend(True)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
@@ -435,6 +447,7 @@ class Engine:
                     pass  # whoever took over has told it
                 elif isinstance(told, Passed):
                     left += sum(release.verdict is Verdict.KEPT for release in told.left)
+                    left += len(told.lease.records) - told.reached
                     self.coordinator.passed(told, self._clock())
                 elif told is not None:
                     self.released(told)
@@ -445,6 +458,7 @@ class Engine:
             if walk.over:
                 return False
             self._walk = None
+            self.coordinator.reserve(0)
             seat.lend(False)
             now = self._clock()
             self.pace.walked(count, left, now - started, now)
@@ -463,6 +477,7 @@ class Engine:
             for holder in walk.holders:
                 if (passed := holder.take_over()) is not None:
                     self.coordinator.passed(passed, now)
+            self.coordinator.reserve(0)
             seat.lend(False)
             if walk.holders:  # else it is about to find that it is through
                 seat.adopt(walk.holders[0], walk.thread)

@@ -18,7 +18,7 @@ __all__ = ["signals_wait"]
 
 _Handler = Callable[[int, FrameType | None], Any]
 
-_SIGNALS = tuple(sorted(signal.valid_signals()))
+_SIGNALS = tuple(sorted(map(int, signal.valid_signals())))
 
 
 def signals_wait(work: Callable[[], object]) -> None:
@@ -33,12 +33,12 @@ def signals_wait(work: Callable[[], object]) -> None:
             handler = signal.getsignal(number)
             if callable(handler):
                 handlers[number] = handler
-                signal.signal(number, lambda number, frame: noted.append((number, frame)))
+                signal.signal(number, lambda number, frame: noted.append((int(number), frame)))
         work()
     finally:
         _restore(handlers)
-        for number, frame in noted:
-            handlers[number](number, frame)
+        for called, frame in noted:
+            handlers[called](called, frame)
 
 
 def _restore(handlers: dict[int, _Handler]) -> None:

@@ -16,8 +16,9 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["COMMIT_INTERVAL", "Commits"]
 
-#: Seconds between commits. Acks younger than this are redelivered after a crash; half of the 200 ms promised.
-COMMIT_INTERVAL = 0.1
+#: Seconds between commits. Acks younger than this, and the milliseconds of an answer, are redelivered after a crash;
+#: 200 ms are promised.
+COMMIT_INTERVAL = 0.15
 
 
 class Commits:
