@@ -20,6 +20,7 @@ from pathlib import Path
 from kafka_pubsub.local.guard import Guard
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan, PublisherPlan
+from tests.faults.watcher import Sight, last_sight
 
 __all__ = ["Crew"]
 
@@ -45,6 +46,7 @@ class Crew:
         self._lock = threading.RLock()
         self._members: dict[int, _Member] = {}
         self._publishers: list[_Member] = []
+        self._watcher: _Member | None = None
         self._made = 0
         self._guard = Guard()
         self.deaths = 0
@@ -71,7 +73,9 @@ class Crew:
             self._made += 1
             path = self._folder / f"consumer-{slot}-{self._made}.jsonl"
             plan = self._plan_of(slot, self._made, path)
-            self._members[slot] = self._launch("tests.faults.consumer", plan.line(), path)
+            self._members[slot] = self._launch(
+                "tests.faults.consumer", [plan.line()], path.with_suffix(".log")
+            )
 
     def kill(self, slot: int) -> None:
         """SIGKILL."""
@@ -120,7 +124,9 @@ class Crew:
 
     def start_publisher(self, plan: PublisherPlan) -> None:
         """One more publisher."""
-        self._publishers.append(self._launch("tests.faults.publisher", plan.line(), plan.path))
+        self._publishers.append(
+            self._launch("tests.faults.publisher", [plan.line()], plan.path.with_suffix(".log"))
+        )
 
     @property
     def publishing(self) -> bool:
@@ -134,6 +140,21 @@ class Crew:
         for member in self._publishers:
             self._end(member, "publisher")
         self._publishers.clear()
+
+    # The watcher
+
+    def watch(self, bootstrap: str, subscription: str) -> Sight | None:
+        """What was seen of the subscription last; looks go on from the first call."""
+        path = self._folder / "sight.json"
+        watcher = self._watcher
+        if watcher is not None and watcher.process.poll() is not None:
+            self._find(watcher, "watcher")
+            self._guard.spare(watcher.process.pid)
+            watcher = None
+        self._watcher = watcher or self._launch(
+            "tests.faults.watcher", [bootstrap, subscription, str(path)], self._folder / "watcher.log"
+        )
+        return last_sight(path)
 
     def retire_all(self) -> None:
         """Every consumer leaves in good order."""
@@ -149,16 +170,16 @@ class Crew:
     def close(self) -> None:
         """Nothing is left."""
         with self._lock:
-            for member in [*self._members.values(), *self._publishers]:
+            watchers = [] if self._watcher is None else [self._watcher]
+            for member in [*self._members.values(), *self._publishers, *watchers]:
                 member.process.kill()
                 member.process.wait()
         self._guard.release()
 
-    def _launch(self, module: str, plan: str, history: Path) -> _Member:
-        log = history.with_suffix(".log")
-        with log.open("wb") as output:
+    def _launch(self, module: str, arguments: list[str], log: Path) -> _Member:
+        with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, plan], stdout=output, stderr=output, cwd=ROOT
+                [sys.executable, "-m", module, *arguments], stdout=output, stderr=output, cwd=ROOT
             )
         self._guard.watch(process.pid)
         return _Member(process, log)

@@ -11,13 +11,14 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_pubsub import PubSub, PubSubError, RetryPolicy, Subscription
+from kafka_pubsub import PubSub, RetryPolicy, Subscription
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
 from tests.faults.check import judge, read
 from tests.faults.crew import Crew
 from tests.faults.faults import FAULTS, NotBuilt, Stage
 from tests.faults.plan import ConsumerPlan, PublisherPlan, RoundPlan
+from tests.faults.watcher import Sight
 
 __all__ = ["Outcome", "run_round"]
 
@@ -97,9 +98,7 @@ class _Round:
         finally:
             self.outcome.bursts = stage.done
         self.crew.end_publishers()
-        self.outcome.settled_in = self._settled()
-        if self.outcome.settled_in is None:
-            self.outcome.problems.append(f"not settled after {self._plan.settle:.0f} s: {self._lag()}")
+        self._settle()
         self.crew.retire_all()
 
     def close(self) -> None:
@@ -131,24 +130,19 @@ class _Round:
             time.sleep(0.1)
         return False
 
-    def _settled(self) -> float | None:
+    def _settle(self) -> None:
+        """Waits for lag 0."""
         began = time.monotonic()
+        sight: Sight | None = None
         while time.monotonic() < began + self._plan.settle:
             self.crew.revive()
-            try:
-                if self._subscription.state().lag == 0:
-                    return round(time.monotonic() - began, 1)
-            except PubSubError:
-                pass  # the brokers may still be busy with each other
-            time.sleep(0.2)
-        return None
-
-    def _lag(self) -> str:
-        try:
-            state = self._subscription.state()
-        except PubSubError as error:
-            return f"the lag can't be read ({error})"
-        return f"lag by partition {state.lag_by_partition}, {state.members} members"
+            sight = self.crew.watch(self._arena.bootstrap, self._subscription.name)
+            if sight is not None and sight.lag == 0:
+                self.outcome.settled_in = round(time.monotonic() - began, 1)
+                return
+            time.sleep(0.1)
+        seen = "nothing was seen" if sight is None else sight.text
+        self.outcome.problems.append(f"not settled after {self._plan.settle:.0f} s: {seen}")
 
     @property
     def _bootstrap(self) -> str:
