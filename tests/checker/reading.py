@@ -133,7 +133,7 @@ def _cut(lines: list[bytes]) -> bool:
 def _parsed(lines: list[tuple[int, bytes]], complain: Complain) -> Iterable[tuple[int, Event]]:
     try:  # one call for all: half the time, and one copy of each field's name
         events = json.loads(b"[" + b",".join([line for _, line in lines]) + b"]")
-        if len(events) == len(lines):
+        if len(events) == len(lines) and all(type(event) is dict for event in events):
             return zip([at for at, _ in lines], events, strict=True)
     except ValueError:
         pass
@@ -146,8 +146,11 @@ def _one_by_one(lines: list[tuple[int, bytes]], complain: Complain) -> Iterator[
             event = json.loads(line)
         except ValueError as error:
             complain(at, f"not JSON: {error}")
-        else:
+            continue
+        if isinstance(event, dict):
             yield at, event
+        else:
+            complain(at, f"not an event: {event!r}")
 
 
 class _Cursor:

@@ -424,6 +424,12 @@ class World:
         mine = (
             owner.member.owned.get(owner.number) is owner or owner.member.resting.get(owner.number) is owner
         )
+        if held.open and held.running and chance.random() < 0.2:
+            file.handler_end(
+                owner.number, held.offset, owner.epoch
+            )  # returned without a word: the lease is kept
+            held.running = False
+            return
         if held.open:
             if not mine:
                 file.stale("ack", owner.number, held.offset, owner.epoch, held.attempt)

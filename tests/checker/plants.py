@@ -1,0 +1,506 @@
+"""Anomalies, each planted into a valid history: what a broken client, or a broken log, would have written.
+
+A plant changes a story and returns True, or finds no place for itself and returns False. Beside each is what the
+checker must call it; it may find more, since one thing that is wrong often breaks several promises.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.checker.reading import Event
+
+__all__ = ["PLANTS", "Story"]
+
+SECOND = 1_000_000_000
+
+
+class Story:
+    """The files of a history as lists of events, to be changed."""
+
+    def __init__(self, paths: list[Path], chance: random.Random) -> None:
+        self.chance = chance
+        self.files = {
+            path: [json.loads(line) for line in path.read_bytes().split(b"\0")[0].splitlines() if line]
+            for path in paths
+        }
+
+    def save(self) -> list[Path]:
+        """Writes the files anew."""
+        for path, events in self.files.items():
+            path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+        return list(self.files)
+
+    def role(self, role: str) -> list[list[Event]]:
+        """Files of one role, in random order."""
+        found = [events for events in self.files.values() if events[0]["role"] == role]
+        self.chance.shuffle(found)
+        return found
+
+    def spots(self, kind: str) -> Iterator[tuple[list[Event], int]]:
+        """Every event of a kind, in random order: its file, and where in it."""
+        spots = [
+            (events, at)
+            for events in self.role("subscriber")
+            for at, event in enumerate(events)
+            if event["event"] == kind
+        ]
+        self.chance.shuffle(spots)
+        return iter(spots)
+
+    def keys(self) -> dict[tuple[int, int], str | None]:
+        """The key of each message."""
+        sent, keys = {}, {}
+        for event in self.role("publisher")[0]:
+            if event["event"] == "send":
+                sent[event["n"]] = event["key"]
+            elif event["event"] == "stored":
+                keys[event["partition"], event["offset"]] = sent[event["n"]]
+        return keys
+
+
+def find(events: list[Event], begin: int, like: Event, kind: str, *fields: str) -> int:
+    """The next event of a kind that agrees with another one; -1 if there is none."""
+    for at in range(begin + 1, len(events)):
+        if events[at]["event"] == kind and all(events[at].get(field) == like[field] for field in fields):
+            return at
+    return -1
+
+
+LEASE = ("partition", "offset", "epoch", "attempt")
+MESSAGE = ("partition", "offset", "epoch")
+OWNER = ("partition", "epoch")
+
+
+def acked(story: Story) -> Iterator[tuple[list[Event], int, int, int]]:
+    """Deliveries that were acked, and not expired: file, delivery, ack, end."""
+    for events, at in story.spots("deliver"):
+        event = events[at]
+        ack = find(events, at, event, "ack", *LEASE)
+        end = find(events, at, event, "handler_end", *MESSAGE)
+        if (
+            0 <= at < ack
+            and end >= 0
+            and find(events, at, event, "expire", *LEASE) < 0
+            and "batch" not in event
+        ):
+            yield events, at, ack, end
+
+
+def stand_in(story: Story, events: list[Event], at: int) -> list[Event]:
+    """Another process's file, in which partition and message of a delivery turn up as well."""
+    delivery = events[at]
+    begin = max(i for i in range(at) if events[i]["event"] == "assign" and _same(events[i], delivery, OWNER))
+    head = {**events[0], "pid": 9999, "process": 9999}
+    now = delivery["t"]
+    return [
+        head,
+        {**events[begin], "t": now, "epoch": 1},
+        {**delivery, "t": now + 1, "epoch": 1},
+        {
+            "event": "handler_end",
+            "t": now + 2,
+            "partition": delivery["partition"],
+            "offset": delivery["offset"],
+            "epoch": 1,
+        },
+        {"event": "close", "t": now + 3},
+    ]
+
+
+def _same(one: Event, other: Event, fields: tuple[str, ...]) -> bool:
+    return all(one[field] == other[field] for field in fields)
+
+
+# The plants
+
+
+def lost_at_the_end(story: Story) -> bool:
+    publisher = story.role("publisher")[0]
+    offset = max([event["offset"] for event in publisher if event["event"] == "stored"], default=-1) + 1000
+    t = publisher[-1]["t"]
+    publisher[-1:-1] = [
+        {"event": "send", "t": t, "n": 10**6, "key": None, "sha": "00000000000000aa"},
+        {"event": "stored", "t": t, "n": 10**6, "partition": 0, "offset": offset},
+    ]
+    return True
+
+
+def never_delivered(story: Story) -> bool:
+    messages = list(story.keys())
+    story.chance.shuffle(messages)
+    for message in messages[:1]:
+        for events in story.role("subscriber"):
+            events[:] = [e for e in events if (e.get("partition"), e.get("offset")) != message]
+        return True
+    return False
+
+
+def ack_dropped(story: Story) -> bool:
+    for events, _, ack, _ in acked(story):
+        delivery = events[ack]
+        commit = find(events, ack, delivery, "commit", *OWNER)
+        if commit >= 0 and find(events, ack, delivery, "replay", "offset") < 0:
+            del events[ack]
+            return True
+    return False
+
+
+def successors(story: Story) -> Iterator[tuple[list[Event], int, int, int, int]]:
+    """Two messages of a key, one after the other in one ownership: file, delivery, ack, end, next delivery."""
+    keys = story.keys()
+    for events, at, ack, end in acked(story):
+        mine = events[at]
+        key = keys.get((mine["partition"], mine["offset"]))
+        if key is None or not events[0]["ordered"]:
+            continue
+        for then in range(max(ack, end) + 1, len(events)):
+            other = events[then]
+            if other["event"] in ("commit", "assign", "revoke"):
+                break
+            if (
+                other["event"] == "deliver"
+                and _same(other, mine, OWNER)
+                and other["offset"] != mine["offset"]
+            ):
+                if (
+                    keys.get((other["partition"], other["offset"])) == key
+                    and other["offset"] > mine["offset"]
+                ):
+                    yield events, at, ack, end, then
+                break
+
+
+def overtaken(story: Story) -> bool:
+    for events, _, ack, _, then in successors(story):
+        events.insert(then + 1, {**events[ack], "t": events[then]["t"]})
+        del events[ack]
+        return True
+    return False
+
+
+def two_handlers(story: Story) -> bool:
+    for events, _, _, end, then in successors(story):
+        events.insert(then + 1, {**events[end], "t": events[then]["t"]})
+        del events[end]
+        return True
+    return False
+
+
+def two_owners(story: Story) -> bool:
+    for events, at, _, end in acked(story):
+        if story.keys().get((events[at]["partition"], events[at]["offset"])) and events[0]["ordered"]:
+            if events[end]["t"] - events[at]["t"] < 10 or _troubled(story, events):
+                continue
+            story.files[next(iter(story.files)).with_name("stand-in.jsonl")] = stand_in(story, events, at)
+            return True
+    return False
+
+
+def _troubled(story: Story, events: list[Event]) -> bool:
+    driver = story.role("driver")[0]
+    lost = any(event["event"] == "revoke" and event["lost"] for event in events)
+    return lost or any(event.get("of") == events[0]["pid"] for event in driver)
+
+
+def delivered_twice(story: Story) -> bool:
+    for events, at, ack, end in acked(story):
+        if end < ack:
+            events[end + 1 : end + 1] = [{**events[i], "t": events[end]["t"]} for i in (at, end)]
+            return True
+    return False
+
+
+def delivered_after_ack(story: Story) -> bool:
+    for events, at, ack, end in acked(story):
+        last = max(ack, end)
+        events[last + 1 : last + 1] = [{**events[i], "t": events[last]["t"]} for i in (at, end)]
+        return True
+    return False
+
+
+def durable_too_early(story: Story) -> bool:
+    for events, _, ack, _ in acked(story):
+        events.insert(ack + 1, {**events[ack], "event": "durable_ack"})
+        return True
+    return False
+
+
+def redelivered_after_durable(story: Story) -> bool:
+    """The new owner reads nothing of what was committed."""
+    for events, at in story.spots("assign"):
+        begun = events[at]
+        if not begun["main"][0] or begun["retry"] != [0, []]:
+            continue
+        for other, delivery, ack, _ in acked(story):
+            done = other[delivery]
+            answer = find(other, find(other, ack, done, "commit", *OWNER), done, "answer", *OWNER)
+            if answer < 0 or not other[answer]["accepted"] or done["partition"] != begun["partition"]:
+                continue
+            if done["offset"] < begun["main"][0] and wall(other, answer) < wall(events, at):
+                begun["main"] = [0, []]
+                events.insert(at + 1, {**done, "t": begun["t"], "epoch": begun["epoch"]})
+                return True
+    return False
+
+
+def wall(events: list[Event], at: int) -> int:
+    """When it happened."""
+    return int(events[at]["t"] - events[0]["t"] + events[0]["wall"])
+
+
+def commit_past_unacked(story: Story) -> bool:
+    for events, at in story.spots("deliver"):
+        delivery = events[at]
+        commit = find(events, at, delivery, "commit", *OWNER)
+        verdicts = [find(events, at, delivery, kind, *MESSAGE) for kind in ("ack", "expire", "deliver")]
+        first = min([verdict for verdict in verdicts if verdict >= 0], default=len(events))
+        if (
+            at < commit < first
+            and "retry" not in delivery
+            and events[commit]["main"][0] <= delivery["offset"]
+        ):
+            moved = [
+                e
+                for e in events[:commit]
+                if e["event"] in ("relocate", "dead_letter") and _same(e, delivery, OWNER)
+            ]
+            if not moved:
+                events[commit]["main"] = [delivery["offset"] + 1, []]
+                return True
+    return False
+
+
+def commit_goes_back(story: Story) -> bool:
+    for events, at in story.spots("commit"):
+        answer = find(events, at, events[at], "answer", "n", *OWNER)
+        after = find(events, answer, events[at], "commit", *OWNER)
+        between = find(events, answer, events[at], "assign", "partition")
+        if answer < 0 or not events[answer]["accepted"] or answer < between < after:
+            continue
+        if after >= 0 and events[at]["main"][0] > 0:
+            events[after]["main"] = [0, []]
+            return True
+    return False
+
+
+def two_commits(story: Story) -> bool:
+    for events, at in story.spots("commit"):
+        events.insert(at + 1, {**events[at], "n": 10**6})
+        return True
+    return False
+
+
+def unheard_state(story: Story) -> bool:
+    for events, at in story.spots("assign"):
+        events[at]["main"] = [events[at]["main"][0], [7001, 7002]]
+        return True
+    return False
+
+
+def former_owner_commits(story: Story) -> bool:
+    """The log takes a commit of somebody who was revoked, after the next owner has read its state."""
+    for events, at in story.spots("revoke"):
+        mine = events[at]
+        clock = mine["t"] + events[0]["wall"] - events[0]["t"]
+        for other in story.role("subscriber"):
+            shift = other[0]["wall"] - other[0]["t"]
+            taken = [
+                e
+                for e in other
+                if e["event"] == "assign" and e["partition"] == mine["partition"] and e["t"] + shift > clock
+            ]
+            back = find(events, at, mine, "assign", "partition")
+            before = [e for e in events[:at] if e["event"] == "assign" and _same(e, mine, OWNER)]
+            if other is events or not taken or back >= 0 or mine["lost"] or not before:
+                continue
+            if (
+                any(e["event"] == "commit" and _same(e, mine, OWNER) for e in events)
+                or taken[0]["main"] != before[-1]["main"]
+            ):
+                continue
+            t = taken[0]["t"] + shift + 1 - (events[0]["wall"] - events[0]["t"])
+            position, runs = taken[0]["main"]
+            commit = {
+                "event": "commit",
+                "t": t,
+                "n": 10**6,
+                "partition": mine["partition"],
+                "epoch": mine["epoch"],
+            }
+            later = [i for i in range(at + 1, len(events)) if events[i]["t"] > t]
+            place = later[0] if later else len(events)
+            events[place:place] = [
+                {**commit, "main": [position, [*runs, 7001, 7002]]},
+                {**commit, "event": "answer", "accepted": True},
+            ]
+            return True
+    return False
+
+
+def never_assigned(story: Story) -> bool:
+    for events, at in story.spots("assign"):
+        if find(events, at, events[at], "deliver", *OWNER) >= 0:
+            events[:] = (
+                [e for e in events if e["event"] != "assign" or not _same(e, events[at], OWNER)]
+                if at
+                else events
+            )
+            return True
+    return False
+
+
+def other_bytes(story: Story) -> bool:
+    for events, at in story.spots("deliver"):
+        events[at]["sha"] = "0123456789abcdef"
+        return True
+    return False
+
+
+def never_sent(story: Story) -> bool:
+    for events, at in story.spots("deliver"):
+        more = {**events[at], "offset": 10_000, "sha": "0123456789abcdef"}
+        events.insert(at, more)
+        return True
+    return False
+
+
+def attempts_forgotten(story: Story) -> bool:
+    for events, at in story.spots("nack"):
+        again = find(events, at, events[at], "deliver", *MESSAGE)
+        if again >= 0 and events[again]["attempt"] > events[at]["attempt"]:
+            events[again]["attempt"] = events[at]["attempt"]
+            return True
+    return False
+
+
+def before_its_time(story: Story) -> bool:
+    for events, at in story.spots("relocate"):
+        answer = find(events, at, events[at], "answer", "n", *OWNER)
+        if answer < 0 or not events[answer]["accepted"]:
+            continue
+        places = dict(events[answer]["placed"])
+        for move in events[at]["moves"]:
+            if any(
+                e["event"] == "deliver"
+                and e["partition"] == events[at]["partition"]
+                and (e["offset"], e.get("retry")) == (move[0], places[move[0]])
+                for other in story.role("subscriber")
+                for e in other
+            ):
+                move[3] = 10**13
+                return True
+    return False
+
+
+def moved_while_held(story: Story) -> bool:
+    for events, at, ack, _ in acked(story):
+        mine = events[at]
+        moves = [[mine["offset"], mine.get("retry"), 2, 0, "nack"]]
+        events.insert(
+            ack,
+            {
+                "event": "relocate",
+                "t": events[ack]["t"],
+                "n": 10**6,
+                "partition": mine["partition"],
+                "epoch": mine["epoch"],
+                "moves": moves,
+            },
+        )
+        return True
+    return False
+
+
+def late_ack_counts(story: Story) -> bool:
+    for events, at in story.spots("nack"):
+        again = find(events, at, events[at], "deliver", *MESSAGE)
+        if again >= 0:
+            events.insert(again + 1, {**events[at], "event": "ack", "t": events[again]["t"]})
+            return True
+    return False
+
+
+def never_committed(story: Story) -> bool:
+    """The last owner of all stops committing, stays for ten seconds, and goes in good order."""
+    last = [events for events in story.role("subscriber") if events[-1]["event"] == "close"]
+    for events in sorted(last, key=lambda events: -(events[-1]["t"] + events[0]["wall"] - events[0]["t"])):
+        acks = [at for at, event in enumerate(events) if event["event"] == "ack"]
+        if not acks or any(event["event"] in ("assign", "expire") for event in events[acks[-1] :]):
+            continue
+        mine = events[acks[-1]]
+        gone = {event["n"] for event in events[acks[-1] :] if event["event"] == "commit"}
+        events[acks[-1] :] = [e for e in events[acks[-1] :] if e.get("n") not in gone]
+        for event in events[acks[-1] + 1 :]:
+            event["t"] += 10 * SECOND
+        return any(e["event"] == "revoke" and _same(e, mine, OWNER) for e in events[acks[-1] :])
+    return False
+
+
+def nobody_killed_it(story: Story) -> bool:
+    for events in story.role("subscriber"):
+        if events[-1]["event"] == "close":
+            del events[-1]
+            return True
+    return False
+
+
+def not_an_event(story: Story) -> bool:
+    events = story.role("subscriber")[0]
+    broken: list[Any] = [{"event": "dleiver", "t": events[0]["t"]}, {"event": "ack", "t": events[0]["t"]}, 17]
+    events.insert(story.chance.randrange(1, len(events) + 1), story.chance.choice(broken))
+    return True
+
+
+def published_out_of_order(story: Story) -> bool:
+    keys, publisher = story.keys(), story.role("publisher")[0]
+    numbers = {(e["partition"], e["offset"]): e["n"] for e in publisher if e["event"] == "stored"}
+    pairs = [(a, b) for a in keys for b in keys if keys[a] is not None and keys[a] == keys[b] and a < b]
+    if not pairs:
+        return False
+    a, b = story.chance.choice(pairs)
+    swapped = {numbers[a]: numbers[b], numbers[b]: numbers[a]}
+    for event in publisher:
+        if "n" in event:
+            event["n"] = swapped.get(event["n"], event["n"])
+    return True
+
+
+Plant = Callable[[Story], bool]
+
+#: Each with the names of which the checker must give at least one.
+PLANTS: dict[str, tuple[Plant, frozenset[str]]] = {
+    plant.__name__: (plant, frozenset(kinds.split()))
+    for plant, kinds in [
+        (lost_at_the_end, "lost"),
+        (never_delivered, "order lost commit_early stray"),
+        (ack_dropped, "lost commit_early order duplicate"),
+        (overtaken, "order"),
+        (two_handlers, "overlap"),
+        (two_owners, "overlap"),
+        (delivered_twice, "duplicate"),
+        (delivered_after_ack, "after_ack"),
+        (durable_too_early, "durable_ack"),
+        (redelivered_after_durable, "after_durable"),
+        (commit_past_unacked, "commit_early"),
+        (commit_goes_back, "commit_back"),
+        (two_commits, "in_flight"),
+        (unheard_state, "state"),
+        (former_owner_commits, "fence"),
+        (never_assigned, "unowned"),
+        (other_bytes, "payload"),
+        (never_sent, "phantom"),
+        (attempts_forgotten, "attempt"),
+        (before_its_time, "early"),
+        (moved_while_held, "relocation"),
+        (late_ack_counts, "stray"),
+        (never_committed, "lag"),
+        (nobody_killed_it, "vanished"),
+        (not_an_event, "malformed"),
+        (published_out_of_order, "publish_order"),
+    ]
+}
