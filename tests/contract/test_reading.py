@@ -67,6 +67,19 @@ def test_a_partition_that_was_left_out_once_is_read_when_it_gets_a_position(worl
     until(lambda: member.records, member)
 
 
+def test_a_partition_left_out_can_be_started_later(world: World) -> None:
+    """Its retry partition may come in a later assignment."""
+    at = _filled(world, 5)
+    member = world.member(world.name("group"), at.topic, starts=lambda partition: None)
+    until(lambda: member.owned, member)
+    _quiet(member, 3)
+    assert member.reader.position(at) is None
+    member.reader.seek(at, 2)
+    member.reader.resume([at])
+    until(lambda: len(member.records) == 3, member)
+    assert [record.offset() for record in member.records] == [2, 3, 4]
+
+
 def test_a_read_returns_at_most_what_was_asked_for_in_order(world: World) -> None:
     at = _filled(world, 50)
     member = world.member(world.name("group"), at.topic)
