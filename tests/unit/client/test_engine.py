@@ -14,7 +14,7 @@ from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRe
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
 
 RECORD = SubscriptionRecord(
     name="billing", topic="orders", topic_id="id", partitions=2, options=SubscriptionOptions()
@@ -32,8 +32,21 @@ class Valves:
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
         return ()
 
-    def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> Mapping[TopicPartition, Committed]:
         return dict.fromkeys(partitions, Committed(0, ""))
+
+    committed_unstable = committed
+
+    def membership(self) -> Membership | None:
+        return None
+
+    def position(self, partition: TopicPartition) -> int | None:
+        return 0
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
     def commit(
         self, positions: Mapping[TopicPartition, Committed]
