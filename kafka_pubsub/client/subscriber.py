@@ -45,6 +45,10 @@ WORKERS = 16
 TASKS = 1000
 #: Seconds without a call after which `receive` lets its partitions go.
 IDLE = 60.0
+#: Seconds that the end of a stream waits for the copy of its positions. It takes some 20 ms; with 20 processes that end
+#: at once, which take turns at the catalog, a second or two.
+COPY_WAIT = 5.0
+
 #: Ack ids remembered before those that are settled are forgotten.
 REGISTRY = 10_000
 
@@ -169,7 +173,16 @@ class Subscriber:
             if self._mailbox is not None and self._mailbox[1] is stream:
                 self._mailbox = None
         if engine is not None:
-            self._copy_positions(engine)
+            # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
+            copying = threading.Thread(
+                target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
+            )
+            copying.start()
+            copying.join(COPY_WAIT)
+            if copying.is_alive():
+                log.warning(
+                    "the positions of %r aren't copied to the catalog yet; not waiting", engine.subscription
+                )
 
     def _copy_positions(self, engine: Engine) -> None:
         positions = engine.coordinator.committed_positions()

@@ -7,7 +7,8 @@ is gone; and a group can't be deleted while it has members. So each process that
 and then: one small request for all its subscriptions together.
 
 Rules
-1. The thread lives while there is something to look after, and is gone when `stop` returns.
+1. The thread lives while there is something to look after, and is gone when `stop` returns; unless it waits for a
+   cluster that doesn't answer, which nobody waits for: then it ends by itself, and does nothing more.
 2. A cluster that can't be reached says nothing about a subscription: look again later.
 """
 
@@ -25,6 +26,9 @@ __all__ = ["INTERVAL", "Receiving", "Watch", "reason_to_end"]
 
 #: Seconds between two looks: how long a stream outlives its subscription. A deletion waits for that, so it is short.
 INTERVAL: Final = 1.0
+
+#: Seconds that `stop` waits for a look that has begun: it takes milliseconds where a broker answers.
+STOP_WAIT: Final = 1.0
 
 _log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -82,7 +86,7 @@ class Watch:
             self._stopping.set()
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(STOP_WAIT)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._interval):
@@ -97,6 +101,8 @@ class Watch:
         if not pulling:
             return
         records = self._subscriptions()
+        if self._stopping.is_set():
+            return
         for name, subscriber in pulling.items():
             error = reason_to_end(name, records.get(name))
             if error is not None:

@@ -98,6 +98,9 @@ _LOOK_AGAIN = 0.2
 #: Seconds that an idle producer is kept.
 _KEEP_PRODUCER = 10.0
 
+#: Seconds that closing waits for a read or a change that has begun.
+_CLOSE_WAIT = 1.0
+
 #: Seconds between two looks for Ctrl-C while reading.
 _SLICE = 0.1
 
@@ -133,6 +136,8 @@ class CatalogLog:
         self._read_at = 0.0
         # Kafka's id of the topic that was read; empty until one was.
         self._topic_id = ""
+        # Somebody closes, or has given up waiting for whoever reads or writes.
+        self._closing = False
         # Since when it ends before `_next`; None: it doesn't.
         self._shrunk_at: float | None = None
 
@@ -160,10 +165,25 @@ class CatalogLog:
             retries(lambda: self._try(key, doing, decide))
 
     def close(self) -> None:
-        """Lets go of both clients."""
-        with self._lock:
+        """Lets go of both clients. One that is waiting for a broker that doesn't answer is left to whoever waits."""
+        self._closing = True
+        if not self._lock.acquire(timeout=_CLOSE_WAIT):
+            if self._producer is not None:
+                self._handles.release(self._producer)
+            if self._consumer is not None:
+                self._handles.abandon(self._consumer)
+            return
+        try:
             self._drop_producer()
             self._drop_consumer()
+            self._closing = False
+        finally:
+            self._lock.release()
+
+    def _check_open(self) -> None:
+        # For who was left alone by `close`: a client that is made now would be closed under its user's hands.
+        if self._closing:
+            raise FailedPrecondition("this PubSub is closed; create a new one")
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -183,6 +203,7 @@ class CatalogLog:
 
     def _begin_writing(self) -> Producer:
         if self._producer is None:
+            self._check_open()
             producer = self._handles.producer(
                 {}, {**WRITER_RULES, "transactional.id": self._topic}, self._trouble.note
             )
@@ -293,6 +314,7 @@ class CatalogLog:
                 f"cleanup.policy={policy}, which would lose or hide records: it must have 1 partition and "
                 f"{_settings_text()}"
             )
+        self._check_open()
         consumer = self._handles.consumer(_READER_DEFAULTS, READER_RULES, self._trouble.note)
         consumer.assign([KafkaPartition(self._topic, 0, 0)])
         # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched

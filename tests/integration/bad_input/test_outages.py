@@ -134,9 +134,8 @@ def test_closing_without_a_broker_ends_in_bounded_time(broker: LocalKafka, log: 
     started = time.monotonic()
     stream.close()
     ps.close()
-    assert (
-        time.monotonic() - started < 1.5 * PATIENCE
-    )  # each request that gets no answer is given up after 15 s
+    # 7 s where nobody else computes: no request that gets no answer is waited for until its own limit of 15 s.
+    assert time.monotonic() - started < PATIENCE / 2
     assert stream.done()
     broker.start()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from kafka_pubsub import FailedPrecondition, FlowControl, InvalidArgument, Message, PubSub, UnknownAck
 from kafka_pubsub.client import subscriber as module
 from kafka_pubsub.client.subscription import Subscription
+from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.model import AckId
@@ -286,6 +287,33 @@ def test_at_the_end_the_positions_are_in_the_catalog(
     assert sum(after.values()) - sum(before.values()) == 40
     committed = backend.admin.group_offsets("billing", "orders")
     assert {number: each.offset for number, each in committed.items()} == after
+
+
+def test_closing_does_not_wait_for_a_catalog_that_does_not_answer(
+    ps: PubSub, sub: Subscription, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COPY_WAIT", 0.05)
+    publish(ps, 10)
+    ledger = Ledger()
+    stream = sub.pull(ledger)
+    ledger.wait_for(10)
+    asked, answer = threading.Event(), threading.Event()
+    ask = backend.catalog.subscriptions
+
+    def hang() -> Mapping[str, SubscriptionRecord]:
+        asked.set()
+        assert answer.wait(PATIENCE)
+        return ask()
+
+    monkeypatch.setattr(backend.catalog, "subscriptions", hang)
+    stream.close()  # for ever, if it waited
+    assert asked.is_set()
+    assert stream.done()
+    answer.set()
+    for thread in threading.enumerate():
+        if thread.name == "kafka_pubsub-copy":
+            thread.join(PATIENCE)
+    assert sum(ask()["billing"].positions.values()) == 10  # it was only late
 
 
 def test_an_idle_group_that_was_forgotten_goes_on_from_the_copy(
