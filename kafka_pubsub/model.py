@@ -128,11 +128,15 @@ class Ending(Enum):
 
 
 class Outcome(NamedTuple):
-    """A transaction's ending; `offsets` of its records, in their order, if it was stored; else the `reason`."""
+    """A transaction's ending; `offsets` of its records, in their order, if it was stored; else the `reason`.
+
+    `refused`: the records, by their number, that the log won't take, whatever else is in the transaction.
+    """
 
     ending: Ending
     offsets: Sequence[int] = ()
     reason: PubSubError | None = None
+    refused: Mapping[int, PubSubError] = {}
 
 
 class Fetched(NamedTuple):

@@ -1,0 +1,101 @@
+"""Reads bodies of parked messages, for whom only an index is kept in memory, when their turn comes.
+
+Rules
+1. One thread, one reader outside of the group: what it reads never uses main's fetch credit.
+2. Every request is answered once: with what was found, what is gone for good, and what is to be asked for again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from kafka_pubsub.client.ports import RecordFetch
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import StoredRecord, TopicPartition
+
+__all__ = ["BodyReader", "BodyRequest", "FoundBodies"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Bytes of bodies read for one request: what a partition keeps at hand (`core/bodies.py`).
+MAX_BYTES = 4 * 1024 * 1024
+#: Seconds for one request; the rest is asked for again.
+TIMEOUT = 5.0
+#: Seconds before a request that failed is answered, so that asking again doesn't spin.
+PAUSE = 0.5
+
+
+class BodyRequest(NamedTuple):
+    """Offsets of a retry partition, under one ownership (epoch) of it."""
+
+    place: TopicPartition
+    epoch: int
+    offsets: Sequence[int]
+
+
+class FoundBodies(NamedTuple):
+    """The answer: records by rising offset, and offsets at which there is none any more."""
+
+    request: BodyRequest
+    records: Sequence[StoredRecord] = ()
+    missing: Sequence[int] = ()
+
+
+class BodyReader:
+    """Reads on a thread of its own, which starts with the first request."""
+
+    def __init__(
+        self,
+        record_fetch: Callable[[], RecordFetch],
+        found: Callable[[FoundBodies], None],
+        name: str = "kafka_pubsub-bodies",
+    ) -> None:
+        self._make = record_fetch
+        self._found = found
+        self._name = name
+        self._requests: SimpleQueue[BodyRequest | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, request: BodyRequest) -> None:
+        """Any thread may call."""
+        self._requests.put(request)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+
+    def close(self, timeout: float) -> bool:
+        """Ends; False if that takes longer than `timeout` seconds."""
+        self._requests.put(None)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        return thread is None or not thread.is_alive()
+
+    def _work(self) -> None:
+        fetch: RecordFetch | None = None
+        try:
+            while (request := self._requests.get()) is not None:
+                try:
+                    fetch = fetch or self._make()
+                    found = fetch.fetch(request.place, request.offsets, MAX_BYTES, TIMEOUT)
+                except PubSubError as error:
+                    log.warning(
+                        "reading %d messages of %s again: %s", len(request.offsets), request.place, error
+                    )
+                    time.sleep(PAUSE)
+                    self._found(FoundBodies(request))
+                else:
+                    self._found(FoundBodies(request, found.records, found.missing))
+        except Exception:
+            log.exception("reading bodies failed; parked messages of this stream won't be delivered here")
+            raise
+        finally:
+            if fetch is not None:
+                fetch.close()

@@ -1,0 +1,242 @@
+"""The mover: writes what leaves its place - relocated messages, dead letters - in Kafka transactions.
+
+Theory. A core says what one partition's next move is: records to write, and the commits of main and retry in which
+their sources are finished. A transaction costs some milliseconds whatever is in it, so moves that come within a few
+milliseconds, of whatever partitions, share one. It runs on a thread of its own, because it waits for the log.
+
+Rules
+1. A partition has one flight at a time (its core sees to it); a flight is stored whole or not at all, and its fate is
+   told exactly once, by `landed`.
+2. If a transaction was aborted because of a record that the log refuses, the flights without such a record are sent
+   again at once, without it; the others land with what was refused of them.
+3. After an ending that nobody knows our own id is fenced before anything is told: then what is committed is the truth,
+   and whoever asks for it doesn't wait for us.
+4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from kafka_pubsub.client.ports import Transactions
+from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+
+__all__ = ["Flight", "Landing", "Mover"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds that a transaction waits for further flights: a tenth of a nack's backoff at its shortest, and enough for
+#: the other partitions of the same sweep.
+GATHER = 0.003
+#: Records and bytes of one transaction: what a broker takes in well under a second.
+MOST_RECORDS = 5000
+MOST_BYTES = 16 * 1024 * 1024
+#: Seconds between two tries to fence our own id while the log doesn't answer.
+TRY_AGAIN = 1.0
+
+
+class Flight(NamedTuple):
+    """What one partition moves: the records, and the positions that go with them."""
+
+    partition: int
+    epoch: int
+    records: Sequence[NewRecord]
+    positions: Mapping[TopicPartition, Committed]
+    membership: Membership
+
+
+class Landing(NamedTuple):
+    """A flight's fate; `offsets` of its records if it was stored, else `refused`: records that the log won't take."""
+
+    flight: Flight
+    ending: Ending
+    offsets: Sequence[int] = ()
+    refused: Mapping[int, PubSubError] = {}
+    reason: PubSubError | None = None
+
+
+class Mover:
+    """One transactional writer and its thread, which starts with the first flight."""
+
+    def __init__(
+        self,
+        transactions: Callable[[], Transactions],
+        landed: Callable[[Landing], None],
+        name: str = "kafka_pubsub-mover",
+    ) -> None:
+        self._make = transactions
+        self._landed = landed
+        self._name = name
+        self._flights: SimpleQueue[Flight | Callable[[Transactions], None] | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._transactions: Transactions | None = None
+        self._ending = threading.Event()
+
+    def send(self, flight: Flight) -> None:
+        """Takes off soon; any thread may call."""
+        self._flights.put(flight)
+        self._start()
+
+    def fence(self, transactional_id: str, timeout: float) -> None:
+        """Ends what a dead owner left open under its id; raises if that can't be done in time."""
+        done = threading.Event()
+        failed: list[BaseException] = []
+
+        def fence(transactions: Transactions) -> None:
+            try:
+                transactions.fence(transactional_id)
+            except BaseException as error:
+                failed.append(error)
+            done.set()
+
+        self._flights.put(fence)
+        self._start()
+        if not done.wait(timeout):
+            raise FailedPrecondition(
+                f"transactional id {transactional_id!r} wasn't fenced within {timeout} s"
+            )
+        if failed:
+            raise failed[0]
+
+    def close(self, timeout: float) -> bool:
+        """Ends after what was sent so far has landed; False if that takes longer than `timeout` seconds."""
+        self._flights.put(None)
+        thread = self._thread
+        if thread is None:
+            return True
+        if thread is not threading.current_thread():
+            thread.join(timeout)
+        self._ending.set()
+        return not thread.is_alive()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+
+    # On the mover's thread
+
+    def _work(self) -> None:
+        try:
+            while (first := self._flights.get()) is not None:
+                if isinstance(first, Flight):
+                    flights, then = self._gather(first)
+                    self._fly(flights)
+                    if then is _END:
+                        break
+                    if then is not None:
+                        then(self._writer())
+                else:
+                    first(self._writer())
+        finally:
+            if self._transactions is not None:
+                self._transactions.close()
+
+    def _writer(self) -> Transactions:
+        if self._transactions is None:
+            self._transactions = self._make()
+        return self._transactions
+
+    def _gather(self, first: Flight) -> tuple[list[Flight], Callable[[Transactions], None] | None]:
+        """Flights that leave together, and what is to be done after them."""
+        flights, count, size = [first], len(first.records), _size(first)
+        until = time.monotonic() + GATHER
+        while count < MOST_RECORDS and size < MOST_BYTES:
+            try:
+                item = self._flights.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if not isinstance(item, Flight):
+                return flights, _END if item is None else item
+            flights.append(item)
+            count, size = count + len(item.records), size + _size(item)
+        return flights, None
+
+    def _fly(self, flights: Sequence[Flight]) -> None:
+        """One transaction for each membership, which is one, but for the moment of a rebalance."""
+        while flights:
+            membership = flights[0].membership
+            together = [flight for flight in flights if flight.membership == membership]
+            flights = [flight for flight in flights if flight.membership != membership]
+            self._fly_together(together)
+
+    def _fly_together(self, flights: Sequence[Flight]) -> None:
+        outcome = self._transact(flights)
+        if outcome.ending is Ending.UNKNOWN:
+            self._fence_ourselves()
+        refused = _by_flight(flights, outcome.refused)
+        at = 0
+        again: list[Flight] = []
+        for number, flight in enumerate(flights):
+            offsets = outcome.offsets[at : at + len(flight.records)]
+            at += len(flight.records)
+            if refused and number not in refused:
+                again.append(flight)
+            else:
+                self._land(Landing(flight, outcome.ending, offsets, refused.get(number, {}), outcome.reason))
+        if again:
+            self._fly_together(again)
+
+    def _transact(self, flights: Sequence[Flight]) -> Outcome:
+        records = [record for flight in flights for record in flight.records]
+        positions = {place: to for flight in flights for place, to in flight.positions.items()}
+        try:
+            return self._writer().transact(records, positions, flights[0].membership)
+        except PubSubError as error:  # what no log could take
+            return Outcome(Ending.ABORTED, (), error)
+        except Exception as error:
+            log.exception("moving %d messages failed", len(records))
+            return Outcome(
+                Ending.UNKNOWN, (), InvariantViolated(f"moving failed: {error!r}; please report this")
+            )
+
+    def _fence_ourselves(self) -> None:
+        """Until it is done nobody may ask what was committed; there is nothing else to do (rule 3)."""
+        while not self._ending.is_set():
+            try:
+                writer = self._writer()
+                writer.fence(writer.transactional_id)
+                return
+            except PubSubError as error:
+                log.warning("the fate of a transaction is still unknown: %s; trying again", error)
+                self._ending.wait(TRY_AGAIN)
+
+    def _land(self, landing: Landing) -> None:
+        try:
+            self._landed(landing)
+        except Exception:
+            log.exception("landing of partition %d failed", landing.flight.partition)
+
+
+def _end(_: Transactions) -> None:
+    """Stands for the end."""
+
+
+_END: Callable[[Transactions], None] = _end
+
+
+def _size(flight: Flight) -> int:
+    return sum(len(record.value or b"") for record in flight.records)
+
+
+def _by_flight(
+    flights: Sequence[Flight], refused: Mapping[int, PubSubError]
+) -> dict[int, dict[int, PubSubError]]:
+    """Refused records by flight's number, and their number in the flight."""
+    found: dict[int, dict[int, PubSubError]] = {}
+    if refused:
+        at = 0
+        for number, flight in enumerate(flights):
+            mine = {i: refused[at + i] for i in range(len(flight.records)) if at + i in refused}
+            if mine:
+                found[number] = mine
+            at += len(flight.records)
+    return found

@@ -1,0 +1,179 @@
+"""The mover: what shares a transaction, and what each flight is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
+
+import pytest
+
+from kafka_pubsub.client.mover import Flight, Landing, Mover
+from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+
+HERE = Membership("billing", "first")
+LATER = Membership("billing", "second")
+PATIENCE = 10.0
+
+Answer = Callable[[Sequence[NewRecord]], Outcome]
+
+
+def stored(records: Sequence[NewRecord]) -> Outcome:
+    return Outcome(Ending.STORED, range(100, 100 + len(records)))
+
+
+class Log:
+    """Transactions that are answered as the test says, one after the other; then all are stored."""
+
+    transactional_id = "me"
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[tuple[list[NewRecord], Mapping[TopicPartition, Committed], Membership]] = []
+        self.fenced: list[str] = []
+        self.fence_fails: list[PubSubError] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.closed = False
+
+    def transact(
+        self,
+        records: Sequence[NewRecord],
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership,
+    ) -> Outcome:
+        self.go.wait(PATIENCE)
+        self.asked.append((list(records), positions, membership))
+        return (self.answers.pop(0) if self.answers else stored)(records)
+
+    def fence(self, transactional_id: str) -> None:
+        if self.fence_fails:
+            raise self.fence_fails.pop()
+        self.fenced.append(transactional_id)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.log = Log()
+        self.landings: SimpleQueue[Landing] = SimpleQueue()
+        self.mover = Mover(lambda: self.log, self.landings.put)
+
+    def land(self, count: int) -> dict[int, Landing]:
+        """The next landings, by partition."""
+        some = [self.landings.get(timeout=PATIENCE) for _ in range(count)]
+        return {landing.flight.partition: landing for landing in some}
+
+    def together(self, *flights: Flight) -> None:
+        """Sent while the mover is busy, so that they are there when it looks."""
+        self.log.go.clear()
+        self.mover.send(flight(99))
+        for each in flights:
+            self.mover.send(each)
+        self.log.go.set()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.log.go.set()
+    assert scene.mover.close(PATIENCE)
+
+
+def flight(partition: int, *values: bytes, membership: Membership = HERE) -> Flight:
+    records = [NewRecord("orders.sub.billing.retry", partition, b"k", value) for value in values or (b"v",)]
+    positions = {TopicPartition("orders", partition): Committed(5, "map")}
+    return Flight(partition, 1, records, positions, membership)
+
+
+def test_flights_that_come_together_share_a_transaction_and_each_learns_its_offsets(scene: Scene) -> None:
+    scene.together(flight(0, b"a", b"b"), flight(1, b"c"))
+    landings = scene.land(3)
+    assert {number: list(landing.offsets) for number, landing in landings.items() if number != 99} in (
+        {0: [100, 101], 1: [102]},
+        {0: [101, 102], 1: [103]},
+    )
+    assert len(scene.log.asked) <= 2
+    assert all(landing.ending is Ending.STORED for landing in landings.values())
+
+
+def test_positions_of_all_flights_are_in_the_transaction(scene: Scene) -> None:
+    scene.together(flight(0), flight(1))
+    scene.land(3)
+    places = {place.partition for _, positions, _ in scene.log.asked for place in positions}
+    assert places == {0, 1, 99}
+
+
+def test_a_flight_is_never_sent_under_a_newer_membership(scene: Scene) -> None:
+    scene.together(flight(0), flight(1, membership=LATER))
+    scene.land(3)
+    for records, _, membership in scene.log.asked:
+        assert all((record.partition == 1) == (membership is LATER) for record in records)
+
+
+def test_a_refused_record_concerns_its_own_flight_only(scene: Scene) -> None:
+    def refuse(records: Sequence[NewRecord]) -> Outcome:
+        at = [record.value for record in records].index(b"too large")
+        why = InvalidArgument("too large")
+        return Outcome(Ending.ABORTED, (), why, {at: why})
+
+    scene.log.go.clear()
+    scene.mover.send(flight(0, b"fine"))
+    scene.mover.send(flight(1, b"fine", b"too large"))
+    scene.mover.send(flight(2, b"fine"))
+    scene.log.answers = [refuse]
+    scene.log.go.set()
+    landings = scene.land(3)
+    assert (landings[0].ending, landings[2].ending) == (Ending.STORED, Ending.STORED)
+    assert landings[1].ending is Ending.ABORTED
+    assert list(landings[1].refused) == [1]
+
+
+def test_an_aborted_transaction_lands_all_of_it_with_the_reason(scene: Scene) -> None:
+    why = FailedPrecondition("the group has moved on")
+    scene.log.answers = [lambda records: Outcome(Ending.ABORTED, (), why)]
+    scene.mover.send(flight(0))
+    landing = scene.land(1)[0]
+    assert (landing.ending, landing.reason, dict(landing.refused)) == (Ending.ABORTED, why, {})
+
+
+def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_told(scene: Scene) -> None:
+    scene.log.answers = [lambda records: Outcome(Ending.UNKNOWN, (), BrokerUnavailable("gone"))]
+    fenced_when_told: list[list[str]] = []
+
+    def landed(landing: Landing) -> None:
+        fenced_when_told.append(list(scene.log.fenced))
+        scene.landings.put(landing)
+
+    scene.mover._landed = landed
+    scene.mover.send(flight(0))
+    assert scene.land(1)[0].ending is Ending.UNKNOWN
+    assert fenced_when_told == [["me"]]
+
+
+def test_what_no_log_could_take_is_aborted(scene: Scene) -> None:
+    def refuse(records: Sequence[NewRecord]) -> Outcome:
+        raise InvalidArgument("a record without a topic")
+
+    scene.log.answers = [refuse]
+    scene.mover.send(flight(0))
+    assert scene.land(1)[0].ending is Ending.ABORTED
+
+
+def test_a_dead_owners_id_is_fenced_in_between(scene: Scene) -> None:
+    scene.mover.fence("dead", PATIENCE)
+    assert scene.log.fenced == ["dead"]
+    scene.log.fence_fails = [BrokerUnavailable("gone")]
+    with pytest.raises(BrokerUnavailable):
+        scene.mover.fence("dead", PATIENCE)
+
+
+def test_closing_lets_land_what_was_sent(scene: Scene) -> None:
+    scene.mover.send(flight(0))
+    assert scene.mover.close(PATIENCE)
+    assert scene.land(1)[0].ending is Ending.STORED
+    assert scene.log.closed
