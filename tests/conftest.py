@@ -42,6 +42,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
 
 #: The rooms whose tests take longest come first, so that no worker is left alone with one of them at the end.
 LONGEST_FIRST = [
+    "tests/faults",
     "tests/integration",
     "tests/simulation",
     "tests/acceptance",

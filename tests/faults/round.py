@@ -23,7 +23,7 @@ from tests.faults.watcher import Sight
 __all__ = ["Outcome", "run_round"]
 
 #: Seconds until the first message has come through; the start of the processes on a busy machine included.
-WARM_UP = 60.0
+WARM_UP = 120.0
 #: Seconds that a lease lasts: short, so that a handler that hangs loses it within a round.
 ACK_DEADLINE = 2.0
 #: Seconds that a handler may go on: slow ones are to meet rebalances, not their deadline; those that hang do.
