@@ -54,6 +54,8 @@ class Judge:
         self.restarted: set[tuple[int, int]] = set()
         #: Attempt and due time of messages that were moved.
         self.due: dict[int, dict[int, tuple[int, int | None]]] = {}
+        #: When, where clocks differ.
+        self._durable_at: dict[tuple[int, int], int] = {}
         self.history = histories[0]
         self.line, self.event, self.time = 0, Event(), 0
         for partition, log in found.logs.items():
@@ -194,7 +196,10 @@ class Judge:
 
     def lag(self, mine: Ownership, until: int) -> None:
         """Acks that should have been committed before their owner ended."""
-        until = min(until, mine.blocked_since or until)
+        in_flight = any(request.sent for request in mine.requests.values())
+        refused = mine.refused_at is not None and until - mine.refused_at < self.settings.max_lag * 1e9
+        if mine.blocked_since is not None and (in_flight or refused):
+            until = min(until, mine.blocked_since)
         for offset, since in mine.fresh.items():
             waited = (until - since) / 1e9
             self.report.worst_lag = max(self.report.worst_lag, waited)
@@ -263,10 +268,21 @@ class Judge:
             )
             mine.main[offset] &= MOVED
             mine.reopen(offset)
-        elif self.durable[mine.partition][offset] and not self.times.excused(mine, self.time):
+        elif self._surely_durable(about) and not self.times.excused(mine, self.time):
             self.found("after_durable", f"{about[0]}:{offset} begins, and a commit had finished it", about)
         if mine.main[offset] & MOVED:
             self._moved(mine, offset, event)
+
+    def is_durable(self, partition: int, offset: int) -> None:
+        """An accepted commit has finished it."""
+        self.durable[partition][offset] = 1
+        if self.survey.skew:
+            self._durable_at[partition, offset] = self.time
+
+    def _surely_durable(self, message: tuple[int, int]) -> bool:
+        if not self.durable[message[0]][message[1]]:
+            return False
+        return self._durable_at.get(message, -self.survey.skew) + self.survey.skew < self.time
 
     def revives(self, mine: Ownership, offset: int, retry: int | None) -> bool:
         """Whether a dead letter lies in the retry topic again because somebody asked for it."""

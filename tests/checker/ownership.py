@@ -95,6 +95,8 @@ class Ownership:
         self.tenures: dict[str, Tenure] = {}
         #: Since when commits aren't answered or refused; None: the last one was accepted.
         self.blocked_since: int | None = None
+        #: When a commit was refused last.
+        self.refused_at: int | None = None
         #: Who took over while this owner didn't know, and when.
         self.superseded: tuple[str, int] | None = None
         #: When it was revoked; None while it owns.

@@ -37,15 +37,15 @@ class Tenure:
 class State:
     """One content that was written."""
 
-    __slots__ = ("accepted", "author", "next", "readers", "since", "standing")
+    __slots__ = ("accepted", "author", "next", "readers", "sent", "since", "standing")
 
     def __init__(self, standing: Standing, author: Tenure | None, accepted: bool | None) -> None:
         self.standing = standing
         self.author = author
         #: None: not answered.
         self.accepted = accepted
-        #: When that was known.
-        self.since = 0
+        #: When it was sent, and when it was known to be accepted.
+        self.sent = self.since = 0
         #: What was accepted on top of it.
         self.next: State | None = None
         self.readers: list[Tenure] = []
@@ -87,12 +87,13 @@ class Chain:
         self._tops[tenure.number] = state
         return tenure
 
-    def write(self, tenure: Tenure, standing: Standing) -> State:
+    def write(self, tenure: Tenure, standing: Standing, now: int) -> State:
         """A commit is sent."""
         identity = standing_id(standing)
         if identity == standing_id(self._tops[tenure.number].standing):
             return self._tops[tenure.number]
         state = self._known[identity] = State(standing, tenure, None)
+        state.sent = now
         return state
 
     def accepted(self, tenure: Tenure, state: State, now: int, found: Found) -> None:
@@ -101,11 +102,12 @@ class Chain:
         if state is below or state.accepted:
             return
         state.accepted, state.since = True, now
+        known = state.sent if self._skew else now
         newer = [
             reader
             for reader in below.readers
             if reader.number > tenure.number
-            and reader.since + self._skew <= now
+            and reader.since + self._skew <= known
             and reader.since > tenure.since
         ]
         rival = below.next.author if below.next is not None else None

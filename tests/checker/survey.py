@@ -248,7 +248,7 @@ class _Reader:
     def _close(self, event: Event) -> None:
         self.found.closed.add(self._history.number)
         for (number, _), spans in self.found.spans.items():
-            if number == self._history.number and not spans[-1].kind:
+            if number == self._history.number and spans and not spans[-1].kind:
                 spans[-1].ends, spans[-1].kind = self._at, "close"
 
     def _answer(self, event: Event) -> None:
@@ -304,7 +304,7 @@ class _Reader:
         found = self.found
         for pids, begins, stopped in self._begun.values():
             found.troubles.append(Trouble(pids, begins, FOREVER, stopped))
-        for spans in found.spans.values():
+        for spans in filter(None, found.spans.values()):
             last = spans[-1]
             died = found.death(last.history)
             if not last.kind and died is not None:

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.checker.check import check
-from tests.checker.plants import PLANTS, Story
+from tests.checker.members import Plan
+from tests.checker.plants import PLANTS
 from tests.checker.report import KINDS
-from tests.checker.world import Plan, make
+from tests.checker.story import Story
+from tests.checker.world import make
 
 #: Worlds that are tried until one has a place for a plant.
 TRIES = 60

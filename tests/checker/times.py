@@ -54,7 +54,7 @@ class Times:
         except (KeyError, TypeError, IndexError):
             return 0
         for span in self._spans.get(partition, ()):
-            if span.history is history or span.ends > time + self.skew or span.kind not in _IN_ORDER:
+            if span.history is history or span.ends > time + self.skew:
                 continue
             if id(span) not in self._over and span.history.number not in self._through:
                 return 1

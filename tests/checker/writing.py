@@ -25,12 +25,12 @@ class Court(Protocol):
     replayed: dict[int, set[int]]
     time: int
     fates: dict[int, bytearray]
-    durable: dict[int, bytearray]
     due: dict[int, dict[int, tuple[int, int | None]]]
 
     def found(self, kind: str, text: str, *about: tuple[int, int]) -> None: ...
     def chain(self, partition: int, topic: str) -> Chain: ...
     def mine(self, event: Event) -> Ownership | None: ...
+    def is_durable(self, partition: int, offset: int) -> None: ...
     def revives(self, mine: Ownership, offset: int, retry: int | None) -> bool: ...
 
 
@@ -108,7 +108,7 @@ class Writing:
             if standing[0] < before[0] or forgotten:
                 text = f"{mine.name} commits {standing[0]} above {before[0]}, forgets {forgotten[:5]}"
                 court.found("commit_back", text)
-            request.states.append((topic, chain.write(mine.tenures[topic], standing)))
+            request.states.append((topic, chain.write(mine.tenures[topic], standing, court.time)))
 
     def _check(self, mine: Ownership, topic: str, standing: list[object]) -> None:
         early = mine.early_in(standing, topic)
@@ -141,14 +141,15 @@ class Writing:
         if accepted:
             self._accepted(mine, request, event)
         else:
+            mine.refused_at = self._court.time
             mine.undo(request)
 
     def _accepted(self, mine: Ownership, request: Request, event: Event) -> None:
         partition, court = mine.partition, self._court
-        durable, fates, due = court.durable[partition], court.fates[partition], court.due[partition]
+        fates, due = court.fates[partition], court.due[partition]
         mine.blocked_since = None
         for offset in mine.settle(request.main, request.retry):
-            durable[offset] = 1
+            court.is_durable(partition, offset)
         placed = dict(event.get("placed", ()))
         for move in request.moves:
             if move.offset not in placed:
@@ -163,6 +164,6 @@ class Writing:
             fates[move.offset] = fates[move.offset] & ~PARKED | (PARKED if move.due_ms is None else 0)
         for offset, _, _ in request.dead:
             fates[offset] |= DEAD_LETTER
-            durable[offset] = 1
+            court.is_durable(partition, offset)
             if (partition, offset) in court.survey.replays:
                 court.replayed[partition].add(offset)
