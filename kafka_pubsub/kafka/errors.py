@@ -96,6 +96,10 @@ _MEANINGS: Mapping[int, _Meaning] = {
     KafkaError.REQUEST_TIMED_OUT: _Meaning(DeadlineExceeded, _SLOW),
     KafkaError._MSG_TIMED_OUT: _Meaning(DeadlineExceeded, _SLOW),
     KafkaError._TIMED_OUT_QUEUE: _Meaning(DeadlineExceeded, _SLOW),
+    KafkaError.UNSTABLE_OFFSET_COMMIT: _Meaning(
+        DeadlineExceeded,
+        "a transaction with this group's positions is open; it ends within 20 s, or when its writer is fenced",
+    ),
     KafkaError.NOT_ENOUGH_REPLICAS: _Meaning(
         BrokerUnavailable,
         "too few in-sync replicas; bring the missing brokers back or lower min.insync.replicas",

@@ -64,6 +64,18 @@ def test_equal_lists_give_a_member_the_same_numbers_of_all_topics(world: World) 
         assert shares[0] == shares[1] == shares[2]
 
 
+def test_a_topic_and_its_retry_topic_come_in_one_assignment(world: World) -> None:
+    topics = [world.topic(partitions=5) for _ in range(2)]
+    group = world.name("group")
+    first = world.member(group, *topics)
+    until(lambda: len(first.owned) == 10, first)
+    second = world.member(group, *topics)
+    until(lambda: {len(first.owned), len(second.owned)} == {4, 6}, first, second)
+    for share in [*first.listener.heard("assigned"), *second.listener.heard("assigned")]:
+        numbers = [{at.partition for at in share if at.topic == topic} for topic in topics]
+        assert numbers[0] == numbers[1]
+
+
 def test_who_leaves_is_told_revoked_and_the_others_take_over(world: World) -> None:
     topic, group = world.topic(partitions=2), world.name("group")
     first, second = world.member(group, topic), world.member(group, topic)

@@ -111,6 +111,8 @@ def test_an_answered_transaction_shows_when_its_markers_come(scene: Scene) -> No
     assert scene.owner.reader.position(RETRY) == 0
     with pytest.raises(DeadlineExceeded):
         scene.committed()
+    with pytest.raises(DeadlineExceeded):
+        scene.owner.backend.admin.group_offsets("g", "t")
     scene.clock.advance(1.0)
     assert (scene.high(), scene.stable(), scene.owner.read()) == (2, 2, [b"v"])
     with pytest.raises(DeadlineExceeded):
