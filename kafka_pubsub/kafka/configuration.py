@@ -39,7 +39,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "enable.partition.eof": _READS,
         "partition.assignment.strategy": _READS,
         "group.remote.assignor": _READS,
-        "group.protocol": f"{_OURS}; use PubSub(group_protocol=...)",
+        "group.protocol": f"{_OURS}; use PubSub(group_protocol=...) or KAFKA_PUBSUB_GROUP_PROTOCOL",
         "group.id": f"{_OURS} from the subscription's name",
         "group.instance.id": _OURS,
         "enable.idempotence": _WRITES,
