@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from pathlib import Path
+from typing import IO
 
 __all__ = ["Guard"]
 
@@ -65,13 +66,21 @@ class Guard:
         self._tell(f"spare {pid}")
 
     def release(self) -> None:
-        """Everything is ours to stop and delete again; the guard does nothing any more."""
+        """Everything is ours to stop and delete again; the guard does nothing any more, whatever it is told."""
+        if self._pipe.closed:
+            return
         with contextlib.suppress(OSError):
             self._shell.communicate(b"done\n")
 
     def _tell(self, line: str) -> None:
-        assert self._shell.stdin is not None
+        if self._pipe.closed:
+            return
         # A guard that somebody killed guards nothing; that must not keep a broker from starting or ending.
         with contextlib.suppress(OSError):
-            self._shell.stdin.write(f"{line}\n".encode())
-            self._shell.stdin.flush()
+            self._pipe.write(f"{line}\n".encode())
+            self._pipe.flush()
+
+    @property
+    def _pipe(self) -> IO[bytes]:
+        assert self._shell.stdin is not None
+        return self._shell.stdin

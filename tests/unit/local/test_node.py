@@ -41,6 +41,14 @@ def test_three_nodes_share_voters_and_replication() -> None:
     assert found["transaction.state.log.min.isr"] == "2"
 
 
+def test_a_detour_is_a_listener_that_tells_clients_another_port() -> None:
+    found = values(NodeSettings(9092, 9093, detour=(9094, 9999)))
+    assert found["listeners"].split(",")[2:] == ["DETOUR://127.0.0.1:9094"]
+    assert found["advertised.listeners"] == "CLIENT://127.0.0.1:9092,DETOUR://127.0.0.1:9999"
+    assert "DETOUR:PLAINTEXT" in found["listener.security.protocol.map"]
+    assert found["inter.broker.listener.name"] == "CLIENT"
+
+
 def test_paths_are_written_as_java_reads_them() -> None:
     found = values(NodeSettings(9092, 9093), "/tmp/a b\\c/Grüße/😀")
     assert found["log.dirs"] == "/tmp/a b\\\\c/Gr\\u00fc\\u00dfe/\\ud83d\\ude00"
