@@ -108,7 +108,7 @@ class Chain:
             for reader in below.readers
             if reader.number > tenure.number
             and reader.since + self._skew <= known
-            and reader.since > tenure.since
+            and reader.since > tenure.since + self._skew
         ]
         rival = below.next.author if below.next is not None else None
         if newer or rival is not None:
