@@ -45,6 +45,7 @@ LONGEST_FIRST = [
     "tests/faults",
     "tests/integration",
     "tests/simulation",
+    "tests/checker",
     "tests/acceptance",
     "tests/contract",
     "tests/property",
