@@ -27,6 +27,8 @@ __all__ = ["Crew"]
 ROOT = Path(__file__).parents[2]
 #: Seconds for an end in good order: handlers, commits, and requests to brokers that may be away.
 LEAVE = 60.0
+#: Findings that are kept: consumers that can't live at all are started again until the round is over.
+MOST_FINDINGS = 10
 
 
 @dataclass
@@ -199,6 +201,8 @@ class Crew:
             self._bury(member)
 
     def _find(self, member: _Member, what: str) -> None:
+        if len(self.findings) >= MOST_FINDINGS:
+            return
         last = member.log.read_text("utf-8", "replace").strip().splitlines()[-1:]
         self.findings.append(
             f"{what} {member.process.pid} ended with code {member.process.returncode}: "

@@ -1,0 +1,136 @@
+"""The driver's own promises: a burst's error is the round's, who ends by himself is a finding, no process is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub.local import processes
+from kafka_pubsub.observe.history import HistoryFile
+from tests.acceptance.support import wait_until
+from tests.faults.arena import Arena
+from tests.faults.check import read
+from tests.faults.crew import ROOT, Crew
+from tests.faults.faults import Fault, Stage
+from tests.faults.plan import ConsumerPlan
+
+
+def nowhere(slot: int, number: int, path: Path) -> ConsumerPlan:
+    """A consumer that can't even begin: its address is none."""
+    return ConsumerPlan(bootstrap=" ", topic="t", history=str(path), seed=1, subscription="s")
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[HistoryFile]:
+    history = HistoryFile(tmp_path / "driver.jsonl", role="driver", topic="t", subscription="s")
+    yield history
+    history.close()
+
+
+@pytest.fixture
+def crew(tmp_path: Path, driver: HistoryFile) -> Iterator[Crew]:
+    crew = Crew(tmp_path, driver, nowhere)
+    yield crew
+    crew.close()
+
+
+def stage(crew: Crew, driver: HistoryFile, seconds: float) -> Stage:
+    return Stage(Arena("127.0.0.1:1"), crew, driver, time.monotonic() + seconds)
+
+
+def test_bursts_of_each_line_go_on_until_the_time_is_over(crew: Crew, driver: HistoryFile) -> None:
+    def first(stage: Stage, rng: random.Random) -> None:
+        stage.wait(0.01)
+
+    def second(stage: Stage, rng: random.Random) -> None:
+        stage.wait(0.01)
+
+    shown = stage(crew, driver, 5)
+    Fault("", ((first,), (second,))).run(shown, seed=1)
+    assert shown.over
+    assert shown.done.count("first") >= 2
+    assert shown.done.count("second") >= 2
+
+
+def test_what_goes_wrong_in_a_burst_ends_the_round(crew: Crew, driver: HistoryFile) -> None:
+    def breaks(stage: Stage, rng: random.Random) -> None:
+        raise RuntimeError("the cluster isn't in sync")
+
+    def goes_on(stage: Stage, rng: random.Random) -> None:
+        stage.wait(0.01)
+
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="isn't in sync"):
+        Fault("", ((breaks,), (goes_on,))).run(stage(crew, driver, 3600), seed=1)
+    assert time.monotonic() - began < 60
+
+
+def test_a_consumer_that_ends_by_itself_is_a_finding_and_is_replaced(
+    crew: Crew, driver: HistoryFile, tmp_path: Path
+) -> None:
+    crew.start(0)
+    (first,) = crew.pids
+
+    def found() -> bool:
+        crew.revive()
+        return bool(crew.findings)
+
+    wait_until(found)
+    assert f"consumer {first} ended with code 1" in crew.findings[0]
+    assert "bootstrap" in crew.findings[0]
+    assert crew.slots == [0]
+    assert first not in crew.pids
+    driver.close()
+    assert next(event["of"] for event in read(tmp_path)["driver"] if event["event"] == "crash") == first
+
+
+def test_a_frozen_consumer_can_be_killed_and_both_are_told(
+    crew: Crew, driver: HistoryFile, tmp_path: Path
+) -> None:
+    crew.start(0)
+    (pid,) = crew.pids
+    crew.freeze(0)
+    crew.kill(0)
+    assert (crew.slots, crew.findings, crew.deaths) == ([], [], 1)
+    driver.close()
+    told = [(event["event"], event["of"]) for event in read(tmp_path)["driver"][1:-1]]
+    assert told == [("stop", pid), ("crash", pid)]
+
+
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from kafka_pubsub.local import processes
+from kafka_pubsub.observe.history import HistoryFile
+from tests.faults.crew import Crew
+from tests.faults.test_crew_and_faults import nowhere
+folder = Path(sys.argv[1])
+crew = Crew(folder, HistoryFile(folder / "driver.jsonl", role="driver", topic="t"), nowhere)
+crew.start(0)
+crew.freeze(0)
+print(crew.pids[0], processes.identity(crew.pids[0]), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_process_is_left_when_the_driver_is_killed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid, identity = done.stdout.split()
+    wait_until(lambda: not processes.is_alive(int(pid), identity))
