@@ -30,8 +30,10 @@ from kafka_pubsub.core.events import (
     Extended,
     Fetched,
     Lost,
+    Passed,
     Progress,
     Progressed,
+    Record,
     Release,
     Released,
     Returned,
@@ -48,6 +50,19 @@ from kafka_pubsub.core.rules import Rules, Start
 from tests.support import FakeBody
 
 KEYS = [b"a", b"b", b"c", None]
+
+
+@dataclass(eq=False)
+class Inline:
+    """An inline lease of the model: what its walking thread has made of it so far."""
+
+    lease: Lease
+    records: list[Record]
+    reached: int = 0
+    acked: set[int] = field(default_factory=set)
+    left: list[Release] = field(default_factory=list)
+    skip: set[bytes] = field(default_factory=set)
+    skipped: list[Record] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -78,6 +93,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.read_to = 0
         self.walkers: list[Walker] = []
         self.lingering: list[Walker] = []
+        self.inline: Inline | None = None
         self.acked: set[int] = set()
         self.durable: set[int] = set()
         self.stored = Commit(0, "")
@@ -147,13 +163,105 @@ class PartitionMachine(RuleBasedStateMachine):
             self.log.append((self.next, key))
             self.next += 1
 
-    @precondition(lambda self: self.partition.open and self.read_to < self.next)
+    @precondition(lambda self: self.partition.open and self.read_to < self.next and not self.inline)
     @rule(count=st.integers(1, 10))
     def fetch(self, count: int) -> None:
         batch = [FakeBody(10, o, key) for o, key in self.log if o >= self.read_to][:count]
         if batch:
             self.read_to = batch[-1].offset() + 1
             self.do(Fetched(batch))
+
+    # Inline: the fetcher takes what it has read
+
+    @precondition(lambda self: self.partition.open and not self.inline)
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=2, max_size=8), count=st.integers(3, 12))
+    def fetch_inline(self, keys: list[bytes | None], count: int) -> None:
+        self.publish(keys, 0)
+        batch = [FakeBody(10, o, key) for o, key in self.log if o >= self.read_to][:count]
+        self.read_to = batch[-1].offset() + 1
+        effects = self.partition.handle(Fetched(batch, inline=True), self.now)
+        if not effects:
+            return
+        (effect,) = effects
+        assert isinstance(effect, Deliver)
+        (lease,) = effect.leases
+        offsets = [record.offset() for record in lease.records]
+        assert offsets == sorted(offsets)
+        assert (lease.key, lease.attempt) == (None, 1)
+        assert not set(offsets) & (self.durable | self.acked), "delivered after an ack"
+        busy = {walker.lease.key for walker in self.walkers + self.lingering if walker.lease.key is not None}
+        assert not busy & {record.key() for record in lease.records}, "I1: two holders"
+        for key in {record.key() for record in lease.records} - {None} if self.ordered else ():
+            first = min(record.offset() for record in lease.records if record.key() == key)
+            assert all(o in self.acked for o, k in self.log if k == key and o < first), "order"
+        self.inline = Inline(lease, list(lease.records))
+
+    def inline_next(self) -> Record | None:
+        """The record that the walking thread begins next; those behind a left one are passed over."""
+        assert self.inline is not None
+        while self.inline.reached < len(self.inline.records):
+            record = self.inline.records[self.inline.reached]
+            if record.key() not in self.inline.skip:
+                return record
+            self.inline.skipped.append(record)
+            self.inline.reached += 1
+        return None
+
+    @precondition(lambda self: self.inline)
+    @rule(
+        verdicts=st.lists(
+            st.sampled_from([Verdict.FINISHED, Verdict.NACKED, Verdict.KEPT]), min_size=1, max_size=5
+        ),
+        delay=st.sampled_from([None, 3.0]),
+        early=st.sampled_from([None, None, True, False]),
+    )
+    def inline_steps(self, verdicts: list[Verdict], delay: float | None, early: bool | None) -> None:
+        """Some callbacks. `early`: the word about what one left overtakes the end of the walk."""
+        for verdict in verdicts:
+            self.inline_step(verdict, delay, early)
+
+    def inline_step(self, verdict: Verdict, delay: float | None, early: bool | None) -> None:
+        walk = self.inline
+        assert walk is not None
+        if (record := self.inline_next()) is None:
+            return
+        walk.reached += 1
+        if verdict is Verdict.FINISHED:
+            walk.acked.add(record.offset())
+            return
+        key = record.key() if self.ordered else None
+        release = Release(Lease(0, self.epoch, key, [record], 1), 0, verdict, delay)
+        walk.left.append(release)
+        if key is not None:
+            walk.skip.add(key)
+        if verdict is Verdict.KEPT:
+            self.walkers.append(Walker(release.lease, record.offset(), kept=True, offsets=[record.offset()]))
+            if early is not None:
+                self.do(Settled([Settlement(release.lease, 0, early, delay)]))
+                self.walkers.pop()
+                self.acked |= {record.offset()} if early else set()
+
+    @precondition(lambda self: self.inline)
+    @rule(whole=st.booleans(), current=st.booleans(), began=st.booleans())
+    def inline_ends(self, whole: bool, current: bool, began: bool) -> None:
+        """At its end, or taken over in the middle, between two records or with one at its handler."""
+        while whole and self.inline_next() is not None:
+            self.inline_step(Verdict.FINISHED, None, None)
+        self.end_inline(current, began=began)
+
+    def end_inline(self, current: bool, *, began: bool = True) -> None:
+        walk, record = self.inline, self.inline_next()
+        assert walk is not None
+        current = current and record is not None
+        self.acked |= walk.acked
+        self.inline = None
+        self.do(Passed(walk.lease, walk.reached, walk.left, walk.skipped, current))
+        if current and record is not None:
+            assert [each.offset() for each in walk.lease.records] == [record.offset()]
+            assert walk.lease.key == (record.key() if self.ordered else None)
+            walker = Walker(walk.lease, record.offset(), offsets=[record.offset()])
+            walker.began, walker.started = began, self.now
+            self.walkers.append(walker)
 
     # Handlers
 
@@ -268,11 +376,16 @@ class PartitionMachine(RuleBasedStateMachine):
         covered = {o for start, end in found.runs for o in range(start, end)}
         self.durable |= {o for o, _ in self.log if o < commit.offset or o in covered}
 
-    # Ownership
+    # Ownership. The thread that says so isn't walking any more: whoever closes has taken over before.
+
+    def end_walk(self) -> None:
+        if self.inline is not None:
+            self.end_inline(current=True)
 
     @precondition(lambda self: self.partition.open)
     @rule(accepted=st.booleans())
     def revoke(self, accepted: bool) -> None:
+        self.end_walk()
         if self.unanswered:
             self.settle_commit(accepted)
         self.do(Revoked())
@@ -301,7 +414,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.walkers, self.lingering = [], []
+        self.walkers, self.lingering, self.inline = [], [], None
         self.replace()
 
     @invariant()
@@ -312,6 +425,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """However it came to this: handlers that ack finish everything."""
+        self.end_walk()
         if not self.partition.open:
             self.do(Lost())
             self.walkers, self.lingering = [], []
