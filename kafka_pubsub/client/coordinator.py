@@ -88,6 +88,8 @@ class Coordinator:
         self._past_finished = 0
         self._past_positions: dict[int, int] = {}
         self._leased = 0
+        #: Leases that the fetcher may come to need for messages that its callbacks keep; nobody else gets them.
+        self._reserved = 0
         self._turn = 0
         self.closing = False
 
@@ -215,6 +217,11 @@ class Coordinator:
         """An inline lease has ended."""
         self._to(passed.lease.partition, passed, now)
 
+    def reserve(self, most: int) -> int:
+        """Keeps up to `most` leases free for what inline callbacks keep, from now on; returns how many (rule 3)."""
+        self._reserved = max(0, min(most, self._flow.max_messages - self._leased))
+        return self._reserved
+
     @property
     def seat(self) -> Inline | None:
         """Where the fetcher may sit down beside the crew; None: nowhere."""
@@ -294,7 +301,7 @@ class Coordinator:
         """Hands out what may be started now; True if anything was."""
         if self.closing:
             return False
-        wanted = self._crew.wants(self._flow.max_messages - self._leased)
+        wanted = self._crew.wants(self._flow.max_messages - self._leased - self._reserved)
         numbers = [number for number, partition in self.owned.items() if partition.deliverable]
         handed = False
         for at in range(len(numbers)):

@@ -31,7 +31,7 @@ from kafka_pubsub.core.events import Passed, Record, Release, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import Message
 
-__all__ = ["InlineHolder", "Pace", "Walk"]
+__all__ = ["LEFT", "InlineHolder", "Pace", "Walk"]
 
 #: Records of one read: some hundred KB, which stay in a processor's cache until they are freed.
 LONGEST = 1000
@@ -62,7 +62,7 @@ class Pace:
         return self._limit if now >= self._not_before else 0
 
     def walked(self, records: int, left: int, seconds: float, now: float) -> None:
-        """So many records took so long; `left` of them were kept unacked."""
+        """So many records took so long; `left` of them were kept unacked, or not begun because others were."""
         if seconds > QUICK * max(records, SHORTEST) or left > LEFT * max(records, LONGEST // 10):
             self.slow(now)
         elif self._limit < LONGEST:
