@@ -6,24 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Group
-from kafka_pubsub.cli.options import (
-    EXIST_OK,
-    LABELS,
-    NAME,
-    NEW_LABELS,
-    YES,
-    Labels,
-    check_changes,
-    confirm,
-    duration_option,
-    for_a_person,
-    given_labels,
-    kept_unless,
-    labels_unless,
-    ordering_option,
-)
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.errors import FailedPrecondition
@@ -36,8 +21,8 @@ __all__ = ["subscription"]
 
 COLUMNS = ("name", "topic", "message_ordering", "ack_deadline", "min_backoff", "max_backoff", "labels")
 
-MIN_BACKOFF = duration_option("--min-backoff", "Wait at least so long before a redelivery.")
-MAX_BACKOFF = duration_option("--max-backoff", "Wait at most so long before a redelivery.")
+MIN_BACKOFF = shared.duration_option("--min-backoff", "Wait at least so long before a redelivery.")
+MAX_BACKOFF = shared.duration_option("--max-backoff", "Wait at most so long before a redelivery.")
 
 
 @click.group(
@@ -61,15 +46,17 @@ def subscription() -> None:
         ),
     ]
 )
-@NAME
+@shared.NAME
 @click.option("--topic", required=True, help="What it receives; from now on.")
-@ordering_option("Messages of one key one after the other.  [default: no]")
-@duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.  [default: 10s]")
-@duration_option("--max-extension", "How long a running callback keeps its message.  [default: 1h]")
+@shared.ordering_option("Messages of one key one after the other.  [default: no]")
+@shared.duration_option(
+    "--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.  [default: 10s]"
+)
+@shared.duration_option("--max-extension", "How long a running callback keeps its message.  [default: 1h]")
 @MIN_BACKOFF
 @MAX_BACKOFF
-@LABELS
-@EXIST_OK
+@shared.LABELS
+@shared.EXIST_OK
 @click.pass_obj
 def create(
     session: Session,
@@ -80,7 +67,7 @@ def create(
     max_extension: float | None,
     min_backoff: float | None,
     max_backoff: float | None,
-    labels: Labels,
+    labels: shared.Labels,
     exist_ok: bool,
 ) -> None:
     """Create a subscription: it receives what is published from now on."""
@@ -92,7 +79,7 @@ def create(
             ack_deadline=ack_deadline,
             max_extension=max_extension,
             retry=_retry(min_backoff, max_backoff),
-            labels=given_labels(labels),
+            labels=shared.given_labels(labels),
             exist_ok=exist_ok,
         )
         shown = _describe(made)
@@ -110,13 +97,13 @@ def list_subscriptions(session: Session, topic: str | None) -> None:
     """List all subscriptions."""
     with session.pubsub() as pubsub:
         found = [_describe(each) for each in pubsub.list_subscriptions()]
-    rows = [for_a_person(session, row) for row in found if topic is None or row["topic"] == topic]
+    rows = [shared.for_a_person(session, row) for row in found if topic is None or row["topic"] == topic]
     hint = "No subscriptions yet: `kafka-pubsub subscription create NAME --topic TOPIC` makes one."
     session.output.table(rows, COLUMNS, hint)
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription describe billing")])
-@NAME
+@shared.NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show a subscription's settings and its lag.
@@ -126,19 +113,19 @@ def describe(session: Session, name: str) -> None:
     with session.pubsub() as pubsub:
         found = pubsub.subscription(name)
         shown = _describe(found) | _progress(found)
-    session.output.details(for_a_person(session, shown))
+    session.output.details(shared.for_a_person(session, shown))
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription delete billing --yes")])
-@NAME
-@YES
+@shared.NAME
+@shared.YES
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
     """Delete a subscription and its position.
 
     The topic's messages stay.
     """
-    confirm(session, f"Delete subscription {name} and its position?", yes=yes)
+    shared.confirm(session, f"Delete subscription {name} and its position?", yes=yes)
     with session.pubsub() as pubsub:
         pubsub.delete_subscription(name)
     session.output.result({"deleted": name}, f"Deleted subscription {name}")
@@ -150,14 +137,14 @@ def delete(session: Session, name: str, yes: bool) -> None:
         ("redeliver as soon as possible", "kafka-pubsub subscription update billing --no-backoff"),
     ]
 )
-@NAME
-@ordering_option("Messages of one key one after the other, or not.")
-@duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.")
-@duration_option("--max-extension", "How long a running callback keeps its message.")
+@shared.NAME
+@shared.ordering_option("Messages of one key one after the other, or not.")
+@shared.duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.")
+@shared.duration_option("--max-extension", "How long a running callback keeps its message.")
 @MIN_BACKOFF
 @MAX_BACKOFF
 @click.option("--no-backoff", is_flag=True, help="Redeliver as soon as possible.")
-@NEW_LABELS
+@shared.NEW_LABELS
 @click.pass_obj
 def update(
     session: Session,
@@ -168,7 +155,7 @@ def update(
     min_backoff: float | None,
     max_backoff: float | None,
     no_backoff: bool,
-    labels: Labels,
+    labels: shared.Labels,
 ) -> None:
     """Change a subscription's settings.
 
@@ -179,16 +166,16 @@ def update(
     backoff = min_backoff is not None or max_backoff is not None
     if no_backoff and backoff:
         raise click.UsageError("--no-backoff excludes --min-backoff and --max-backoff")
-    check_changes(ordering, ack_deadline, max_extension, backoff, no_backoff, labels)
+    shared.check_changes(ordering, ack_deadline, max_extension, backoff, no_backoff, labels)
     with session.pubsub() as pubsub:
         before = pubsub.subscription(name).options.retry if backoff else None
         changed = pubsub.update_subscription(
             name,
-            message_ordering=kept_unless(ordering),
-            ack_deadline=kept_unless(ack_deadline),
-            max_extension=kept_unless(max_extension),
+            message_ordering=shared.kept_unless(ordering),
+            ack_deadline=shared.kept_unless(ack_deadline),
+            max_extension=shared.kept_unless(max_extension),
             retry=_retry(min_backoff, max_backoff, before) if backoff or no_backoff else UNSET,
-            labels=labels_unless(labels),
+            labels=shared.labels_unless(labels),
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated subscription {name}")

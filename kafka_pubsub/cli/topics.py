@@ -6,23 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
-from kafka_pubsub.cli.options import (
-    EXIST_OK,
-    LABELS,
-    NAME,
-    NEW_LABELS,
-    YES,
-    Labels,
-    check_changes,
-    confirm,
-    duration_option,
-    for_a_person,
-    given_labels,
-    kept_unless,
-    labels_unless,
-    ordering_option,
-)
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.session import Session
 
@@ -53,13 +38,13 @@ def topic() -> None:
         ("", "kafka-pubsub topic create orders --partitions 12 --ordering --retention 7d --label team=shop"),
     ]
 )
-@NAME
+@shared.NAME
 @click.option("--partitions", type=int, help="How many partitions; fixed for good.  [default: 8]")
 @click.option("--replication", type=int, help="Copies of each message.  [default: the broker's]")
-@ordering_option("Insist on ordering keys being allowed, or refuse them.")
-@duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
-@LABELS
-@EXIST_OK
+@shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
+@shared.duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
+@shared.LABELS
+@shared.EXIST_OK
 @click.pass_obj
 def create(
     session: Session,
@@ -68,7 +53,7 @@ def create(
     replication: int | None,
     ordering: bool | None,
     retention: float | None,
-    labels: Labels,
+    labels: shared.Labels,
     exist_ok: bool,
 ) -> None:
     """Create a topic."""
@@ -79,7 +64,7 @@ def create(
             replication=replication,
             message_ordering=ordering,
             retention=retention,
-            labels=given_labels(labels),
+            labels=shared.given_labels(labels),
             exist_ok=exist_ok,
         )
         shown = _describe(made)
@@ -95,18 +80,18 @@ def create(
 def list_topics(session: Session) -> None:
     """List all topics."""
     with session.pubsub() as pubsub:
-        rows = [for_a_person(session, _describe(each)) for each in pubsub.list_topics()]
+        rows = [shared.for_a_person(session, _describe(each)) for each in pubsub.list_topics()]
     session.output.table(rows, COLUMNS, "No topics yet: `kafka-pubsub topic create NAME` makes one.")
 
 
 @topic.command(examples=[("", "kafka-pubsub topic describe orders")])
-@NAME
+@shared.NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show a topic's settings and its subscriptions."""
     with session.pubsub() as pubsub:
         shown = _describe(pubsub.topic(name)) | {"subscriptions": _subscriptions(pubsub, name)}
-    session.output.details(for_a_person(session, shown))
+    session.output.details(shared.for_a_person(session, shown))
 
 
 @topic.command(
@@ -115,8 +100,8 @@ def describe(session: Session, name: str) -> None:
         ("without being asked", "kafka-pubsub topic delete orders --yes"),
     ]
 )
-@NAME
-@YES
+@shared.NAME
+@shared.YES
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
     """Delete a topic and its messages.
@@ -125,23 +110,23 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
     An adopted topic is only forgotten: Kafka keeps it, and its messages.
     """
-    confirm(session, f"Delete topic {name} and all its messages?", yes=yes)
+    shared.confirm(session, f"Delete topic {name} and all its messages?", yes=yes)
     with session.pubsub() as pubsub:
         pubsub.delete_topic(name)
     session.output.result({"deleted": name}, f"Deleted topic {name}")
 
 
 @topic.command(examples=[("", "kafka-pubsub topic adopt clicks --ordering")])
-@NAME
-@ordering_option("Insist on ordering keys being allowed, or refuse them.")
-@LABELS
-@EXIST_OK
+@shared.NAME
+@shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
+@shared.LABELS
+@shared.EXIST_OK
 @click.pass_obj
-def adopt(session: Session, name: str, ordering: bool | None, labels: Labels, exist_ok: bool) -> None:
+def adopt(session: Session, name: str, ordering: bool | None, labels: shared.Labels, exist_ok: bool) -> None:
     """Take a topic that Kafka has already, with its messages."""
     with session.pubsub() as pubsub:
         adopted = pubsub.adopt_topic(
-            name, message_ordering=ordering, labels=given_labels(labels), exist_ok=exist_ok
+            name, message_ordering=ordering, labels=shared.given_labels(labels), exist_ok=exist_ok
         )
         shown = _describe(adopted)
     session.output.result(shown, f"Adopted topic {name} with {shown['partitions']} partitions")
@@ -153,13 +138,13 @@ def adopt(session: Session, name: str, ordering: bool | None, labels: Labels, ex
         ("back to the broker's default", "kafka-pubsub topic update orders --default-retention"),
     ]
 )
-@NAME
-@ordering_option("Allow ordering keys, or refuse them.")
-@duration_option("--retention", "How long messages are kept, e.g. 7d.")
+@shared.NAME
+@shared.ordering_option("Allow ordering keys, or refuse them.")
+@shared.duration_option("--retention", "How long messages are kept, e.g. 7d.")
 @click.option(
     "--default-retention", is_flag=True, help="Keep messages as long as the broker does by default."
 )
-@NEW_LABELS
+@shared.NEW_LABELS
 @click.pass_obj
 def update(
     session: Session,
@@ -167,18 +152,18 @@ def update(
     ordering: bool | None,
     retention: float | None,
     default_retention: bool,
-    labels: Labels,
+    labels: shared.Labels,
 ) -> None:
     """Change a topic's settings; what isn't given stays."""
     if retention is not None and default_retention:
         raise click.UsageError("--retention and --default-retention exclude each other: give one")
-    check_changes(ordering, retention, default_retention, labels)
+    shared.check_changes(ordering, retention, default_retention, labels)
     with session.pubsub() as pubsub:
         changed = pubsub.update_topic(
             name,
-            message_ordering=kept_unless(ordering),
-            retention=None if default_retention else kept_unless(retention),
-            labels=labels_unless(labels),
+            message_ordering=shared.kept_unless(ordering),
+            retention=None if default_retention else shared.kept_unless(retention),
+            labels=shared.labels_unless(labels),
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated topic {name}")

@@ -1,27 +1,7 @@
-"""Fixtures: one `PubSub` a test on the session's real broker."""
+"""Fixtures: those of the acceptance tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.acceptance.conftest import log, ps, room
 
-import pytest
-
-from kafka_pubsub import PubSub
-from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import Deliveries, Room
-
-
-@pytest.fixture
-def ps(kafka: RunningKafka) -> Iterator[PubSub]:
-    with PubSub(kafka.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def room(ps: PubSub) -> Room:
-    return Room(ps)
-
-
-@pytest.fixture
-def log() -> Deliveries:
-    return Deliveries()
+__all__ = ["log", "ps", "room"]
