@@ -48,6 +48,13 @@ class MemoryAdmin:
         with self._cluster.change():
             self._cluster.configure(name, config)
 
+    def add_partitions(self, name: str, total: int) -> TopicInfo:
+        """Raises the topic's partitions to `total`."""
+        self._may("add_partitions", name)
+        self._cluster.add_partitions(name, total)
+        with self._cluster.changed:
+            return self._cluster.info(name)
+
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
         """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
         self._may("trim", topic)
@@ -76,15 +83,30 @@ class MemoryAdmin:
 
     def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits for a group without members; `FailedPrecondition` if it has any."""
-        self._may("set_group_offsets", group)
+        self.set_positions(
+            group, {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        )
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """The same for partitions of several topics, in one request."""
+        self._may("set_positions", group)
         with self._cluster.change():
             entry = self._cluster.group(group)
             if entry.members:
                 raise FailedPrecondition(f"group {group} has {len(entry.members)} members: close them first")
-            for partition, offset in offsets.items():
-                problem = entry.store(TopicPartition(topic, partition), Committed(offset, ""))
+            wanted = {partition: Committed(offset, "") for partition, offset in positions.items()}
+            for partition, value in wanted.items():
+                problem = entry.problem(partition, value)
                 if problem is not None:
                     raise problem
+            for partition, value in wanted.items():
+                entry.store(partition, value)
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset to be written of each, open transactions included."""
+        self._may("high_watermarks", "")
+        with self._cluster.changed:
+            return {partition: self._cluster.log(partition).end for partition in partitions}
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
         """What the group has committed in the topic; empty if nothing, or if there is no such group."""

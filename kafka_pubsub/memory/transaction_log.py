@@ -78,6 +78,10 @@ class TransactionLog:
         self._check(transactional_id, epoch)
         before = self._open.get(transactional_id)
         if before is not None:
+            if before.committed is None:
+                raise FailedPrecondition(
+                    f"the last transaction of {transactional_id} wasn't ended: start anew"
+                )
             self._show(before)
         self._begun += 1
         transaction = Transaction(transactional_id, epoch, f"{transactional_id}/{epoch}/{self._begun}")

@@ -88,6 +88,14 @@ class MemoryWriter:
             self._reporting.release()
         return len(self._queue)
 
+    def relearn(self, topic: str) -> int:
+        """How many partitions the topic has; each append looks anyway."""
+        error = self._faults.request("relearn", topic)
+        if error is not None:
+            raise error
+        with self._cluster.changed:
+            return self._cluster.info(topic).partitions
+
     def explain(self, error: object) -> PubSubError:
         """The report's error; ours already."""
         return error if isinstance(error, PubSubError) else PublishError(f"publish failed: {error}")

@@ -201,13 +201,23 @@ def test_a_step_that_fails_before_the_commit_aborts(scene: Scene, step: Step, fa
 
 
 def test_an_abort_that_fails_leaves_it_open_until_the_writer_starts_anew(scene: Scene) -> None:
-    scene.plan.fail(Step.OFFSETS, Fate.ANSWER_LOST)
-    scene.plan.fail(Step.ABORT, Fate.REFUSED)
-    assert scene.transact().ending is Ending.ABORTED
-    with pytest.raises(DeadlineExceeded):
+    for anew in (lambda: scene.writer.fence(WRITER), lambda: scene.transact(b"next", OLD)):
+        scene.plan.fail(Step.OFFSETS, Fate.ANSWER_LOST)
+        scene.plan.fail(Step.ABORT, Fate.REFUSED)
+        assert scene.transact().ending is Ending.ABORTED
+        with pytest.raises(DeadlineExceeded):
+            scene.committed()
+        anew()
         scene.committed()
-    scene.writer.fence(WRITER)
-    assert scene.committed() == Committed(None, "")
+    assert scene.committed() == OLD
+    assert scene.owner.read() == [b"next"]
+
+
+def test_a_writer_whose_steps_were_left_in_the_middle_starts_anew(scene: Scene) -> None:
+    _until(scene.steps(), Step.COMMIT)
+    assert scene.transact().ending is Ending.ABORTED
+    assert scene.transact(b"anew").ending is Ending.STORED
+    assert scene.owner.read() == [b"anew"]
 
 
 @pytest.mark.parametrize(("fate", "stored"), [(Fate.REFUSED, False), (Fate.ANSWER_LOST, True)])
