@@ -296,7 +296,7 @@ def late_ack_counts(story: Story) -> bool:
 
 
 def never_committed(story: Story) -> bool:
-    """The last owner of all stops committing, stays for ten seconds, and goes in good order."""
+    """An owner stops committing, stays for ten seconds, and goes in good order; another may have read its commits."""
     last = [events for events in story.role("subscriber") if events[-1]["event"] == "close"]
     for events in sorted(last, key=lambda events: -(events[-1]["t"] + events[0]["wall"] - events[0]["t"])):
         acks = [at for at, event in enumerate(events) if event["event"] == "ack"]
@@ -368,7 +368,7 @@ PLANTS: dict[str, tuple[Plant, frozenset[str]]] = {
         (before_its_time, "early"),
         (moved_while_held, "relocation"),
         (late_ack_counts, "stray"),
-        (never_committed, "lag"),
+        (never_committed, "lag state"),
         (nobody_killed_it, "vanished"),
         (not_an_event, "malformed"),
         (published_out_of_order, "publish_order"),

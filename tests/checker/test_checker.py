@@ -31,12 +31,13 @@ plans = st.builds(
     faults=st.sampled_from([0.0, 0.1, 0.3, 0.5]),
     ordered=st.booleans(),
 )
-#: What files cost, and a machine with other work.
+#: Each example writes files and reads them twice.
 patient = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 
+@pytest.mark.timeout(600)
 @patient
 @given(plan=plans)
 def test_a_valid_history_passes(plan: Plan) -> None:
@@ -60,6 +61,7 @@ def test_each_anomaly_is_caught_and_called_by_its_name(name: str, tmp_path: Path
     pytest.fail(f"no place for {name} in {TRIES} histories")
 
 
+@pytest.mark.timeout(600)
 @patient
 @given(plan=plans, name=st.sampled_from(sorted(PLANTS)), where=st.integers(0, 2**32))
 def test_an_anomaly_is_caught_wherever_it_is_planted(plan: Plan, name: str, where: int) -> None:
