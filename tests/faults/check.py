@@ -2,9 +2,10 @@
 
 Theory: offsets name messages, and a key's offsets are in the order in which it was published, so the order of first
 deliveries can be judged from `deliver` and `stored` alone. All processes are of one machine and so of one monotonic
-clock. This sees nothing of assignments and commits; `tests/checker` does, once the client tells its own history.
+clock. This sees nothing of assignments and commits. `tests/checker` does (`prove`), once the client tells its own
+history; until then it has only the publishers', the driver's and the files themselves to judge.
 
-What is found
+What `judge` finds
 - lost: stored, and never acked or dead-lettered
 - order: first delivered before every earlier message of its key was acked or dead-lettered
 - overlap: two handlers of one key at once in one process
@@ -21,7 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Verdict", "judge", "read"]
+from tests.checker.check import check
+
+__all__ = ["Verdict", "judge", "prove", "read"]
+
+#: What the checker can say of histories in which nobody tells of assignments.
+WITHOUT_ASSIGNMENTS = frozenset({"publish_order", "vanished", "malformed"})
 
 #: Findings of a kind that are listed; the rest is counted.
 LISTED = 5
@@ -85,6 +91,14 @@ def judge(histories: dict[str, list[Event]]) -> Verdict:
         "nacked": len(_by_time(histories.values(), "nack")),
     }
     return verdict
+
+
+def prove(folder: Path) -> list[str]:
+    """What the history checker finds, as far as the histories can prove it."""
+    report = check(sorted(folder.glob("*.jsonl")), limit=LISTED)
+    whole = any(event["event"] == "assign" for events in read(folder).values() for event in events)
+    found = [each for each in report.violations if whole or each.kind in WITHOUT_ASSIGNMENTS]
+    return [f"{each.kind}: {each.text}" for each in found]
 
 
 def _add(verdict: Verdict, kind: str, found: Iterable[str]) -> None:

@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +38,15 @@ class _Member:
     process: subprocess.Popen[bytes]
     log: Path
     frozen: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has come so far that SIGTERM is an end in good order: it has a history."""
+        return self.log.with_suffix(".jsonl").exists()
 
 
 class Crew:
@@ -108,8 +119,12 @@ class Crew:
         """SIGTERM, and wait for an end in good order."""
         with self._lock:
             member = self._members.pop(slot)
-        member.process.terminate()
         self._end(member, "consumer")
+
+    def begun(self, slot: int) -> bool:
+        """Whether the slot's process has come to work."""
+        with self._lock:
+            return slot in self._members and self._members[slot].begun
 
     def revive(self) -> None:
         """Start again what has died by itself."""
@@ -133,14 +148,11 @@ class Crew:
     @property
     def publishing(self) -> bool:
         """Whether a publisher still runs."""
-        return any(each.process.poll() is None for each in self._publishers)
+        return any(each.alive for each in self._publishers)
 
     def end_publishers(self) -> None:
         """Wait until they have flushed."""
-        for member in self._publishers:
-            member.process.terminate()
-        for member in self._publishers:
-            self._end(member, "publisher")
+        self._end_all(self._publishers, "publisher")
         self._publishers.clear()
 
     # The watcher
@@ -164,10 +176,7 @@ class Crew:
             self.thaw(slot)
         with self._lock:
             members = [self._members.pop(slot) for slot in self.slots]
-        for member in members:
-            member.process.terminate()
-        for member in members:
-            self._end(member, "consumer")
+        self._end_all(members, "consumer")
 
     def close(self) -> None:
         """Nothing is left."""
@@ -186,7 +195,15 @@ class Crew:
         self._guard.watch(process.pid)
         return _Member(process, log)
 
+    def _end_all(self, members: Sequence[_Member], what: str) -> None:
+        with ThreadPoolExecutor(max(1, len(members))) as pool:
+            list(pool.map(lambda member: self._end(member, what), members))
+
     def _end(self, member: _Member, what: str) -> None:
+        until = time.monotonic() + LEAVE
+        while member.alive and not member.begun and time.monotonic() < until:
+            time.sleep(0.05)
+        member.process.terminate()
         try:
             code = member.process.wait(LEAVE if what == "consumer" else 3 * LEAVE)
         except subprocess.TimeoutExpired:

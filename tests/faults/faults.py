@@ -28,6 +28,8 @@ __all__ = ["FAULTS", "Fault", "NotBuilt", "Stage"]
 SESSION = 6.0
 #: Slots of consumers that come and go beside the regular ones begin here.
 GUESTS = 100
+#: Seconds that a guest may take to come to work.
+GUEST_PATIENCE = 60
 CUTS: tuple[tuple[Direction, ...], ...] = (("to_broker", "to_client"), ("to_broker",), ("to_client",))
 
 
@@ -145,7 +147,11 @@ def rejoin(stage: Stage, rng: random.Random) -> None:
     guest = GUESTS + len(stage.done)
     stage.crew.start(guest)
     try:
-        stage.wait(rng.uniform(1.5, 4))
+        for _ in range(100 * GUEST_PATIENCE):
+            if stage.crew.begun(guest):
+                break
+            stage.wait(0.01)
+        stage.wait(rng.uniform(1, 4))
     finally:
         if guest in stage.crew.slots:
             stage.crew.retire(guest)

@@ -14,7 +14,7 @@ from pathlib import Path
 from kafka_pubsub import PubSub, RetryPolicy, Subscription
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
-from tests.faults.check import judge, read
+from tests.faults.check import judge, prove, read
 from tests.faults.crew import Crew
 from tests.faults.faults import FAULTS, NotBuilt, Stage
 from tests.faults.plan import ConsumerPlan, PublisherPlan, RoundPlan
@@ -61,7 +61,7 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
             played.close()
     verdict = judge(read(folder))
     outcome = played.outcome
-    outcome.problems += played.crew.findings + verdict.problems
+    outcome.problems += played.crew.findings + verdict.problems + prove(folder)
     outcome.counts = {**verdict.counts, "deaths": played.crew.deaths}
     return outcome
 

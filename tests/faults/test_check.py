@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
-from tests.faults.check import Event, judge, read
+from tests.faults.check import Event, judge, prove, read
 from tests.faults.publisher import intact, payload
 
 Histories = dict[str, list[Event]]
@@ -143,6 +143,47 @@ def test_histories_are_read_to_where_a_kill_has_cut_them(tmp_path: Path) -> None
     assert [event["event"] for event in found["publisher-0"]] == ["open", "send"]
     assert [event["event"] for event in found["consumer-0"]] == ["open"]
     history.close()
+
+
+def consume(folder: Path, *, assigned: bool) -> None:
+    """One message, published, delivered and acked; the consumer's owning its partition is told or not."""
+    sha = fingerprint(b"a", b"body", {})
+    publisher = HistoryFile(folder / "publisher-0.jsonl", role="publisher", topic="t")
+    publisher.send(0, "a", sha)
+    publisher.stored(0, 0, 0)
+    publisher.close()
+    consumer = HistoryFile(
+        folder / "consumer-0.jsonl", role="subscriber", topic="t", subscription="s", process=1
+    )
+    if assigned:
+        consumer.assign(0, 1, (0, ()), None, 0)
+    consumer.delivered(0, 0, 1, 1, sha)
+    if assigned:
+        # A commit before the ack, which only the checker can see.
+        consumer.commit(1, 0, 1, (1, ()), None)
+        consumer.answer(1, 0, 1, accepted=True)
+    consumer.ack(0, 0, 1, 1)
+    consumer.handler_end(0, 0, 1)
+    if assigned:
+        consumer.revoke(0, 1, lost=False)
+    consumer.close()
+    driver = HistoryFile(folder / "driver.jsonl", role="driver", topic="t", subscription="s")
+    driver.subscribe({0: 0})
+    driver.close()
+
+
+def test_the_checker_judges_everything_once_assignments_are_told(tmp_path: Path) -> None:
+    consume(tmp_path, assigned=True)
+    assert {problem.partition(":")[0] for problem in prove(tmp_path)} == {"commit_early"}
+    assert judge(read(tmp_path)).problems == []
+
+
+def test_until_then_it_finds_processes_that_vanished_and_nothing_that_it_cannot_know(tmp_path: Path) -> None:
+    consume(tmp_path, assigned=False)
+    assert prove(tmp_path) == []
+    path = tmp_path / "consumer-0.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert {problem.partition(":")[0] for problem in prove(tmp_path)} == {"vanished"}
 
 
 def test_a_body_proves_that_it_is_whole() -> None:
