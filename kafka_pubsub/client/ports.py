@@ -135,6 +135,12 @@ class LogWriter(Protocol):
     def flush(self, timeout: float) -> int:
         """Waits until everything was reported; returns how many were not."""
 
+    def relearn(self, topic: str) -> int:
+        """Asks how many partitions the topic has, and spreads keys over so many from now on; returns the number.
+
+        Only while nothing of the topic is queued: that keeps its partition. `BrokerUnavailable` if nobody answers.
+        """
+
     def explain(self, error: object) -> PubSubError:
         """The adapter's delivery error in our words."""
 
@@ -197,6 +203,9 @@ class Admin(Protocol):
         """`NotFound` if there is none."""
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None: ...
+    def add_partitions(self, name: str, total: int) -> TopicInfo:
+        """Raises the topic's partitions and returns when all can be used; `InvalidArgument` unless it has fewer."""
+
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
         """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
 
@@ -204,8 +213,14 @@ class Admin(Protocol):
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Where a committed reader would stand at the end of each partition now."""
 
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The next offset to be written of each now, open transactions counted in; one request for all."""
+
     def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits for a group without members; `FailedPrecondition` if it has any."""
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """The same for partitions of several topics, in one request: all are stored, or none."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...
     def group_members(self, group: str) -> int:

@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -39,6 +40,7 @@ from confluent_kafka.admin import (
 
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.kafka.calls import DEADLINE, ask, wait_for
+from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
@@ -127,6 +129,13 @@ class KafkaAdmin:
                 doing, lambda client, left: self._shown(client, name, config, left), deadline=_SHOW_DEADLINE
             )
 
+    def add_partitions(self, name: str, total: int) -> TopicInfo:
+        """Raises the topic's partitions to `total` and waits until all can be used."""
+        doing = f"add partitions to topic {name!r}"
+        wanted = NewPartitions(name, total)
+        self._ask(doing, lambda client, left: client.create_partitions([wanted], request_timeout=left)[name])
+        return self._ask_here(doing, lambda client, left: self._settled(client, name, left, total))
+
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
         """Deletes the records below an offset of each partition, and waits until they are gone."""
         if not before:
@@ -193,9 +202,15 @@ class KafkaAdmin:
 
     def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits for a group without members; `FailedPrecondition` if it has any."""
+        self.set_positions(
+            group, {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        )
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """The same for partitions of several topics, in one request."""
         doing = f"set the position of group {group!r}"
         wanted = ConsumerGroupTopicPartitions(
-            group, [KafkaPartition(topic, partition, offset) for partition, offset in offsets.items()]
+            group, [KafkaPartition(*partition, offset) for partition, offset in positions.items()]
         )
 
         def commit(client: AdminClient, left: float) -> None:
@@ -213,31 +228,47 @@ class KafkaAdmin:
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
         """What the group has committed in the topic; empty if nothing, or if there is no such group."""
-        found = self._stored(group, None, stable=True)
-        return {where.partition: value for where, value in found.items() if where.topic == topic}
+        try:
+            count = self.topic(topic).partitions
+        except NotFound:
+            return {}
+        found = self._stored(group, [KafkaPartition(topic, number) for number in range(count)], stable=True)
+        return {where.partition: value for where, value in found.items()}
 
     def _stored(
-        self, group: str, partitions: list[KafkaPartition] | None, *, stable: bool
+        self, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
     ) -> Mapping[TopicPartition, Committed]:
-        wanted = ConsumerGroupTopicPartitions(group, partitions)
+        """Asked by a consumer that joins nothing: an answer "not the coordinator" kills the process when it meets an
+        admin client (librdkafka 2.16: its handler of such answers wants a group)."""
+        doing = f"position of group {group!r}"
+        level = "read_committed" if stable else "read_uncommitted"
+        trouble = Trouble()
+        rules: dict[str, ConfigValue] = {
+            "group.id": group,
+            "isolation.level": level,
+            "enable.auto.commit": False,
+        }
+        consumer = self._handles.consumer({}, rules, trouble.note)
 
-        def offsets(client: AdminClient, left: float) -> Mapping[TopicPartition, Committed]:
-            future = client.list_consumer_group_offsets([wanted], require_stable=stable, request_timeout=left)
-            found = wait_for(future[group], left, client.poll).topic_partitions
+        def offsets(left: float) -> Mapping[TopicPartition, Committed]:
+            found = consumer.committed(list(partitions), timeout=left)
             for each in found:
                 if each.error is not None:
                     raise KafkaException(each.error)
             return {
-                TopicPartition(each.topic, each.partition): Committed(
-                    None if each.offset == OFFSET_INVALID else each.offset, each.metadata or ""
-                )
+                TopicPartition(each.topic, each.partition): Committed(each.offset, each.metadata or "")
                 for each in found
+                if each.offset != OFFSET_INVALID
             }
 
         try:
-            return self._ask_here(f"position of group {group!r}", offsets)
+            return ask(
+                offsets, doing, address=self._handles.address, trouble=trouble, deadline=self._deadline
+            )
         except NotFound:
             return {}
+        finally:
+            self._handles.close_consumer(consumer)
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -345,7 +376,7 @@ class KafkaAdmin:
             if own is (value is None) or (own and str(entry.value) != value):
                 raise _not_yet("the new settings don't show yet")
 
-    def _settled(self, client: AdminClient, name: str, left: float) -> TopicInfo:
+    def _settled(self, client: AdminClient, name: str, left: float, partitions: int = 1) -> TopicInfo:
         try:
             found = wait_for(
                 client.describe_topics(TopicCollection([name]), request_timeout=left)[name], left, client.poll
@@ -355,8 +386,8 @@ class KafkaAdmin:
             if error_of(failure).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
                 raise _not_yet("the new topic isn't known to every broker yet") from None
             raise
-        if not found.partitions or any(each.leader is None for each in found.partitions):
-            raise _not_yet("the new topic has no leaders yet")
+        if len(found.partitions) < partitions or any(each.leader is None for each in found.partitions):
+            raise _not_yet("not all of the new partitions have leaders yet")
         return info
 
     def _forgotten(self, client: AdminClient, name: str, left: float) -> None:
@@ -376,10 +407,14 @@ class KafkaAdmin:
         def offsets(client: AdminClient, left: float) -> Mapping[TopicPartition, int]:
             wanted = {KafkaPartition(*each): where for each in partitions}
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
-            return {
+            found = {
                 TopicPartition(each.topic, each.partition): wait_for(future, left, client.poll).offset
                 for each, future in futures.items()
             }
+            if any(offset < 0 for offset in found.values()):
+                # Without a leader there may be an answer without an error and without an offset.
+                raise _not_yet("not every partition has a leader")
+            return found
 
         return self._ask_here(doing, offsets)
 

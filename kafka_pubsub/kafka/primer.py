@@ -226,6 +226,13 @@ class Primer:
                     self.open[name] = topic.known
                     self._all_open(name, False)
 
+    def forget(self, name: str) -> None:
+        """Begins anew with a topic whose partitions have changed; nothing of it may be waiting."""
+        with self._lock:
+            if self._topics.pop(name, None) is not None:
+                self.open.pop(name, None)
+                self._all_open(name, False)
+
     def fail_all(self) -> None:
         """Reports everything that waits here as not sent."""
         with self._lock:

@@ -131,10 +131,14 @@ class _Session:
 
     def _count(self, topic: str) -> int | None:
         try:
-            found = self.producer.list_topics(topic, timeout=_METADATA_S).topics.get(topic)
+            return self.ask_count(topic) or None
         except KafkaException:
             return None
-        return len(found.partitions) or None if found is not None else None
+
+    def ask_count(self, topic: str) -> int:
+        """The topic's partitions; librdkafka takes the answer for its own, too. 0: there is no such topic."""
+        found = self.producer.list_topics(topic, timeout=_METADATA_S).topics.get(topic)
+        return 0 if found is None else len(found.partitions)
 
     def _all_open(self, topic: str, are: bool) -> None:
         channel = self._channel(topic)
@@ -227,6 +231,16 @@ class KafkaLogWriter:
             else:
                 _log.error("serving delivery reports: %s", translate(error, "publish").message)
             return 0
+
+    def relearn(self, topic: str) -> int:
+        """Asks how many partitions the topic has, and spreads keys over so many from now on."""
+        session = self._session
+        try:
+            count = session.ask_count(topic)
+        except KafkaException as failure:
+            raise translate(failure, f"partitions of topic {topic!r}") from None
+        session.primer.forget(topic)
+        return count
 
     def explain(self, error: object) -> PubSubError:
         """A report's error in our words; it says whether the message may be in the topic."""
