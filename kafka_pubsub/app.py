@@ -17,7 +17,7 @@ from typing import Literal, NoReturn, Self
 
 from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
+from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_redelivery, refuse_unbuilt
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.client.topic import Topic
 from kafka_pubsub.config import (
@@ -200,18 +200,16 @@ class PubSub:
 
         `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
         """
-        refuse_unbuilt(
-            dead_letter=dead_letter,
-            filter=filter,
-            exactly_once=exactly_once or None,
-            expiration=expiration,
-        )
+        refuse_redelivery(dead_letter=dead_letter, exactly_once=exactly_once)
+        refuse_unbuilt(filter=filter, expiration=expiration)
         wanted = options_of(
             SubscriptionOptions,
             ack_deadline=ack_deadline,
             max_extension=max_extension,
             message_ordering=message_ordering,
             retry=retry,
+            dead_letter=dead_letter,
+            exactly_once=exactly_once or None,
             labels=labels,
         )
         home = topic.name if isinstance(topic, Topic) else topic
@@ -236,21 +234,33 @@ class PubSub:
         max_extension: Seconds | Unset = UNSET,
         message_ordering: bool | Unset = UNSET,
         retry: RetryPolicy | Unset | None = UNSET,
+        dead_letter: DeadLetterPolicy | Unset | None = UNSET,
+        exactly_once: bool | Unset = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
+        remake_retry_topic: bool = False,
     ) -> Subscription:
-        """Changes the given settings only, for streams opened from now on; `retry=None` takes the backoff away."""
+        """Changes the given settings only, for streams opened from now on; `retry=None` takes the backoff away.
+
+        `remake_retry_topic=True` makes a retry topic for a subscription that has none, or whose own was deleted: what
+        waited in it is gone.
+        """
         changes = given(
             ack_deadline=ack_deadline,
             max_extension=max_extension,
             message_ordering=message_ordering,
             retry=retry,
+            dead_letter=dead_letter,
+            exactly_once=exactly_once,
             labels=labels,
         )
+        refuse_redelivery(dead_letter=changes.get("dead_letter"), exactly_once=changes.get("exactly_once"))
+        if remake_retry_topic:
+            self._cluster.subscriptions.remake_retry_topic(name)
         self._cluster.subscriptions.update(name, changes)
         return self.subscription(name)
 
     def delete_subscription(self, name: str) -> None:
-        """Deletes a subscription and its position; its streams end with `NotFound`."""
+        """Deletes a subscription, its position and its retry topic; its streams end with `NotFound`."""
         self._cluster.delete_subscription(name)
 
     def list_subscriptions(self) -> list[Subscription]:

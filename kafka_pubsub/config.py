@@ -23,8 +23,10 @@ __all__ = [
     "DeadLetterPolicy",
     "FlowControl",
     "PublishFlow",
+    "Repartition",
     "ResourceState",
     "RetryPolicy",
+    "RetryTopic",
     "Settings",
     "SubscriptionOptions",
     "SubscriptionRecord",
@@ -50,8 +52,10 @@ def explain(error: ValidationError, what: str) -> InvalidArgument:
     """One line for a person: each wrong field, what is wrong with it, what was given."""
     problems = []
     for item in error.errors(include_url=False):
-        field = ".".join(str(part) for part in item["loc"]) or what
-        problems.append(f"{field}: {item['msg']} (got {item['input']!r:.80})")
+        field = ".".join(str(part) for part in item["loc"])
+        text = item["msg"].removeprefix("Value error, ")
+        # What is wrong between several fields has none of its own, and its text names them.
+        problems.append(f"{field}: {text} (got {item['input']!r:.80})" if field else text)
     return InvalidArgument(f"{what}: " + "; ".join(problems))
 
 
@@ -106,12 +110,18 @@ class RetryPolicy(Value):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_backoff > self.max_backoff:
-            raise ValueError(f"min_backoff {self.min_backoff} is above max_backoff {self.max_backoff}")
+            raise ValueError(
+                f"min_backoff {self.min_backoff:g} s is above max_backoff {self.max_backoff:g} s: give both, the smaller "
+                "one as min_backoff"
+            )
         return self
 
 
 class DeadLetterPolicy(Value):
-    """Where a message goes whose attempts are used up."""
+    """Where a message goes whose attempts are used up.
+
+    `on_exhausted="park"` keeps it, and the later messages of its key behind it, until somebody releases it.
+    """
 
     topic: str
     max_attempts: int = Field(default=5, ge=5, le=100)
@@ -135,6 +145,8 @@ class SubscriptionOptions(Value):
     max_extension: Seconds = Field(default=3600, ge=0, le=7 * 86_400)
     message_ordering: bool = False
     retry: RetryPolicy | None = None
+    dead_letter: DeadLetterPolicy | None = None
+    exactly_once: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
 
 
@@ -142,6 +154,19 @@ class SubscriptionOptions(Value):
 #: before the first is made and `deleting` before the first is removed, so a crash in between leaves a record
 #: that tells the next caller what to finish. Only a `ready` one can be used.
 ResourceState = Literal["creating", "ready", "deleting"]
+
+
+class Repartition(Value):
+    """A change of a topic's partition count that is under way; see `client/repartition.py`.
+
+    `barrier` is where each old partition ended when publishers had stopped using keys: what lies below it must be
+    finished before the topic grows. Empty while they are waited for.
+    """
+
+    partitions: int = Field(ge=1, le=10_000)
+    phase: Literal["fencing", "draining", "growing"] = "fencing"
+    barrier: dict[int, int] = Field(default_factory=dict)
+    started: float = 0.0
 
 
 class TopicRecord(Value):
@@ -157,13 +182,29 @@ class TopicRecord(Value):
     adopted: bool = False
     created: float = 0.0
     state: ResourceState = "ready"
+    repartition: Repartition | None = None
+
+
+class RetryTopic(Value):
+    """A subscription's retry topic as the catalog stores it.
+
+    `topic_id` is Kafka's, empty while the topic is being made. An `adopted` one was there before the subscription
+    and stays when that is deleted. `positions` is for its partitions what `SubscriptionRecord.positions` is for the
+    home topic's.
+    """
+
+    name: str
+    topic_id: str = ""
+    adopted: bool = False
+    positions: dict[int, int] = Field(default_factory=dict)
 
 
 class SubscriptionRecord(Value):
     """A subscription as the catalog stores it.
 
     `positions` is the copy of the committed offsets (partition -> offset) that stands in when the broker has
-    forgotten an idle group's: written at creation and at each close.
+    forgotten an idle group's: written at creation and at each close. Without a `retry_topic` (a record from before
+    there were any, or a cluster where none may be made) messages are redelivered in place.
     """
 
     version: Literal[1] = 1
@@ -173,6 +214,7 @@ class SubscriptionRecord(Value):
     partitions: int = Field(ge=1)
     options: SubscriptionOptions
     positions: dict[int, int] = Field(default_factory=dict)
+    retry_topic: RetryTopic | None = None
     detached: bool = False
     created: float = 0.0
     state: ResourceState = "ready"

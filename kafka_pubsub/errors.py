@@ -40,7 +40,7 @@ class Call(NamedTuple):
     method: str
     name: str
     #: Further arguments by name; `...` leaves the value to the reader.
-    options: tuple[tuple[str, str | bool | EllipsisType], ...] = ()
+    options: tuple[tuple[str, str | int | EllipsisType], ...] = ()
 
     def __str__(self) -> str:
         options = (f"{name}={'...' if value is ... else repr(value)}" for name, value in self.options)

@@ -179,9 +179,12 @@ class PubSub:
         max_extension: Seconds | Unset = UNSET,
         message_ordering: bool | Unset = UNSET,
         retry: RetryPolicy | Unset | None = UNSET,
+        dead_letter: DeadLetterPolicy | Unset | None = UNSET,
+        exactly_once: bool | Unset = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
+        remake_retry_topic: bool = False,
     ) -> Subscription:
-        """Changes the given settings only, for streams opened from now on; `retry=None` takes the backoff away."""
+        """Changes the given settings only; see `kafka_pubsub.PubSub.update_subscription`."""
         await asyncio.to_thread(
             self._sync.update_subscription,
             name,
@@ -189,7 +192,10 @@ class PubSub:
             max_extension=max_extension,
             message_ordering=message_ordering,
             retry=retry,
+            dead_letter=dead_letter,
+            exactly_once=exactly_once,
             labels=labels,
+            remake_retry_topic=remake_retry_topic,
         )
         return self.subscription(name)
 

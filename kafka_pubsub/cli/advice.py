@@ -15,7 +15,9 @@ COMMANDS = {
     "adopt_topic": "topic adopt",
     "delete_topic": "topic delete",
     "create_subscription": "subscription create",
+    "update_subscription": "subscription update",
     "delete_subscription": "subscription delete",
+    "repartition_topic": "topic repartition",
 }
 
 
@@ -32,7 +34,7 @@ def _command(call: Call) -> str:
     return " ".join([*words, *(_option(name, value) for name, value in call.options)])
 
 
-def _option(name: str, value: str | bool | EllipsisType) -> str:
+def _option(name: str, value: str | int | EllipsisType) -> str:
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
         return option

@@ -11,11 +11,11 @@ Rules
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from kafka_pubsub.config import SubscriptionOptions, TopicOptions, TopicRecord
+from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord, TopicOptions, TopicRecord
 from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition
 from kafka_pubsub.model import TopicInfo
 
@@ -29,15 +29,21 @@ __all__ = [
     "check_layout",
     "check_same_settings",
     "conflicts",
+    "dead_letters_of",
     "given",
     "options_of",
+    "refuse_redelivery",
     "refuse_unbuilt",
+    "repartition_call",
     "same_settings",
     "settle",
 ]
 
 T = TypeVar("T")
 Options = TypeVar("Options", TopicOptions, SubscriptionOptions)
+
+#: Whether streams do what `dead_letter` and `exactly_once` ask for. Until they do, both are refused.
+REDELIVERY_BUILT: Final = False
 
 #: The argument that is content with what exists.
 EXIST_OK: Final = ("exist_ok", True)
@@ -113,6 +119,24 @@ def refuse_unbuilt(**features: object) -> None:
         raise FailedPrecondition(f"{', '.join(asked)} {verb} not supported yet: leave it out")
 
 
+def refuse_redelivery(*, dead_letter: object = None, exactly_once: object = None) -> None:
+    """`FailedPrecondition` for the options that streams don't honour yet; nothing once they do."""
+    if not REDELIVERY_BUILT:
+        refuse_unbuilt(dead_letter=dead_letter, exactly_once=exactly_once or None)
+
+
+def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> list[str]:
+    """The subscriptions whose dead letters go to `topic`."""
+    return sorted(
+        each.name
+        for each in subscriptions
+        if each.options.dead_letter is not None
+        and each.options.dead_letter.topic == topic
+        and not each.detached
+        and each.state != "deleting"
+    )
+
+
 def check_same_settings(
     what: str, existing: Options, wanted: Options, more: Mapping[str, tuple[object, object]]
 ) -> None:
@@ -150,11 +174,26 @@ def check_identity(record: TopicRecord, info: TopicInfo) -> None:
         )
 
 
+def repartition_call(topic: str, partitions: int) -> Call:
+    """The call that changes a topic's layout, or goes on with a change that was begun."""
+    return Call("repartition_topic", topic, (("partitions", partitions),))
+
+
 def check_layout(record: TopicRecord, info: TopicInfo) -> None:
-    """`FailedPrecondition` if the log's topic has another number of partitions than the catalog knows."""
+    """`FailedPrecondition` if keys may be in other partitions than the catalog says, now or in a moment."""
+    if record.repartition is not None:
+        go_on = repartition_call(record.name, record.repartition.partitions)
+        raise FailedPrecondition(
+            f"topic {record.name!r} is being repartitioned from {record.options.partitions} to "
+            f"{record.repartition.partitions} partitions: until that is through, only messages without a key can be "
+            f"published, and no subscription made. If whoever did it has stopped, {go_on} goes on with it",
+            calls=(go_on,),
+        )
     if info.partitions != record.options.partitions:
+        drain = repartition_call(record.name, info.partitions)
         raise FailedPrecondition(
             f"topic {record.name!r} was made with {record.options.partitions} partitions and has "
-            f"{info.partitions} now, so keys have moved and order would be lost; `kafka-pubsub topic repartition` "
-            "will drain the old layout (it is coming); until then only messages without a key can be published"
+            f"{info.partitions} now, so keys have moved and order would be lost: {drain} drains the old layout and "
+            "takes the new one; until then only messages without a key can be published",
+            calls=(drain,),
         )

@@ -1,35 +1,54 @@
 """Subscriptions: made, changed and deleted, over the ports.
 
 Rules
-1. Making: the record (`creating`), the group's offsets (the last stable offset of each partition, so that what is
-   published from then on is received), the record (`ready`, with a copy of those offsets). After a crash the
-   next `create` goes on and takes the position anew: the first one never returned.
+1. Making: the record (`creating`, with what is planned), the retry topic, the group's offsets in one request (the last
+   stable offset of each partition, so that what is published from then on is received), the record (`ready`, with a
+   copy of those offsets). After a crash the next `create` goes on and takes the position anew: the first one never
+   returned. What can be refused is looked at before the first step.
 2. A consumer group of that name that the catalog knows nothing about is somebody else's: it is left alone.
-3. Deleting: the record (`deleting`, which ends the streams with `NotFound` wherever they run), the group once
-   its members have left, the record. If they don't leave, the error says so and `delete` can be called again.
+3. Deleting: the record (`deleting`, which ends the streams with `NotFound` wherever they run), then, once its members
+   have left, the retry topic, the group, the record. If they don't leave, the error says so and `delete` can be called
+   again; if the cluster keeps the retry topic, all is as it was.
+4. Nobody receives while a topic grows: for the moment that takes `usable` waits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 
+from kafka_pubsub.client.dead_letters import check_dead_letter_name, prepare_dead_letters
 from kafka_pubsub.client.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
     EXIST_OK,
     changed,
+    check_layout,
     check_same_settings,
     conflicts,
+    repartition_call,
     same_settings,
     settle,
 )
+from kafka_pubsub.client.retry_topics import RetryTopics
 from kafka_pubsub.client.topic_admin import TopicAdmin
-from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.errors import Call, FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord, TopicRecord
+from kafka_pubsub.errors import (
+    Call,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PubSubError,
+    ResourceExhausted,
+)
+from kafka_pubsub.model import TopicInfo, TopicPartition
 
 __all__ = ["SubscriptionAdmin"]
+
+_log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds that a deletion waits for the members to leave: a killed one is noticed after the session's 6 s, a
 #: live one looks at the catalog every second (`watch.py`) and then lets its handlers end.
@@ -37,6 +56,13 @@ LEAVE_TIMEOUT = 15.0
 
 #: Seconds between two looks at the members.
 LEAVE_POLL = 0.2
+
+#: Seconds that receiving waits for a topic that grows: the cluster makes partitions in well below a second, and the
+#: catalog is written twice.
+GROW_TIMEOUT = 10.0
+
+#: Answers of a cluster that won't delete a topic.
+_REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied)
 
 
 class SubscriptionAdmin:
@@ -56,6 +82,7 @@ class SubscriptionAdmin:
         self._may_create = may_create
         self._now = now
         self._sleep = sleep
+        self._retry = RetryTopics(backend.admin, may_create=may_create)
 
     def record(self, name: str) -> SubscriptionRecord:
         """The subscription as the catalog has it; `NotFound` if it isn't ready for use."""
@@ -83,19 +110,43 @@ class SubscriptionAdmin:
                 f"any more; {delete}, then create it anew on a topic that exists",
                 calls=(delete,),
             )
-        topic, info = self._topics.current(record.topic)
+        topic, info = self._grown(record.topic)
+        record = self.record(name)
         if topic.topic_id != record.topic_id:
             raise FailedPrecondition(
                 f"subscription {name!r} belongs to an earlier topic {record.topic!r}, which was deleted and made "
                 f"again; {delete}, then create it anew",
                 calls=(delete,),
             )
-        if info.partitions != record.partitions:
+        if topic.repartition is None:
+            check_layout(topic, info)
+        if record.partitions != topic.options.partitions:
+            go_on = repartition_call(record.topic, info.partitions)
             raise FailedPrecondition(
                 f"subscription {name!r} was made for {record.partitions} partitions and topic {record.topic!r} has "
-                f"{info.partitions} now; `kafka-pubsub topic repartition` will carry it over (it is coming)"
+                f"{info.partitions} now; {go_on} carries it over",
+                calls=(go_on,),
             )
+        self._retry.check(record, info, info.partitions)
         return record
+
+    def _grown(self, name: str) -> tuple[TopicRecord, TopicInfo]:
+        """The topic, once it doesn't grow any more: in between its layout is neither the old one nor the new."""
+        waited = 0.0
+        while True:
+            topic, info = self._topics.found(name)
+            change = topic.repartition
+            if change is None or change.phase != "growing":
+                return topic, info
+            if waited >= GROW_TIMEOUT:
+                go_on = repartition_call(name, change.partitions)
+                raise FailedPrecondition(
+                    f"topic {name!r} is half way between {topic.options.partitions} and {change.partitions} "
+                    f"partitions, and whoever changes it seems to have stopped: {go_on} finishes it",
+                    calls=(go_on,),
+                )
+            self._sleep(LEAVE_POLL)
+            waited += LEAVE_POLL
 
     def records(self) -> list[SubscriptionRecord]:
         """All subscriptions that are ready, by name."""
@@ -112,6 +163,13 @@ class SubscriptionAdmin:
     def update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
         """Changes the given options only; open streams keep theirs."""
         return settle(lambda: self._update(name, changes))
+
+    def remake_retry_topic(self, name: str) -> SubscriptionRecord:
+        """Gives the subscription a retry topic as it must be, whatever has become of its own.
+
+        What waited in one that is gone is gone. One that holds messages still isn't touched.
+        """
+        return settle(lambda: self._remake(name))
 
     def delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
         """Deletes a subscription and its position; open streams end with `NotFound`.
@@ -140,21 +198,44 @@ class SubscriptionAdmin:
         if previous is None:
             self._check_name_is_free(name, topic)
         self._check_group_is_free(name, topic, ours=previous is not None)
+        self._check_dead_letters(wanted, info)
+        begun = None if previous is None else previous.retry_topic
+        plan = self._retry.plan(name, info, begun)
+        if begun is not None and begun.name != retry_topic(topic, name):
+            self._retry.remove(begun)
         intent = SubscriptionRecord(
             name=name,
             topic=topic,
             topic_id=home.topic_id,
             partitions=info.partitions,
             options=wanted,
+            retry_topic=plan,
             created=self._now(),
             state="creating",
         )
         self._put(intent, previous)
+        retry = self._make_retry(intent, info)
         positions = dict(self._backend.admin.last_stable_offsets(topic))
-        self._backend.admin.set_group_offsets(name, topic, positions)
-        record = intent.model_copy(update={"positions": positions, "state": "ready"})
+        self._backend.admin.set_positions(name, _places(topic, positions, retry))
+        record = intent.model_copy(update={"positions": positions, "retry_topic": retry, "state": "ready"})
         self._put(record, intent)
         return record
+
+    def _make_retry(self, intent: SubscriptionRecord, home: TopicInfo) -> RetryTopic | None:
+        if intent.retry_topic is None:
+            return None
+        try:
+            return self._retry.make(intent.retry_topic, home)
+        except (*_REFUSALS, ResourceExhausted):
+            # Nothing was made, so nothing is half made; after any other error the next `create` goes on.
+            with contextlib.suppress(PubSubError):
+                self._backend.catalog.remove_subscription(intent)
+            raise
+
+    def _check_dead_letters(self, options: SubscriptionOptions, home: TopicInfo) -> None:
+        if options.dead_letter is not None:
+            check_dead_letter_name(options.dead_letter, home.name)
+            prepare_dead_letters(self._backend.admin, self._topics, options.dead_letter, home)
 
     def _existing(
         self, record: SubscriptionRecord, topic: str, wanted: SubscriptionOptions, exist_ok: bool
@@ -164,6 +245,8 @@ class SubscriptionAdmin:
         if not exist_ok:
             accept = Call("create_subscription", record.name, (("topic", topic), EXIST_OK))
             raise same_settings(what, accept)
+        if record.retry_topic is None and not record.detached:
+            self._remake(record.name)
         return self.usable(record.name)
 
     def _update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
@@ -171,8 +254,50 @@ class SubscriptionAdmin:
         options = changed(record.options, changes)
         if options == record.options:
             return record
+        if options.dead_letter is not None and options.dead_letter != record.options.dead_letter:
+            _, home = self._topics.found(record.topic)
+            self._check_dead_letters(options, home)
         after = record.model_copy(update={"options": options})
         self._put(after, record)
+        return after
+
+    def _remake(self, name: str) -> SubscriptionRecord:
+        record = self.record(name)
+        _, home = self._topics.current(record.topic)
+        known = record.retry_topic
+        info = None if known is None else self._retry.find(known.name)
+        if known is not None and info is not None and info.topic_id == known.topic_id:
+            if info.partitions == record.partitions:
+                return record
+            waiting = self._retry.waiting(record)
+            if waiting:
+                raise FailedPrecondition(
+                    f"up to {waiting} messages wait in the retry topic {known.name!r} of subscription {name!r}, which "
+                    f"has {info.partitions} partitions instead of {record.partitions}: copy what you need of it (any "
+                    "Kafka client can read it), delete it, and call again",
+                )
+            self._retry.remove(known)
+        plan = self._retry.plan(name, home, known if known is not None and not known.topic_id else None)
+        if plan is None:
+            if known is None:
+                return record
+            raise FailedPrecondition(
+                f"the retry topic {known.name!r} of subscription {name!r} is gone, and with create=False "
+                "(KAFKA_PUBSUB_CREATE) none is made: have it made by a client that may"
+            )
+        if known is not None and known.topic_id:
+            _log.error(
+                "subscription %r: its retry topic %r is made again; what may have waited in the old one is lost",
+                name,
+                known.name,
+            )
+        # Its positions are in the record alone: a group with members takes no commit from outside, and one without a
+        # position in a partition falls back on these.
+        begun = record.model_copy(update={"retry_topic": plan})
+        if begun != record:
+            self._put(begun, record)
+        after = begun.model_copy(update={"retry_topic": self._retry.make(plan, home)})
+        self._put(after, begun)
         return after
 
     def _delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
@@ -184,10 +309,20 @@ class SubscriptionAdmin:
             self._put(going, record)
         on_marked()
         self._wait_for_members_to_leave(name)
+        self._remove_retry(going, record)
         with contextlib.suppress(NotFound):
             self._backend.admin.delete_group(name)
         with conflicts():
             self._backend.catalog.remove_subscription(going)
+
+    def _remove_retry(self, going: SubscriptionRecord, before: SubscriptionRecord) -> None:
+        try:
+            self._retry.remove(going.retry_topic)
+        except _REFUSALS:
+            # Everything is still there. After any other error it may not be, and the next `delete` goes on.
+            with contextlib.suppress(PubSubError):
+                self._backend.catalog.put_subscription(before, going)
+            raise
 
     # -- parts -----------------------------------------------------------------------------------------------
 
@@ -202,8 +337,7 @@ class SubscriptionAdmin:
         others = {each.name: each for each in self._backend.catalog.subscriptions().values()}
         twin = look_alike(name, others)
         if twin is None:
-            retry = retry_topic(topic, name)
-            twin = look_alike(retry, self._backend.admin.topic_names())
+            twin = look_alike(retry_topic(topic, name), self._backend.admin.topic_names())
         if twin is not None:
             raise InvalidArgument(
                 f"subscription name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and "
@@ -238,3 +372,11 @@ class SubscriptionAdmin:
                 )
             self._sleep(LEAVE_POLL)
             waited += LEAVE_POLL
+
+
+def _places(topic: str, positions: Mapping[int, int], retry: RetryTopic | None) -> dict[TopicPartition, int]:
+    """Every partition's position, of the home topic and of the retry topic."""
+    places = {TopicPartition(topic, number): offset for number, offset in positions.items()}
+    if retry is not None:
+        places |= {TopicPartition(retry.name, number): offset for number, offset in retry.positions.items()}
+    return places

@@ -6,7 +6,9 @@ Rules
 2. Deleting: the record (`deleting`), Kafka's topic, the subscriptions (detached), the record. After a crash the
    next `delete` or `create` goes on.
 3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
-4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened.
+4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened. Its
+   retry topic stays, and what waits in it can be read, until the subscription is deleted.
+5. A topic that some subscription's dead letters go to can't be deleted.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from kafka_pubsub.client.resources import (
     check_layout,
     check_same_settings,
     conflicts,
+    dead_letters_of,
     same_settings,
     settle,
 )
@@ -222,6 +225,7 @@ class TopicAdmin:
             raise NotFound(f"topic {name!r} not found: there is nothing to delete")
         going = record.model_copy(update={"state": "deleting"})
         if record.state != "deleting":
+            self._check_nobody_needs(name)
             self._put(going, record)
         if not record.adopted:
             self._delete_from_kafka(going, record)
@@ -241,6 +245,14 @@ class TopicAdmin:
             raise
 
     # -- parts -----------------------------------------------------------------------------------------------
+
+    def _check_nobody_needs(self, name: str) -> None:
+        users = dead_letters_of(name, self._backend.catalog.subscriptions().values())
+        if users:
+            raise FailedPrecondition(
+                f"topic {name!r} can't be deleted: the dead letters of subscription {', '.join(map(repr, users))} go "
+                "there; change their dead_letter first, or delete them"
+            )
 
     def _find(self, name: str) -> TopicRecord | None:
         return self._backend.catalog.topics().get(name)

@@ -183,7 +183,7 @@ def test_a_topic_with_more_partitions_than_it_was_made_with_takes_no_keys(
     cluster.create_partitions([NewPartitions(name, 3)])[name].result(SECONDS)
     with pytest.raises(FailedPrecondition, match="made with 2 partitions and has 3 now"):
         topic.publish(b"x", ordering_key="k")
-    with pytest.raises(FailedPrecondition, match="topic repartition"):
+    with pytest.raises(FailedPrecondition, match="repartition_topic"):
         sub.pull(print)
     assert topic.publish(b"x").result(SECONDS)
 

@@ -9,7 +9,7 @@ from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 
-__all__ = ["Crash", "CrashAt", "FailAt", "another", "requests_of"]
+__all__ = ["Crash", "CrashAt", "CrashBefore", "FailAt", "another", "requests_of"]
 
 
 class Crash(Exception):
@@ -27,6 +27,18 @@ class CrashAt(FaultPlan):
         if len(self.seen) == self._at:
             raise Crash(operation)
         self.seen.append(operation)
+        return None
+
+
+class CrashBefore(FaultPlan):
+    """Ends the process before the first request of that name."""
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation == self._operation:
+            raise Crash(operation)
         return None
 
 

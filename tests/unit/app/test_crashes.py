@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.client.companion import companion_settings
+from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
-from tests.unit.app.support import Crash, CrashAt, another, requests_of
+from tests.unit.app.support import Crash, CrashAt, CrashBefore, another, requests_of
 
 Step = Callable[[PubSub], object]
 
@@ -34,6 +36,34 @@ def deleted_topic(ps: PubSub) -> None:
     ps.delete_topic("orders")
 
 
+def backend_of(ps: PubSub) -> Backend:
+    return ps._cluster._connected().backend
+
+
+def half_made_elsewhere(ps: PubSub) -> None:
+    """A subscription that was begun on another topic, and got as far as its retry topic."""
+    topic(ps)
+    ps.create_topic("others", partitions=2)
+    backend = backend_of(ps)
+    assert isinstance(backend, MemoryBackend)
+    dying = another(backend.cluster, CrashBefore("set_positions"))
+    with pytest.raises(Crash):
+        dying.create_subscription("billing", "others")
+
+
+def beside_a_retry_topic(ps: PubSub) -> None:
+    """An operator has made the retry topic."""
+    topic(ps)
+    admin = backend_of(ps).admin
+    admin.create_topic("orders.sub.billing.retry", 3, 1, companion_settings(admin.topic("orders")))
+
+
+def robbed(ps: PubSub) -> None:
+    """Somebody has deleted the retry topic."""
+    subscription(ps)
+    backend_of(ps).admin.delete_topic("orders.sub.billing.retry")
+
+
 #: What is there before, and the call.
 CALLS: dict[str, tuple[Step, Step]] = {
     "create_topic": (
@@ -48,6 +78,22 @@ CALLS: dict[str, tuple[Step, Step]] = {
     "update_topic": (topic, lambda ps: ps.update_topic("orders", retention=60, message_ordering=True)),
     "delete_topic": (subscription, lambda ps: ps.delete_topic("orders")),
     "create_subscription": (topic, lambda ps: ps.create_subscription("billing", "orders", exist_ok=True)),
+    "create_subscription on another topic than before": (
+        half_made_elsewhere,
+        lambda ps: ps.create_subscription("billing", "orders", exist_ok=True),
+    ),
+    "create_subscription where a retry topic waits": (
+        beside_a_retry_topic,
+        lambda ps: ps.create_subscription("billing", "orders", exist_ok=True),
+    ),
+    "remake_retry_topic": (
+        robbed,
+        lambda ps: ps.update_subscription("billing", remake_retry_topic=True),
+    ),
+    "delete_subscription whose topic is gone": (
+        deleted_topic,
+        lambda ps: ps.delete_subscription("billing"),
+    ),
     "update_subscription": (subscription, lambda ps: ps.update_subscription("billing", ack_deadline=60)),
     "delete_subscription": (subscription, lambda ps: ps.delete_subscription("billing")),
 }
@@ -81,6 +127,13 @@ def seen(cluster: MemoryCluster) -> object:
                 each.detached,
                 each.positions,
                 each.topic_id == ids.get(each.topic),
+                each.retry_topic
+                and (
+                    each.retry_topic.name,
+                    each.retry_topic.adopted,
+                    each.retry_topic.positions,
+                    each.retry_topic.topic_id == ids.get(each.retry_topic.name),
+                ),
             )
             for each in catalog.subscriptions().values()
         ),

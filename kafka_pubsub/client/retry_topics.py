@@ -1,0 +1,244 @@
+"""A subscription's retry topic: made, taken over, checked and removed, over the ports.
+
+Theory. What lies in it is nowhere else, so it is part of the subscription's position: it comes before the
+subscription is ready, goes after nobody can read it, and if it isn't exactly the topic that the catalog knows, nothing
+of the subscription is served.
+
+Rules
+1. It has the home topic's number of partitions and replicas, keeps everything, and takes whatever the home topic
+   takes (`companion.py`).
+2. One that was there before the subscription is taken if it fits, from its end on, and stays when the subscription
+   goes; the reserved name says that it can be nobody's but ours.
+3. Whole or nothing: gone, made again or with another number of partitions is an error, never a fresh beginning,
+   because messages may have waited there. `update_subscription(remake_retry_topic=True)` is how a person says: I know.
+4. Without one, a subscription redelivers in place; that is said once in each process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kafka_pubsub.client.companion import companion_settings
+from kafka_pubsub.client.names import retry_topic
+from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ports import Admin
+from kafka_pubsub.config import RetryTopic, SubscriptionRecord
+from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.model import Committed, TopicInfo
+
+__all__ = ["RetryTopics", "check_retry_layout", "remake_call", "retry_beginning"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+def remake_call(subscription: str) -> Call:
+    """The call that accepts a retry topic's loss."""
+    return Call("update_subscription", subscription, (("remake_retry_topic", True),))
+
+
+def check_retry_layout(
+    record: SubscriptionRecord, info: TopicInfo | None, *, partitions: int | None = None
+) -> None:
+    """`FailedPrecondition` if Kafka's retry topic (None: there is none) isn't the one that the catalog knows.
+
+    `partitions` is how many it must have; the record's, unless the topic is being repartitioned.
+    """
+    if record.retry_topic is None:
+        return
+    name, remake = record.retry_topic.name, remake_call(record.name)
+    what = f"subscription {record.name!r}: its retry topic {name!r}"
+    if info is None:
+        raise FailedPrecondition(
+            f"{what} was deleted by somebody else, with the messages that waited in it for their redelivery; {remake} "
+            "makes it again and goes on without them",
+            calls=(remake,),
+        )
+    if info.topic_id != record.retry_topic.topic_id:
+        raise FailedPrecondition(
+            f"{what} was deleted and made again by somebody else, so the messages that waited in it are gone; "
+            f"{remake} goes on with the new one, without them",
+            calls=(remake,),
+        )
+    wanted = record.partitions if partitions is None else partitions
+    if info.partitions != wanted:
+        raise FailedPrecondition(
+            f"{what} has {info.partitions} partitions and must have {wanted}, as many as topic {record.topic!r}: "
+            f"{remake} makes it anew as soon as nothing waits in it",
+            calls=(remake,),
+        )
+
+
+def retry_beginning(
+    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+) -> Beginning:
+    """Where partition `number` of the subscription's retry topic begins; the rules are `ownership.beginning`'s.
+
+    We trim below the commit only. So a log that starts above it was cut by retention or by somebody: what is gone is
+    counted aloud, and the rest is delivered.
+    """
+    retry = record.retry_topic
+    if retry is None:
+        raise FailedPrecondition(f"subscription {record.name!r} has no retry topic")
+    if committed.offset is not None and committed.offset < log_range[0]:
+        log.error(
+            "subscription %r: its retry topic %r has lost offsets %d to %d of partition %d, and with them up to %d "
+            "messages that waited for their redelivery: set its retention.ms and retention.bytes to -1, and find "
+            "out who deletes records there",
+            record.name,
+            retry.name,
+            committed.offset,
+            log_range[0] - 1,
+            number,
+            log_range[0] - committed.offset,
+        )
+    place = record.model_copy(update={"topic": retry.name, "positions": retry.positions})
+    return beginning(place, number, committed, log_range)
+
+
+class RetryTopics:
+    """Makes, takes and removes retry topics of one cluster."""
+
+    def __init__(self, admin: Admin, *, may_create: bool) -> None:
+        self._admin = admin
+        self._may_create = may_create
+        # Subscriptions that were said to have none. Empty: nobody has looked at one.
+        self._said: set[str] = set()
+
+    def plan(self, subscription: str, home: TopicInfo, begun: RetryTopic | None = None) -> RetryTopic | None:
+        """What `make` shall make or take; None: there can be none. Changes nothing.
+
+        `begun` is what an attempt that crashed had planned.
+        """
+        name = retry_topic(home.name, subscription)
+        if begun is not None and begun.name == name and not begun.adopted:
+            return begun
+        info = self.find(name)
+        if info is None:
+            return RetryTopic(name=name) if self._may_create else None
+        wrong = misfits(info, home)
+        if not wrong:
+            return RetryTopic(name=name, topic_id=info.topic_id, adopted=True)
+        text = f"Kafka's topic {name!r} can't be the retry topic of subscription {subscription!r}: {wrong}"
+        if self._may_create:
+            raise FailedPrecondition(f"{text}; change that, or delete it and it will be made")
+        log.warning("%s; messages are redelivered in place", text)
+        return None
+
+    def make(self, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
+        """Makes the planned topic, or takes what is there; the result has its id and its positions."""
+        info = self._taken(plan) if plan.adopted else self._made(plan.name, home)
+        positions = dict(self._admin.last_stable_offsets(plan.name))
+        return plan.model_copy(update={"topic_id": info.topic_id, "positions": positions})
+
+    def _taken(self, plan: RetryTopic) -> TopicInfo:
+        info = self._admin.topic(plan.name)
+        if info.topic_id != plan.topic_id:
+            raise FailedPrecondition(
+                f"topic {plan.name!r} was made again by somebody else just now: try again"
+            )
+        return info
+
+    def _made(self, name: str, home: TopicInfo) -> TopicInfo:
+        settings = companion_settings(home)
+        try:
+            return self._admin.create_topic(name, home.partitions, home.replication, settings)
+        except AlreadyExists:
+            # An earlier attempt got as far as here, or another process just did.
+            info = self._admin.topic(name)
+        if info.partitions == home.partitions:
+            return info
+        # Left by an attempt for a home topic with another layout. Never used, so empty; anything else isn't ours.
+        if any(self._admin.last_stable_offsets(name).values()):
+            raise FailedPrecondition(
+                f"topic {name!r} has {info.partitions} partitions instead of {home.partitions}, and holds records: "
+                "look at them, then delete it"
+            )
+        self._admin.delete_topic(name)
+        return self._admin.create_topic(name, home.partitions, home.replication, settings)
+
+    def remove(self, retry: RetryTopic | None) -> None:
+        """Deletes it, if we made it; one that is gone already is fine."""
+        if retry is None or retry.adopted:
+            return
+        info = self.find(retry.name)
+        # Another id: somebody made it again after deleting ours. By its name it is the subscription's all the same.
+        if info is not None:
+            self._admin.delete_topic(retry.name)
+
+    def check(self, record: SubscriptionRecord, home: TopicInfo, partitions: int) -> None:
+        """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its limit above."""
+        if record.retry_topic is None:
+            self._say_in_place(record.name)
+            return
+        info = self.find(record.retry_topic.name)
+        check_retry_layout(record, info, partitions=partitions)
+        if info is not None:
+            self.keep_above(info, home)
+
+    def keep_above(self, info: TopicInfo, home: TopicInfo) -> None:
+        """Raises what the retry topic takes above what the home topic takes, if somebody has raised that."""
+        wanted = _limit(companion_settings(home))
+        # Whoever may not see settings sees Kafka's default for both.
+        if info.max_message_bytes >= wanted or not (info.config and home.config):
+            return
+        try:
+            self._admin.update_topic(info.name, {"max.message.bytes": str(wanted)})
+        except PubSubError as error:
+            text = (
+                f"retry topic {info.name!r} takes messages of {info.max_message_bytes} bytes and topic "
+                f"{home.name!r} takes {home.max_message_bytes}: set its max.message.bytes to {wanted} ({error.message})"
+            )
+            if info.max_message_bytes <= home.max_message_bytes:
+                raise FailedPrecondition(text) from error
+            log.warning("%s", text)
+
+    def waiting(self, record: SubscriptionRecord) -> int:
+        """How many offsets of the retry topic aren't committed: an upper bound for what waits there."""
+        retry = record.retry_topic
+        if retry is None or self.find(retry.name) is None:
+            return 0
+        committed = self._admin.group_offsets(record.name, retry.name)
+        ends = self._admin.last_stable_offsets(retry.name)
+        known = {number: each.offset for number, each in committed.items() if each.offset is not None}
+        return sum(
+            max(0, end - known.get(number, retry.positions.get(number, 0))) for number, end in ends.items()
+        )
+
+    def find(self, name: str) -> TopicInfo | None:
+        """Kafka's topic as it is now."""
+        try:
+            return self._admin.topic(name)
+        except NotFound:
+            return None
+
+    def _say_in_place(self, subscription: str) -> None:
+        if subscription in self._said:
+            return
+        self._said.add(subscription)
+        log.warning(
+            "subscription %r has no retry topic: messages are redelivered in place. So a failing one keeps the later "
+            "messages of its key in memory, and a crash forgets how often it was tried. %s makes one, where topics may "
+            "be made",
+            subscription,
+            remake_call(subscription),
+        )
+
+
+def misfits(info: TopicInfo, home: TopicInfo) -> str:
+    """Why a topic can't be the retry topic beside `home`; empty if it can. A setting that isn't shown is no reason."""
+    wanted = companion_settings(home)
+    wrong = []
+    if info.partitions != home.partitions:
+        wrong.append(f"it has {info.partitions} partitions, not {home.partitions}")
+    if info.config and info.max_message_bytes < _limit(wanted):
+        wrong.append(f"max.message.bytes is {info.max_message_bytes}, not at least {_limit(wanted)}")
+    for setting in ("cleanup.policy", "retention.ms", "retention.bytes"):
+        found = info.config.get(setting, wanted[setting])
+        if found != wanted[setting]:
+            wrong.append(f"{setting} is {found}, not {wanted[setting]}")
+    return "; ".join(wrong)
+
+
+def _limit(settings: Mapping[str, str]) -> int:
+    return int(settings["max.message.bytes"])

@@ -1,0 +1,155 @@
+"""Dead-letter policies: what may be named, and what is done to the topic that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_pubsub import (
+    DeadLetterPolicy,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PubSub,
+    RetryPolicy,
+    SubscriptionOptions,
+)
+from kafka_pubsub.client import resources
+from kafka_pubsub.memory.backend import MemoryBackend
+
+
+@pytest.fixture(autouse=True)
+def _built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if streams honoured the policies already."""
+    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
+
+
+def policy(topic: str = "dead", **fields: Any) -> DeadLetterPolicy:
+    return DeadLetterPolicy(topic=topic, **fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: policy(max_attempts=4), "max_attempts: .*greater than or equal to 5 .got 4"),
+        (lambda: policy(max_attempts=101), "max_attempts: .*less than or equal to 100 .got 101"),
+        (lambda: policy(on_exhausted="drop"), "on_exhausted: .*'dead_letter' or 'park'"),
+        (lambda: DeadLetterPolicy(), "topic: Field required"),
+        (
+            lambda: RetryPolicy(min_backoff=10, max_backoff=5),
+            r"^RetryPolicy: min_backoff 10 s is above max_backoff 5 s: give both",
+        ),
+        (lambda: RetryPolicy(max_backoff=0.05), "min_backoff 0.1 s is above max_backoff 0.05 s"),
+        (lambda: RetryPolicy(min_backoff=-1), "min_backoff: .*greater than or equal to 0"),
+    ],
+)
+def test_a_policy_that_cannot_be_right_names_its_field(make: Any, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        make()
+
+
+@pytest.mark.parametrize("attempts", [5, 100])
+def test_both_ends_of_the_attempts_are_in(attempts: int) -> None:
+    assert policy(max_attempts=attempts).max_attempts == attempts
+
+
+def test_a_policy_is_stored_changed_and_taken_away(ps: PubSub) -> None:
+    ps.create_topic("orders")
+    ps.create_topic("dead")
+    sub = ps.create_subscription("billing", "orders", dead_letter=policy(), exactly_once=True)
+    assert sub.options == SubscriptionOptions(dead_letter=policy(), exactly_once=True)
+    ps.update_subscription("billing", dead_letter=policy(max_attempts=9, on_exhausted="park"))
+    assert sub.options.dead_letter == policy(max_attempts=9, on_exhausted="park")
+    ps.update_subscription("billing", dead_letter=None, exactly_once=False)
+    assert sub.options == SubscriptionOptions()
+
+
+@pytest.mark.parametrize(
+    ("topic", "error", "text"),
+    [
+        ("orders", InvalidArgument, "the subscription's own topic"),
+        ("orders.sub.billing.retry", InvalidArgument, "reserved"),
+        ("orders.sub.others.retry", InvalidArgument, "reserved"),
+        ("_kafka_pubsub.catalog", InvalidArgument, "reserved"),
+        ("a b", InvalidArgument, "contains ' '"),
+        ("missing", NotFound, r"create_topic\('missing'\) makes it"),
+        ("stray", NotFound, "adopt_topic|create_topic"),
+    ],
+)
+def test_a_topic_that_cannot_take_dead_letters_is_refused_and_nothing_is_made(
+    ps: PubSub, backend: MemoryBackend, topic: str, error: type[Exception], text: str
+) -> None:
+    ps.create_topic("orders")
+    backend.admin.create_topic("stray", 1, 1, {})
+    before = backend.admin.topic_names()
+    with pytest.raises(error, match=text):
+        ps.create_subscription("billing", "orders", dead_letter=policy(topic))
+    assert backend.admin.topic_names() == before
+    assert ps.list_subscriptions() == []
+    sub = ps.create_subscription("billing", "orders")
+    with pytest.raises(error, match=text):
+        ps.update_subscription("billing", dead_letter=policy(topic))
+    assert sub.options.dead_letter is None
+
+
+def test_a_topic_of_ours_is_made_to_take_and_keep_whatever_comes(ps: PubSub, backend: MemoryBackend) -> None:
+    ps.create_topic("orders")
+    ps.create_topic("dead")
+    backend.admin.update_topic("orders", {"max.message.bytes": "5000000"})
+    ps.create_subscription("billing", "orders", dead_letter=policy())
+    info = backend.admin.topic("dead")
+    assert info.max_message_bytes > 5_000_000
+    assert (info.config["retention.ms"], info.config["cleanup.policy"]) == ("-1", "delete")
+
+
+def test_a_retention_that_somebody_asked_for_and_a_higher_limit_stay(
+    ps: PubSub, backend: MemoryBackend
+) -> None:
+    ps.create_topic("orders")
+    ps.create_topic("dead", retention=60)
+    backend.admin.update_topic("dead", {"max.message.bytes": "90000000"})
+    ps.create_subscription("billing", "orders", dead_letter=policy())
+    info = backend.admin.topic("dead")
+    assert (info.config["retention.ms"], info.max_message_bytes) == ("60000", 90_000_000)
+
+
+def test_an_adopted_topic_is_not_changed_but_refused_with_what_it_lacks(
+    ps: PubSub, backend: MemoryBackend
+) -> None:
+    ps.create_topic("orders")
+    info = backend.admin.create_topic("dead", 1, 1, {"cleanup.policy": "compact", "retention.ms": "5000"})
+    ps.adopt_topic("dead")
+    with pytest.raises(FailedPrecondition, match="cleanup.policy=delete") as caught:
+        ps.create_subscription("billing", "orders", dead_letter=policy())
+    assert "max.message.bytes=" in caught.value.message
+    assert "retention" not in caught.value.message
+    assert backend.admin.topic("dead") == info
+    backend.admin.update_topic("dead", {"cleanup.policy": "delete", "max.message.bytes": "90000000"})
+    ps.create_subscription("billing", "orders", dead_letter=policy())
+
+
+def test_a_topic_that_takes_dead_letters_cannot_be_deleted(ps: PubSub) -> None:
+    ps.create_topic("orders")
+    ps.create_topic("dead")
+    ps.create_subscription("billing", "orders", dead_letter=policy())
+    with pytest.raises(FailedPrecondition, match="dead letters of subscription 'billing' go there"):
+        ps.delete_topic("dead")
+    ps.delete_topic("orders")
+    ps.delete_topic("dead")
+    assert ps.list_topics() == []
+
+
+def test_until_streams_honour_them_both_are_refused_by_name(
+    ps: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "REDELIVERY_BUILT", False)
+    ps.create_topic("orders")
+    ps.create_topic("dead")
+    ps.create_subscription("billing", "orders", exactly_once=False)
+    for options in ({"dead_letter": policy()}, {"exactly_once": True}):
+        with pytest.raises(FailedPrecondition, match="is not supported yet"):
+            ps.create_subscription("other", "orders", **options)  # type: ignore[arg-type]
+        with pytest.raises(FailedPrecondition, match="is not supported yet"):
+            ps.update_subscription("billing", **options)  # type: ignore[arg-type]
+    ps.update_subscription("billing", dead_letter=None, exactly_once=False)
