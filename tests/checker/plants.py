@@ -303,11 +303,15 @@ def never_committed(story: Story) -> bool:
         if not acks or any(event["event"] in ("assign", "expire") for event in events[acks[-1] :]):
             continue
         mine = events[acks[-1]]
+        revoke = find(events, acks[-1], mine, "revoke", *OWNER)
+        crossed = find(events, 0, mine, "expire", *LEASE) >= 0  # such an ack may not count
+        if revoke < 0 or events[revoke]["lost"] or crossed:
+            continue
         gone = {event["n"] for event in events[acks[-1] :] if event["event"] == "commit"}
         events[acks[-1] :] = [e for e in events[acks[-1] :] if e.get("n") not in gone]
         for event in events[acks[-1] + 1 :]:
             event["t"] += 10 * SECOND
-        return any(e["event"] == "revoke" and same(e, mine, OWNER) for e in events[acks[-1] :])
+        return True
     return False
 
 
