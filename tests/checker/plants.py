@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.checker.reading import Event
-from tests.checker.story import MESSAGE, OWNER, Story, acked, find, same, stand_in, successors, wall
+from tests.checker.story import LEASE, MESSAGE, OWNER, Story, acked, find, same, stand_in, successors, wall
 
 __all__ = ["PLANTS", "Story"]
 
