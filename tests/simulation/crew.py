@@ -6,18 +6,23 @@ crew, the batch crew and the mailbox tell (`client/crews.py`, `client/mailbox.py
 what a handler saw.
 
 Rules
-1. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
+1. A walking crew lets the fetcher call the callback itself (`client/inline.py`). What else happens while such a
+   callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes on.
+2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
-2. When the world is `calm`, handlers ack at once and nobody is silent.
+3. When the world is `calm`, handlers ack at once and nobody is silent.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kafka_pubsub.client.crews import Callback, Inline
 from kafka_pubsub.client.holders import ACKED, PENDING, BatchHolder, Holder, Reports
+from kafka_pubsub.client.inline import InlineHolder
 from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.model import Message
@@ -39,6 +44,9 @@ class Stage(Protocol):
     def choose_conduct(self) -> str: ...
     def between(self, low: float, high: float) -> float: ...
     def say(self, text: str) -> None: ...
+    def meanwhile(self) -> None:
+        """What happens while an inline callback runs."""
+
     def begins(self, lease: Lease, message: Message, together: Sequence[int]) -> None: ...
     def acked(self, lease: Lease, offsets: Iterable[int]) -> None: ...
 
@@ -58,6 +66,8 @@ class Hand:
     kept: bool = False
     #: Kept for ever, without a word: only its deadline ends that.
     mute: bool = False
+    #: With the fetcher, until that is taken over.
+    inline: bool = False
 
     @property
     def lease(self) -> Lease:
@@ -71,7 +81,6 @@ class ScriptedCrew:
     """Runs callbacks that are a script. `mode`: "walk", "batch" or "mailbox"."""
 
     spread = False
-    inline = None
 
     def __init__(self, stage: Stage, reports: Reports, mode: str) -> None:
         self.run = 1 if mode == "mailbox" else stage.plan.run
@@ -84,6 +93,65 @@ class ScriptedCrew:
         self._mode = mode
         #: Messages that somebody waits for, in a mailbox.
         self.wanted = 0
+        #: Whether the fetcher is walking, and what inline callbacks have broken, which no callback can raise.
+        self._lent = False
+        self.callback: Callback = self._call
+        self._broken: BaseException | None = None
+
+    # The fetcher's seat
+
+    @property
+    def inline(self) -> Inline | None:
+        return self if self._mode == "walk" and self._stage.plan.inline else None
+
+    def spares(self, *, idle: bool) -> bool:
+        return self._working() < self._stage.plan.workers
+
+    def lend(self, lent: bool) -> None:
+        self._lent = lent
+
+    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+        for hand in self.hands:
+            if hand.holder is holder:
+                hand.inline = False
+
+    def _call(self, message: Message) -> None:
+        """A callback on the fetcher; all of it, from its begin to its end."""
+        self.sort()
+        holder = message._sink
+        assert isinstance(holder, Holder)
+        hand = Hand(holder, working=True, messages=[message], inline=True)
+        try:
+            self.hands.append(hand)
+            self._check_alone(hand)
+            promise(self._working() <= self._stage.plan.workers, "more callbacks at a time than workers")
+            self._stage.begins(hand.lease, message, ())
+            self._choose(hand)
+            if not self._stage.calm:
+                self._stage.meanwhile()
+            self._verdict(hand)
+        except BaseException as error:
+            self._broken = self._broken or error
+            raise
+
+    def sort(self) -> None:
+        """Looks what has become of the inline callbacks that have ended."""
+        if self._broken is not None:
+            raise self._broken
+        for hand in self.hands.copy():
+            ended = hand.conduct == "ended" and not hand.kept
+            if ended and hand.messages[0]._state != PENDING:
+                self.hands.remove(hand)
+            elif ended:
+                sink = hand.messages[0]._sink
+                assert isinstance(sink, Holder)
+                if sink.detached:
+                    hand.holder, hand.inline, hand.kept = sink, False, True
+                    hand.mute = not self._stage.calm and self._stage.chance(0.3)
+
+    def _working(self) -> int:
+        """Callbacks that run, the fetcher's too."""
+        return self._lent + sum(hand.working and not hand.kept and not hand.inline for hand in self.hands)
 
     # The crew's side (client/crews.py)
 
@@ -105,7 +173,7 @@ class ScriptedCrew:
                 self._leave(hand)
 
     def walking(self) -> Iterable[Holder]:
-        return [hand.holder for hand in self.hands if hand.working and not hand.kept]
+        return [hand.holder for hand in self.hands if hand.working and not hand.kept and not hand.inline]
 
     def close(self, timeout: float | None) -> bool:
         return not any(hand.working and not hand.kept for hand in self.hands)
@@ -115,11 +183,12 @@ class ScriptedCrew:
     def movable(self) -> list[Hand]:
         """Those that can do something now."""
         self.hands = [hand for hand in self.hands if not (hand.mute and hand.holder.withdrawn)]
-        working = sum(hand.working and not hand.kept for hand in self.hands)
-        free = self._stage.plan.workers - working
+        free = self._stage.plan.workers - self._working()
         now, calm = self._stage.now(), self._stage.calm
         found = []
         for hand in self.hands:
+            if isinstance(hand.holder, InlineHolder) and not hand.kept:
+                continue  # it moves inside its callback
             if hand.working:
                 if (hand.kept and not hand.mute) or (not hand.kept and (calm or hand.until <= now)):
                     found.append(hand)
@@ -180,17 +249,23 @@ class ScriptedCrew:
             self._extend(hand, message)
 
     def _check_alone(self, hand: Hand) -> None:
-        key, mine = hand.lease.key, {message.offset for message in hand.messages}
+        key, mine = self._key(hand), {message.offset for message in hand.messages}
         for other in self.hands:
             if other is hand or not other.messages or other.lease.partition != hand.lease.partition:
                 continue
             running = not other.kept
             leased = not other.holder.withdrawn and other.lease.epoch == hand.lease.epoch
-            if key is not None and other.lease.key == key:
+            if key is not None and self._key(other) == key:
                 promise(not running and not leased, f"I1: {hand!r} begins beside {other!r}")
             if leased:
                 theirs = {message.offset for message in other.messages}
                 promise(not mine & theirs, f"I1: {hand!r} begins what {other!r} has")
+
+    def _key(self, hand: Hand) -> bytes | None:
+        """What it holds: an inline lease has no key, its callback has."""
+        if not isinstance(hand.holder, InlineHolder):
+            return hand.lease.key
+        return hand.messages[0].key if self._stage.plan.rules.ordered else None
 
     # Verbs
 
@@ -214,9 +289,20 @@ class ScriptedCrew:
     # Ending
 
     def _end(self, hand: Hand) -> None:
+        if hand.conduct == "ack_crosses" and not hand.holder.withdrawn and not self._stage.calm:
+            self._cross(hand, hand.messages[0])
+            return
+        self._verdict(hand)
+        self._leave(hand)
+
+    def _verdict(self, hand: Hand) -> None:
+        """What the callback says last."""
         holder, message, conduct = hand.holder, hand.messages[0], hand.conduct
         if self._stage.calm and not message._state:
             conduct = "ack"
+        if isinstance(holder, InlineHolder):
+            hand.conduct = "ended"
+            conduct = "ack" if conduct == "ack_crosses" else conduct
         if conduct == "ack":
             self.ack(hand, message)
         elif conduct in ("ack_twice", "nack"):
@@ -228,10 +314,6 @@ class ScriptedCrew:
             message.extend(0)
         elif conduct in ("raise", "ack_and_raise"):
             holder.raised(message, RuntimeError("the handler's own"))
-        elif conduct == "ack_crosses" and not holder.withdrawn:
-            self._cross(hand, message)
-            return
-        self._leave(hand)
 
     def _cross(self, hand: Hand, message: Message) -> None:
         """An ack on another thread, while the callback returns: reported twice, in either order."""

@@ -12,10 +12,12 @@ import pytest
 
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.holders import Holder
+from kafka_pubsub.client.holders import Holder, Reports
+from kafka_pubsub.client.inline import InlineHolder
+from kafka_pubsub.core import inline
 from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Effect, Stop, Withdraw
-from kafka_pubsub.core.events import Event, Record, Release, Returned, Verdict
+from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets, Run
@@ -23,7 +25,7 @@ from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Waiting
 from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.memory.reader import MemoryReader
-from kafka_pubsub.model import Committed
+from kafka_pubsub.model import Committed, Message
 
 __all__ = ["MUTATIONS", "Mutation"]
 
@@ -241,6 +243,80 @@ def backoff_frees_the_key(patch: pytest.MonkeyPatch) -> None:
                 self.queues.ready.append((self.queues.queues[lease.key][0].offset(), lease.key))
 
     patch.setattr(Partition, "_again", again)
+
+
+# Inline walking (I1, I3)
+
+
+def skip_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """The fetcher goes on with a key of which it has left a record."""
+    real = InlineHolder._leaves
+
+    def leaves(self: InlineHolder, message: Message, record: Record) -> bool:
+        left = real(self, message, record)
+        self._skip.clear()
+        return left
+
+    patch.setattr(InlineHolder, "_leaves", leaves)
+
+
+def left_key_free(patch: pytest.MonkeyPatch) -> None:
+    """A record that was left doesn't hold its key."""
+    real = Partition._unblock
+
+    def unblock(self: Partition, key: bytes | None) -> None:
+        if key in self.queues.blocked:
+            real(self, key)
+
+    patch.setattr(Partition, "_block", lambda self, key: None)
+    patch.setattr(Partition, "_unblock", unblock)
+    patch.setattr(KeyQueues, "put_back", lambda self, key, records: self.add(records))
+    patch.setattr(Partition, "check", lambda self: None)
+
+
+def rest_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What a walk that was taken over hadn't begun counts as taken."""
+    _passed_as(
+        patch,
+        lambda passed: passed._replace(reached=len(passed.lease.records)) if not passed.current else passed,
+    )
+
+
+def rest_put_back_twice(patch: pytest.MonkeyPatch) -> None:
+    """The take-over and the walking thread both give back what wasn't begun."""
+    _passed_as(
+        patch,
+        lambda passed: passed._replace(
+            skipped=[*passed.skipped, *passed.lease.records[passed.reached + passed.current :]]
+        ),
+    )
+    patch.setattr(Partition, "check", lambda self: None)
+
+
+def current_unsaid(patch: pytest.MonkeyPatch) -> None:
+    """A take-over gives back the record that is with its handler, as if it hadn't begun."""
+    _passed_as(patch, lambda passed: passed._replace(current=False))
+
+
+def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
+    """Nobody counts what inline callbacks keep."""
+    real = InlineHolder.__init__
+
+    def init(self: InlineHolder, lease: Lease, reports: Reports, *, ordered: bool, spare: int) -> None:
+        real(self, lease, reports, ordered=ordered)
+
+    patch.setattr(InlineHolder, "__init__", init)
+
+
+def busy_key_walked(patch: pytest.MonkeyPatch) -> None:
+    """The fetcher takes records of keys that wait, or are with somebody."""
+    patch.setattr(inline, "apart", lambda records, busy: (records, []))
+    patch.setattr(Partition, "check", lambda self: None)
+
+
+def _passed_as(monkeypatch: pytest.MonkeyPatch, change: Callable[[Passed], Passed]) -> None:
+    real = Partition._passed
+    monkeypatch.setattr(Partition, "_passed", lambda self, event, now: real(self, change(event), now))
 
 
 # Life

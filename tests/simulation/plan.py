@@ -78,6 +78,10 @@ class Plan:
     before: int
     actions: dict[str, float]
     conduct: dict[str, float]
+    #: Whether the fetcher calls callbacks itself; and the chances that others move meanwhile, and that they take over.
+    inline: bool
+    beside: float
+    taken_over: float
 
     @classmethod
     def draw(cls, random: Random) -> Plan:
@@ -117,6 +121,9 @@ class Plan:
             before=random.choice([0, 0, 5]),
             actions={**life, **trouble},
             conduct={"ack": CONDUCT["ack"], **({} if calm else others)},
+            inline=random.random() < 0.6,
+            beside=random.choice([0.0, 0.1, 0.3]),
+            taken_over=random.choice([0.0, 0.3, 0.6]),
         )
 
 

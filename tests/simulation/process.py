@@ -18,8 +18,9 @@ from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
-from kafka_pubsub.core.events import Release, Settlement
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.events import Passed, Release, Settlement
+from kafka_pubsub.core.inline import finished
+from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message, TopicPartition
@@ -50,6 +51,7 @@ class World(Protocol):
     def bits(self) -> int: ...
     def say(self, text: str) -> None: ...
     def record(self) -> SubscriptionRecord: ...
+    def go_on(self, steps: int) -> None: ...
 
 
 class Faults(FaultPlan):
@@ -116,6 +118,9 @@ class SimulatedEngine(Engine):
             self._acked(settlement.lease, [settlement.done])
         super().settled(settlement)
 
+    def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
+        return threading.current_thread()  # after a take-over any turn is the next fetcher's
+
     def _acked(self, lease: Lease, done: Iterable[int]) -> None:
         reported = self.owner.ownership_of(lease).reported
         reported.update(lease.records[at].offset() for at in done)
@@ -164,6 +169,17 @@ class SimulatedEngine(Engine):
                 self.owner.ledger.commit_stored(authors[number], commit)
 
 
+class SimulatedCoordinator(Coordinator):
+    """The coordinator; tells the ledger what walks have acked."""
+
+    owner: Process
+
+    def passed(self, passed: Passed, now: float) -> None:
+        if passed.lease.state is not LeaseState.OVER:
+            self.owner.ownership_of(passed.lease).reported.update(r.offset() for r in finished(passed))
+        super().passed(passed, now)
+
+
 class Process:
     """One process that pulls the subscription."""
 
@@ -188,9 +204,12 @@ class Process:
         flow = FlowControl.model_construct(
             max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
         )
-        self.coordinator = self.engine.coordinator = Coordinator(
+        self.coordinator = self.engine.coordinator = SimulatedCoordinator(
             world.plan.rules, flow, self.crew, self.engine.process, world.jitter
         )
+        self.coordinator.owner = self
+        #: Inline callbacks that run, one inside the other's take-over.
+        self._depth = 0
         self.reader.subscribe([self.subscription.topic], self.engine)
         #: Until when nothing, or the fetcher or the handlers alone, move.
         self.stalled_until = 0.0
@@ -209,6 +228,7 @@ class Process:
         self.engine._make_room()
         self._meanwhile()
         self.engine.fetch(READ_WAIT)
+        self.crew.sort()
         self._meanwhile()
         if not self.world.chance(0.1):
             self.engine._commit_posted()
@@ -223,6 +243,27 @@ class Process:
         if self.crew.run == 1 and self.world.chance(0.5):
             self.crew.wanted = int(self.world.between(1, 5))
         self.engine.step(self.world.now())
+
+    def meanwhile(self) -> None:
+        """While an inline callback runs the crew and the runner go on; after a take-over, the fetcher too."""
+        world, plan = self.world, self.plan
+        if not world.chance(plan.beside) or self._depth > 1:
+            return
+        self._depth += 1
+        for _ in range(int(world.between(1, 4))):
+            self._beside()
+        if world.chance(plan.taken_over):
+            self.say("takes over")
+            self.engine.take_over()
+            world.go_on(int(world.between(1, 12)))
+        self._depth -= 1
+
+    def _beside(self) -> None:
+        hands = self.crew.movable()
+        if hands and self.world.chance(0.6):
+            self.crew.move(hands[int(self.world.between(0, len(hands)))])
+        else:
+            self.runner()
 
     def leave(self) -> None:
         """Begins to close."""

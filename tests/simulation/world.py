@@ -118,6 +118,13 @@ class SimulatedWorld:
         for name in self.random.choices(self._actions, cum_weights=self._weights, k=self.plan.steps):
             acts[name]()
 
+    def go_on(self, steps: int) -> None:
+        """Some of a healthy life, and a removal now and then, while a callback runs that was taken over."""
+        for act in self.random.choices(
+            ["fetcher", "runner", "handler", "time", "publish", "evict"], [9, 9, 9, 3, 3, 1], k=steps
+        ):
+            getattr(self, act)()
+
     def _any(self, part: str) -> Process | None:
         healthy = [process for process in self.processes if process.moves(part)]
         return self.random.choice(healthy) if healthy else None
