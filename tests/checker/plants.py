@@ -305,7 +305,9 @@ def never_committed(story: Story) -> bool:
         mine = events[acks[-1]]
         revoke = find(events, acks[-1], mine, "revoke", *OWNER)
         crossed = find(events, 0, mine, "expire", *LEASE) >= 0  # such an ack may not count
-        if revoke < 0 or events[revoke]["lost"] or crossed:
+        # a commit that the log kept waiting and then refused is an excuse
+        excused = any(event["event"] == "answer" and not event["accepted"] for event in events[acks[-1] :])
+        if revoke < 0 or events[revoke]["lost"] or crossed or excused:
             continue
         gone = {event["n"] for event in events[acks[-1] :] if event["event"] == "commit"}
         events[acks[-1] :] = [e for e in events[acks[-1] :] if e.get("n") not in gone]
