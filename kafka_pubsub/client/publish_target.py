@@ -1,7 +1,8 @@
 """What a publisher knows of its topic, and when it asks again.
 
 Rules
-1. A message never asks, except the first one, and one a second while the topic refuses publishing.
+1. A message never asks, except the first one, the first one after a pause (`doubt`), and one a second while the topic
+   refuses publishing.
 2. What forbids publishing is raised to the caller. What only says that nobody answered isn't: messages wait for a
    broker anyway, so Kafka's default limits are taken until one answers.
 3. One question at a time; who comes meanwhile waits for its answer.
@@ -30,12 +31,14 @@ _log = logging.getLogger("kafka_pubsub.publish")
 class PublishTarget(NamedTuple):
     """What a publisher must know of its topic. `ordering`: as configured, None when never said either way.
 
-    `no_keys` is what publishing with a key must fail with, although the topic takes keys (its layout has changed).
+    `no_keys` is what publishing with a key must fail with, although the topic takes keys (its layout changes, or has
+    changed). `partitions`: how many keys are spread over; 0 when nobody has answered yet.
     """
 
     ordering: bool | None
     max_message_bytes: int
     no_keys: PubSubError | None = None
+    partitions: int = 0
 
 
 class TargetWatch:
@@ -48,6 +51,7 @@ class TargetWatch:
         self._target: PublishTarget | None = None
         self._refusal: PubSubError | None = None
         self._asked_at = float("-inf")
+        self._doubted = False
         self.certain = False
         self.renew_locks()
 
@@ -59,7 +63,8 @@ class TargetWatch:
         """The answer; raises what forbids publishing."""
         with self._asking:
             due = self._clock() - self._asked_at >= _ASK_AGAIN_S
-            if (self._target is None and self._refusal is None) or (self._refusal is not None and due):
+            unknown = self._target is None and self._refusal is None
+            if unknown or self._doubted or (self._refusal is not None and due):
                 self._update()
             return self._answer()
 
@@ -67,6 +72,10 @@ class TargetWatch:
         """What was answered before is no longer true: the next `get` asks."""
         with self._asking:
             self._target = self._refusal = None
+
+    def doubt(self) -> None:
+        """What was answered may be outdated: the next `get` asks, and falls back on it if nobody answers."""
+        self._doubted = True
 
     def renew(self) -> PublishTarget:
         """Asks now."""
@@ -77,11 +86,14 @@ class TargetWatch:
     def _answer(self) -> PublishTarget:
         if self._refusal is not None:
             # A fresh copy: the traceback of an exception that is raised twice grows.
-            raise type(self._refusal)(self._refusal.message, code=self._refusal.code)
+            raise type(self._refusal)(
+                self._refusal.message, code=self._refusal.code, calls=self._refusal.calls
+            )
         assert self._target is not None
         return self._target
 
     def _update(self) -> None:
+        self._doubted = False
         try:
             self._target, self._refusal, self.certain = self._ask(), None, True
         except (BrokerUnavailable, DeadlineExceeded) as error:

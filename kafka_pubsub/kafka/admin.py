@@ -55,6 +55,9 @@ _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 #: Seconds that a change of settings is waited for; a broker hears of it within some 10 ms.
 _SHOW_DEADLINE = 2.0
 
+#: A leader was elected since we last looked.
+_STALE_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
+
 #: What the broker answers to commits from outside while the group has members.
 _HAS_MEMBERS = frozenset(
     {
@@ -407,14 +410,17 @@ class KafkaAdmin:
         def offsets(client: AdminClient, left: float) -> Mapping[TopicPartition, int]:
             wanted = {KafkaPartition(*each): where for each in partitions}
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
-            found = {
-                TopicPartition(each.topic, each.partition): wait_for(future, left, client.poll).offset
-                for each, future in futures.items()
-            }
-            if any(offset < 0 for offset in found.values()):
-                # Without a leader there may be an answer without an error and without an offset.
-                raise _not_yet("not every partition has a leader")
-            return found
+            try:
+                return {
+                    TopicPartition(each.topic, each.partition): wait_for(future, left, client.poll).offset
+                    for each, future in futures.items()
+                }
+            except KafkaException as failure:
+                if error_of(failure).code() in _STALE_LEADER:
+                    # librdkafka would ask with the leader that it remembers for ever; this makes it look again.
+                    for topic in {each.topic for each in partitions}:
+                        client.list_topics(topic, timeout=min(left, 1.0))
+                raise
 
         return self._ask_here(doing, offsets)
 

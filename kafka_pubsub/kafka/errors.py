@@ -49,6 +49,7 @@ TRANSIENT = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
@@ -59,7 +60,10 @@ TRANSIENT = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
+        # A broker that left the cluster's list while it was asked.
+        KafkaError._DESTROY_BROKER,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
         KafkaError._WAIT_COORD,

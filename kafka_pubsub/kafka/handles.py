@@ -48,6 +48,9 @@ COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
     "retry.backoff.max.ms": 250,
 }
 
+#: Milliseconds. At 1 a request that meets a cluster without a coordinator yet, the first of all, is never answered.
+_ADMIN_DEFAULTS: Mapping[str, ConfigValue] = {"retry.backoff.ms": 100}
+
 #: Seconds in which a caller that discards a producer has returned and let go of it.
 _LET_GO_S = 1.0
 
@@ -127,7 +130,7 @@ class Handles:
 
     def admin(self, on_error: OnError | None = None) -> AdminClient:
         """A new admin client."""
-        return self._make(AdminClient, {}, {"client.id": "kafka_pubsub-admin"}, on_error)
+        return self._make(AdminClient, _ADMIN_DEFAULTS, {"client.id": "kafka_pubsub-admin"}, on_error)
 
     def _make(
         self,
