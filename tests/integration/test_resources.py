@@ -45,6 +45,10 @@ def name() -> str:
 
 def make(cluster: AdminClient, name: str, partitions: int = 1) -> None:
     cluster.create_topics([NewTopic(name, partitions, 1)])[name].result(SECONDS)
+    # The controller has answered; on a busy machine the broker hears of it later.
+    until = time.monotonic() + SECONDS
+    while name not in cluster.list_topics(timeout=SECONDS).topics:
+        assert time.monotonic() < until, f"{name} was made and isn't seen"
 
 
 def remove(cluster: AdminClient, name: str) -> None:
