@@ -39,6 +39,7 @@ from kafka_pubsub.core.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.events import Passed, Record, Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -53,8 +54,11 @@ __all__ = ["Engine", "by_partition"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Records asked for in one read: large enough that the cost of a read vanishes among them.
-READ = 5000
+#: Records asked for in one read: large enough that the cost of a read vanishes among them, small enough that they stay
+#: in a processor's cache, and that nobody waits long for the interpreter meanwhile.
+READ = 1000
+#: Records of the first read, before anybody knows how large they are; and the share of `max_bytes` for one read.
+FIRST_READ, SHARE = 100, 0.125
 #: Records for which there must be room before anything is read.
 LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
@@ -118,6 +122,8 @@ class Engine:
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
+        #: Until when it sleeps if nobody rings.
+        self._sleeps_until = 0.0
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, Commit]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
@@ -129,6 +135,8 @@ class Engine:
         self._gauge_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
         self._room = READ
+        #: Records of one read, by their size so far.
+        self._most = FIRST_READ
         #: Set when a fetcher that waits for room should look again.
         self._drained = threading.Event()
         #: Set by the fetcher: waiting for room hasn't helped.
@@ -207,6 +215,24 @@ class Engine:
     def released(self, release: Release) -> None:
         self._releases.append(release)
         if self._asleep:
+            if self.coordinator.seat is None or not self._core.acquire(blocking=False):
+                self.ring()
+            else:
+                try:
+                    self._sweep_here()
+                finally:
+                    self._core.release()
+
+    def _sweep_here(self) -> None:
+        """While the runner sleeps, a worker that lets go of a lease is the runner: it finds its next one at once."""
+        reported = True
+        while reported:
+            self._asleep = False
+            self.step(self._clock())
+            self._asleep = True
+            reported = bool(self._posted or self._releases)
+        wake = self.coordinator.wakeup_at()
+        if wake is not None and wake < self._sleeps_until:
             self.ring()
 
     def settled(self, settlement: Settlement) -> None:
@@ -281,6 +307,7 @@ class Engine:
             self._wake_at = self.coordinator.wakeup_at()
         longest = TICK if self._walk is None else LOOK
         wait = longest if self._wake_at is None else min(longest, max(0.0, self._wake_at - self._clock()))
+        self._sleeps_until = self._clock() + wait
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -393,9 +420,11 @@ class Engine:
     def fetch(self, wait: float) -> bool:
         """One read, posted to the runner or walked inline; False if another thread is the fetcher now."""
         inline = 0 if self.coordinator.seat is None else self.pace.limit(self._clock())
-        records = self._reader.read(max(1, min(inline or READ, self._available())), wait)
+        records = self._reader.read(max(1, min(inline or READ, self._most, self._available())), wait)
         if not records:
             return True
+        mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
+        self._most = max(1, int(SHARE * self.coordinator.gate.max_bytes / mean))
         batches = by_partition(records)
         if inline and (walk := self._begin_walk(batches)) is not None:
             return self._walk_through(walk, len(records))

@@ -39,6 +39,8 @@ LONGEST = 1000
 SHORTEST = 2
 #: Seconds for a record, callback included, up to which it is quick. Whoever waits for anything outside takes longer.
 QUICK = 30e-6
+#: Seconds that a walk may take beside: locks, another thread's turn at the interpreter, a processor lent elsewhere.
+SLACK = 1e-3
 #: Seconds without inline walking after a callback that wasn't quick; doubled each time, up to the second figure.
 PENALTY, LONGEST_PENALTY = 1.0, 60.0
 #: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
@@ -63,8 +65,12 @@ class Pace:
 
     def walked(self, records: int, left: int, seconds: float, now: float) -> None:
         """So many records took so long; `left` of them were kept unacked, or not begun because others were."""
-        if seconds > QUICK * max(records, SHORTEST) or left > LEFT * max(records, LONGEST // 10):
+        if left > LEFT * max(records, LONGEST // 10):
             self.slow(now)
+        elif seconds > QUICK * records + SLACK:
+            self._limit //= 8  # once is no proof: a machine that is busy elsewhere does that to a long walk
+            if self._limit < SHORTEST:
+                self.slow(now)
         elif self._limit < LONGEST:
             self._limit = min(2 * self._limit, LONGEST)
         else:

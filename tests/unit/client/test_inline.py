@@ -24,6 +24,7 @@ from kafka_pubsub.client.inline import (
     LONGEST_WALK,
     PENALTY,
     QUICK,
+    SLACK,
     SHORTEST,
     InlineHolder,
     Pace,
@@ -90,27 +91,43 @@ def test_reads_grow_while_callbacks_are_quick_and_no_longer_than_allowed() -> No
     assert limits[-1] == LONGEST == max(limits)
 
 
+def slow(pace: Pace, now: float) -> None:
+    """Walks that take long, until none is asked for any more."""
+    while limit := pace.limit(now):
+        pace.walked(limit, 0, 1.0, now)
+
+
 def test_a_slow_callback_ends_inline_walking_for_a_while() -> None:
     pace = Pace()
-    walked(pace, 12)
-    walked(pace, each=2 * QUICK, now=5.0)
+    pace.walked(SHORTEST, 0, 2 * SLACK, 5.0)
     assert pace.limit(5.0 + PENALTY - 0.01) == 0
     assert pace.limit(5.0 + PENALTY) == SHORTEST
+
+
+def test_one_slow_walk_after_many_quick_ones_only_makes_the_next_ones_shorter() -> None:
+    pace = Pace()
+    walked(pace, 12)
+    assert pace.limit(5.0) == LONGEST
+    pace.walked(LONGEST, 0, 1.0, 5.0)
+    assert SHORTEST < pace.limit(5.0) < LONGEST
+    for _ in range(3):
+        pace.walked(pace.limit(5.0), 0, 1.0, 5.0)
+    assert not pace.limit(5.0)
 
 
 def test_the_while_doubles_to_a_limit_and_is_short_again_when_callbacks_have_proved_quick() -> None:
     pace, now, penalties = Pace(), 0.0, []
     for _ in range(10):
-        walked(pace, each=2 * QUICK, now=now)
+        slow(pace, now)
         penalties.append(next(s for s in (PENALTY * 2**n for n in range(10)) if pace.limit(now + s)))
         now += 1000.0
     assert penalties[:3] == [PENALTY, 2 * PENALTY, 4 * PENALTY]
-    walked(pace, each=2 * QUICK, now=now)
+    slow(pace, now)
     assert pace.limit(now + LONGEST_PENALTY - 1) == 0
     assert pace.limit(now + LONGEST_PENALTY) == SHORTEST
     now += 1000.0
     walked(pace, 12, now=now)
-    walked(pace, each=2 * QUICK, now=now)
+    slow(pace, now)
     assert pace.limit(now + PENALTY) == SHORTEST
 
 
