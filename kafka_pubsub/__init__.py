@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
     from kafka_pubsub.client.subscription import Subscription
@@ -68,6 +69,7 @@ __all__ = [
     "PubSubError",
     "PublishError",
     "PublishFlow",
+    "RepartitionProgress",
     "ResourceExhausted",
     "RetryPolicy",
     "SchemaError",
@@ -90,6 +92,7 @@ _HOMES = {
     "Message": "model",
     "PubSub": "app",
     "PublishFlow": "config",
+    "RepartitionProgress": "client.repartition",
     "RetryPolicy": "config",
     "Settings": "config",
     "Stream": "client.stream",

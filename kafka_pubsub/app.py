@@ -17,6 +17,7 @@ from typing import Literal, NoReturn, Self
 
 from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.repartition import RepartitionProgress
 from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_redelivery, refuse_unbuilt
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.client.topic import Topic
@@ -168,6 +169,25 @@ class PubSub:
         """Changes the given settings only; None takes one back to its default."""
         changes = given(message_ordering=message_ordering, retention=retention, labels=labels)
         self._cluster.topics.update(name, changes)
+        return self.topic(name)
+
+    def repartition_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        timeout: float | None = None,
+        on_progress: Callable[[RepartitionProgress], object] | None = None,
+    ) -> Topic:
+        """Gives a topic more partitions without reordering a key, which takes a minute at least.
+
+        Messages with a key are refused meanwhile, and every ordered subscription must have finished what was published
+        before. After `timeout` seconds `DeadlineExceeded`; calling it again goes on, and with the number of partitions
+        that the topic has, it gives the change up.
+        """
+        self._cluster.repartitioner.run(
+            name, partitions, timeout=timeout, on_progress=on_progress or (lambda progress: None)
+        )
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:

@@ -111,8 +111,8 @@ class RetryPolicy(Value):
     def _ordered(self) -> Self:
         if self.min_backoff > self.max_backoff:
             raise ValueError(
-                f"min_backoff {self.min_backoff:g} s is above max_backoff {self.max_backoff:g} s: give both, the smaller "
-                "one as min_backoff"
+                f"min_backoff {self.min_backoff:g} s is above max_backoff {self.max_backoff:g} s: give both, "
+                "the smaller one as min_backoff"
             )
         return self
 

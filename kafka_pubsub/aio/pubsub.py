@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -13,6 +13,7 @@ from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
 from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.repartition import RepartitionProgress
 from kafka_pubsub.client.resources import UNSET, Unset
 from kafka_pubsub.client.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
@@ -120,6 +121,29 @@ class PubSub:
             message_ordering=message_ordering,
             retention=retention,
             labels=labels,
+        )
+        return self.topic(name)
+
+    async def repartition_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        timeout: float | None = None,
+        on_progress: Callable[[RepartitionProgress], object] | None = None,
+    ) -> Topic:
+        """Gives a topic more partitions; `on_progress` is called on the loop.
+
+        See `kafka_pubsub.PubSub.repartition_topic`. A cancelled call goes on in its thread; calling again joins in.
+        """
+        loop = asyncio.get_running_loop()
+
+        def tell(progress: RepartitionProgress) -> None:
+            if on_progress is not None:
+                loop.call_soon_threadsafe(on_progress, progress)
+
+        await asyncio.to_thread(
+            self._sync.repartition_topic, name, partitions, timeout=timeout, on_progress=tell
         )
         return self.topic(name)
 

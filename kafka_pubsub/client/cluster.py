@@ -20,6 +20,7 @@ from typing import NamedTuple
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.publish_pool import WriterPool
 from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.repartition import Repartitioner
 from kafka_pubsub.client.resources import check_layout
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
@@ -37,6 +38,7 @@ class _Connection(NamedTuple):
     backend: Backend
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
+    repartitioner: Repartitioner
     writers: WriterPool
     watch: Watch
 
@@ -66,6 +68,11 @@ class Cluster:
     def subscriptions(self) -> SubscriptionAdmin:
         """Management of subscriptions."""
         return self._connected().subscriptions
+
+    @property
+    def repartitioner(self) -> Repartitioner:
+        """Changes of topics' layouts."""
+        return self._connected().repartitioner
 
     def publisher(self, topic: str) -> TopicPublisher:
         """The topic's publisher; it looks the topic up at its first message."""
@@ -142,9 +149,12 @@ class Cluster:
                 backend = self._connect()
                 topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
+                repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
-                self._connection = _Connection(os.getpid(), backend, topics, subscriptions, writers, watch)
+                self._connection = _Connection(
+                    os.getpid(), backend, topics, subscriptions, repartitioner, writers, watch
+                )
             return self._connection
 
     def _topic_changed(self, name: str) -> None:
@@ -174,4 +184,4 @@ def _target(topics: TopicAdmin, name: str) -> PublishTarget:
         check_layout(record, info)
     except FailedPrecondition as error:
         no_keys = error
-    return PublishTarget(record.options.message_ordering, info.max_message_bytes, no_keys)
+    return PublishTarget(record.options.message_ordering, info.max_message_bytes, no_keys, info.partitions)

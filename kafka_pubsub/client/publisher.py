@@ -10,7 +10,10 @@ Rules
 4. What must be looked at before a message may be queued (first use, a fork, closing, a topic that refuses, a size
    near the limit) is behind one comparison: `_small` is -1 then, or the message is larger.
 5. `_pump` is None when another writer is due. It comes after the old one has reported everything, so that no
-   message overtakes another.
+   message overtakes another. So it is when keys have moved to other partitions: the writer learns that after everything
+   before has been reported, and until it has, messages with a key are refused.
+6. What is known of the topic is never older than two looks of the pool while messages with a key are taken: changes of
+   the layout wait that long (`repartition.py`). So the first message after a pause looks.
 """
 
 from __future__ import annotations
@@ -96,6 +99,9 @@ class TopicPublisher:
         # What a message with a key is refused with; None: keys are welcome.
         self._no_keys: PubSubError | None = None
         self._limit = 0
+        # Partitions that keys are spread over; 0: nobody has said yet. The writer may believe something else.
+        self._partitions = 0
+        self._relearn = False
         self._small = -1
         self._pump: Pump | None = None
         self._channel = NO_CHANNEL
@@ -167,9 +173,9 @@ class TopicPublisher:
         self, data: bytes, key: bytes | None, headers: list[Header] | None
     ) -> PublishFuture:
         """With everything that may stand in the way; under the lock, which it may release."""
-        if key is not None and self._no_keys is not None:
-            raise type(self._no_keys)(self._no_keys.message)
+        self._check_keys(key)
         pump = self._ready(len(data))
+        self._check_keys(key)
         future = PublishFuture(epoch := self._outstanding.current)
         # After everything that may release the lock.
         if key is not None and key in self._paused:
@@ -182,6 +188,11 @@ class TopicPublisher:
         epoch.sent_messages += 1
         epoch.sent_bytes += len(data)
         return future
+
+    def _check_keys(self, key: bytes | None) -> None:
+        error = self._no_keys
+        if key is not None and error is not None:
+            raise type(error)(error.message, code=error.code, calls=error.calls)
 
     def _ready(self, size: int) -> Pump:
         """A writer that may be used, and room for the message. May release the lock."""
@@ -228,9 +239,30 @@ class TopicPublisher:
         if self._closed:
             raise self._closed_error()
         if self._pump is None:
-            self._pump = self._last_pump = self._writers.pump(self._batching, self._limit)
-            self._channel = self._pump.channel(self.name)
+            pump = self._writers.pump(self._batching, self._limit)
+            if self._relearn:
+                self._learn_layout(pump)
+            self._pump = self._last_pump = pump
+            self._channel = pump.channel(self.name)
         return self._pump
+
+    def _learn_layout(self, pump: Pump) -> None:
+        """Keys are in other partitions now; nothing of the topic is queued."""
+        try:
+            found = pump.writer.relearn(self.name)
+        except PubSubError as error:
+            why = error.message
+        else:
+            if found == self._partitions:
+                self._relearn = False
+                return
+            why = f"a broker says {found}"
+        self._no_keys = FailedPrecondition(
+            f"topic {self.name!r} has {self._partitions} partitions now, which this process's connection doesn't know "
+            f"yet ({why}): messages with a key are refused until it does; try again in a second"
+        )
+        self._doubtful = True
+        self._writers.renew_soon()
 
     def _change_pump(self) -> None:
         self._pump, self._channel = None, NO_CHANNEL
@@ -260,16 +292,40 @@ class TopicPublisher:
         with self._lock:
             configured = self._configured_ordering
             ordering = target.ordering if configured is None else configured
+            fenced = self._no_keys is not None
             self._no_keys = target.no_keys if ordering is not False else _keys_not_enabled()
             if target.max_message_bytes != self._limit:
                 # A batch of ours must not be larger than the topic takes.
                 self._limit = target.max_message_bytes
                 self._change_pump()
+            self._lay_out(target, fenced=fenced)
             self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
+
+    def _lay_out(self, target: PublishTarget, *, fenced: bool) -> None:
+        if target.no_keys is not None or not target.partitions:
+            return
+        if target.partitions != self._partitions and self._last_pump is not None:
+            waiting = self._outstanding.messages
+            if self._partitions and waiting and not fenced:
+                _log.error(
+                    "topic %r was given %d partitions while %d messages waited here for a broker: their keys may have "
+                    "been overtaken",
+                    self.name,
+                    target.partitions,
+                    waiting,
+                )
+            self._relearn = True
+        if self._relearn:
+            self._change_pump()
+        self._partitions = target.partitions
 
     def renew(self) -> None:
         """Looks at the topic again, in the pool's background thread, if there is a reason to."""
-        if self._closed or not (self._doubtful or not self._watch.certain or self._published_lately()):
+        if self._closed:
+            return
+        if not (self._doubtful or not self._watch.certain or self._published_lately()):
+            self._watch.doubt()
+            self._small = -1
             return
         self._doubtful = False
         try:

@@ -217,6 +217,8 @@ class SubscriptionAdmin:
         retry = self._make_retry(intent, info)
         positions = dict(self._backend.admin.last_stable_offsets(topic))
         self._backend.admin.set_positions(name, _places(topic, positions, retry))
+        # A change of layout that began meanwhile hasn't seen this subscription.
+        self._topics.current(topic)
         record = intent.model_copy(update={"positions": positions, "retry_topic": retry, "state": "ready"})
         self._put(record, intent)
         return record

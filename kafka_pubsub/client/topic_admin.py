@@ -118,6 +118,10 @@ class TopicAdmin:
         """Changes the given options only."""
         return settle(lambda: self._update(name, changes))
 
+    def replace(self, record: TopicRecord, previous: TopicRecord) -> None:
+        """Stores a changed record and tells who uses the topic here; inside `settle`."""
+        self._put(record, previous)
+
     def delete(self, name: str) -> None:
         """Deletes a topic and detaches its subscriptions."""
         settle(lambda: self._delete(name))

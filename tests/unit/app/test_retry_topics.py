@@ -146,7 +146,7 @@ def test_names_that_do_not_fit_or_collide_are_refused_before_anything_is_made(
     ps.create_topic("orders")
     backend.admin.create_topic("orders_sub_billing_retry", 1, 1, {})
     before = backend.admin.topic_names()
-    with pytest.raises(InvalidArgument, match="retry topic .* must fit Kafka's 249"):
+    with pytest.raises(InvalidArgument, match=r"retry topic .* must fit Kafka's 249"):
         ps.create_subscription("s" * 60, "t" * 200)
     with pytest.raises(InvalidArgument, match="can't be told from 'orders_sub_billing_retry'"):
         ps.create_subscription("billing", "orders")
@@ -272,7 +272,10 @@ def test_its_limit_follows_the_home_topics(
     sub = ps.create_subscription("billing", "orders")
     backend.admin.update_topic("orders", {"max.message.bytes": "20000000"})
     forbidden = FailAt("update_topic", FailedPrecondition("not allowed"))
-    with another(cluster, forbidden) as other, pytest.raises(FailedPrecondition, match="max.message.bytes"):
+    with (
+        another(cluster, forbidden) as other,
+        pytest.raises(FailedPrecondition, match=r"max\.message\.bytes"),
+    ):
         other.subscription("billing").pull(print)
     sub.pull(lambda message: message.ack()).close()
     assert backend.admin.topic(RETRY).max_message_bytes > 20_000_000
