@@ -534,6 +534,8 @@ class Engine:
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self._record = self._look_up()  # whole or nothing: refuses a layout that has changed
+        # Others are younger than the layout that is being drained: they are read when it is the catalog's.
+        partitions = [place for place in partitions if place.partition < self._record.partitions]
         committed = self._reader.committed(partitions)
         ranges = {place.partition: self._reader.log_range(place) for place in partitions}
 
