@@ -122,8 +122,6 @@ class Engine:
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
-        #: Until when it sleeps if nobody rings.
-        self._sleeps_until = 0.0
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, Commit]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
@@ -215,24 +213,6 @@ class Engine:
     def released(self, release: Release) -> None:
         self._releases.append(release)
         if self._asleep:
-            if self.coordinator.seat is None or not self._core.acquire(blocking=False):
-                self.ring()
-            else:
-                try:
-                    self._sweep_here()
-                finally:
-                    self._core.release()
-
-    def _sweep_here(self) -> None:
-        """While the runner sleeps, a worker that lets go of a lease is the runner: it finds its next one at once."""
-        reported = True
-        while reported:
-            self._asleep = False
-            self.step(self._clock())
-            self._asleep = True
-            reported = bool(self._posted or self._releases)
-        wake = self.coordinator.wakeup_at()
-        if wake is not None and wake < self._sleeps_until:
             self.ring()
 
     def settled(self, settlement: Settlement) -> None:
@@ -307,7 +287,6 @@ class Engine:
             self._wake_at = self.coordinator.wakeup_at()
         longest = TICK if self._walk is None else LOOK
         wait = longest if self._wake_at is None else min(longest, max(0.0, self._wake_at - self._clock()))
-        self._sleeps_until = self._clock() + wait
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
