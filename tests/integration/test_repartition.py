@@ -1,0 +1,201 @@
+"""I12 on a real Kafka: publishers and subscribers go on while a topic is given more partitions."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafka_pubsub import DeadlineExceeded, FailedPrecondition, Message, PubSub, RepartitionProgress
+from kafka_pubsub.client import publish_pool
+from kafka_pubsub.client.repartition import Repartitioner
+from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.local import LocalKafka
+
+SECONDS = 60
+#: Seconds between two looks of a publisher here, and what that makes of the fence.
+RENEW, FENCE = 0.5, 3.0
+
+
+@pytest.fixture(autouse=True)
+def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_pool, "RENEW_S", RENEW)
+    monkeypatch.setattr(publish_pool, "_RENEW_SOON_S", RENEW / 5)
+
+
+@pytest.fixture
+def ps(kafka: LocalKafka) -> Iterator[PubSub]:
+    with PubSub(kafka.bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def change(kafka: LocalKafka) -> Iterator[Repartitioner]:
+    """Changes layouts, as a process of its own."""
+    backend = KafkaBackend(kafka.bootstrap)
+    yield Repartitioner(backend, TopicAdmin(backend, may_create=True), may_create=True, fence=FENCE)
+    backend.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"p-{uuid.uuid4().hex[:12]}"
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+class Publishing:
+    """A process that publishes to keys of its own, and tries again what is refused."""
+
+    def __init__(self, bootstrap: str, topic: str, keys: list[str]) -> None:
+        self.sent: dict[str, list[str]] = {key: [] for key in keys}
+        self.refused = 0
+        self.failed: list[BaseException] = []
+        self._stopping = threading.Event()
+        self._ps = PubSub(bootstrap)
+        self._topic = self._ps.topic(topic)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            number = 0
+            while not self._stopping.is_set():
+                for key, sent in self.sent.items():
+                    sent.append(self._publish(key, number))
+                number += 1
+        except BaseException as error:
+            self.failed.append(error)
+
+    def _publish(self, key: str, number: int) -> str:
+        while True:
+            try:
+                future = self._topic.publish(b"%d" % number, ordering_key=key)
+            except FailedPrecondition:
+                self.refused += 1
+                # Others go on without keys.
+                self._topic.publish(b"no key")
+                self._stopping.wait(0.02)
+            else:
+                return future.result(SECONDS)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(SECONDS)
+        self._ps.close()
+        assert self.failed == []
+
+
+class Receiving:
+    """A process that receives, slowly enough to be behind."""
+
+    def __init__(self, bootstrap: str, subscription: str, got: dict[str | None, list[Message]]) -> None:
+        self._got = got
+        self.partitions: set[int] = set()
+        self._ps = PubSub(bootstrap)
+        self.stream = self._ps.subscription(subscription).pull(self._handle, max_workers=8)
+
+    def _handle(self, message: Message) -> None:
+        time.sleep(0.002)
+        self._got[message.ordering_key].append(message)
+        self.partitions.add(message.partition)
+        message.ack()
+
+    def stop(self) -> None:
+        assert not self.stream.done(), self.stream.result(0)
+        self._ps.close()
+
+
+def test_keys_stay_in_order_while_publishers_and_subscribers_go_on(
+    kafka: LocalKafka, ps: PubSub, change: Repartitioner, name: str
+) -> None:
+    ps.create_topic(name, partitions=2, message_ordering=True)
+    ps.create_subscription(name, name, message_ordering=True)
+    got: defaultdict[str | None, list[Message]] = defaultdict(list)
+    seen: list[RepartitionProgress] = []
+    with ExitStack() as stack:
+        receivers = [Receiving(kafka.bootstrap, name, got) for _ in range(2)]
+        publishers = [
+            Publishing(kafka.bootstrap, name, [f"{number}-{key}" for key in range(10)]) for number in range(2)
+        ]
+        for receiver in receivers:
+            stack.callback(receiver.stop)
+        until(lambda: all(receiver.partitions for receiver in receivers), "both receive")
+        change.run(name, 7, timeout=SECONDS, on_progress=seen.append)
+        marks = [{key: len(sent) for key, sent in each.sent.items()} for each in publishers]
+        until(
+            lambda: all(
+                len(sent) > mark[key] + 20
+                for each, mark in zip(publishers, marks, strict=True)
+                for key, sent in each.sent.items()
+            ),
+            "publishers go on with keys",
+        )
+        for each in publishers:
+            each.stop()
+        sent = {key: ids for each in publishers for key, ids in each.sent.items()}
+        until(lambda: all(len(got[key]) >= len(ids) for key, ids in sent.items()), "all is received")
+    assert [each.phase for each in seen if each.phase != "fencing"][-1] == "growing"
+    assert all(each.refused for each in publishers)
+    for key, ids in sent.items():
+        # Rebalances may bring a message again, but never one before its turn.
+        first = list(dict.fromkeys(int(message.data) for message in got[key]))
+        assert first == list(range(len(ids))), key
+        partitions = [int(each.rsplit(":", 2)[1]) for each in ids]
+        old, new = partition_of(key.encode(), 2), partition_of(key.encode(), 7)
+        moved = partitions.index(new) if old != new else 0
+        assert set(partitions[:moved]) <= {old}
+        assert set(partitions[moved:]) == {new}, f"{key} went back"
+    # New partitions reached their readers at once: of itself a group looks every five minutes.
+    assert {message.partition for messages in got.values() for message in messages} >= {
+        partition_of(key.encode(), 7) for key in sent
+    }
+    assert ps.topic(name).options.partitions == 7
+
+
+def test_a_topic_grown_with_other_tools_is_drained_carried_over_and_used_again(
+    kafka: LocalKafka, ps: PubSub, change: Repartitioner, name: str
+) -> None:
+    topic = ps.create_topic(name, partitions=2, message_ordering=True)
+    sub = ps.create_subscription(name, name, message_ordering=True)
+    for number in range(5):
+        topic.publish(b"%d" % number, ordering_key="k").result(SECONDS)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(name, 3)])[name].result(SECONDS)
+    with PubSub(kafka.bootstrap) as fresh:
+        for call in (
+            lambda: fresh.topic(name).publish(b"x", ordering_key="k"),
+            lambda: fresh.subscription(name).pull(print),
+        ):
+            with pytest.raises(FailedPrecondition, match="made with 2 partitions and has 3 now"):
+                call()
+    with pytest.raises(DeadlineExceeded, match=r"\(5 messages\)"):
+        change.run(name, 3, timeout=FENCE + 3)
+    got: list[Message] = []
+
+    def handle(message: Message) -> None:
+        got.append(message)
+        message.ack()
+
+    with sub.pull(handle) as stream:
+        until(lambda: len(got) == 5, "the old layout is received")
+        change.run(name, 3, timeout=SECONDS)
+        topic.publish(b"5", ordering_key="k").result(SECONDS)
+        until(lambda: len(got) == 6, "the new layout is received")
+        assert not stream.done()
+    assert [message.data for message in got] == [b"%d" % number for number in range(6)]
+    retry = f"{name}.sub.{name}.retry"
+    assert len(admin.list_topics(retry, timeout=SECONDS).topics[retry].partitions) == 3
