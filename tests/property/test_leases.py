@@ -96,6 +96,17 @@ class LeasesMachine(RuleBasedStateMachine):
         book.length, book.state, book.deadline = book.done + 1, LeaseState.KEPT, self.now + 10
 
     @rule(data=st.data())
+    def narrow(self, data: st.DataObject) -> None:
+        """Of an inline lease one record goes on."""
+        if (found := self.some(data, LeaseState.WALKING)) is None:
+            return
+        lease, book = found
+        if lease.key is None and not book.done:
+            record = data.draw(st.sampled_from(list(lease.records)))
+            self.leases.narrow(lease, record, b"%d" % record.offset())
+            book.first, book.length = record.offset(), 1
+
+    @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         if found := self.some(data, *STANDING):
             lease, book = found
