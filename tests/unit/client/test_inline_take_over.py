@@ -1,0 +1,271 @@
+"""Inline holders that are taken over, at every moment there is.
+
+The walking thread is the test's own: a take-over at a chosen moment is made inside the callback, or around the
+holder's lock, which are all the moments at which what another thread finds can differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import pytest
+
+from kafka_pubsub import Message
+from kafka_pubsub.client.inline import (
+    InlineHolder,
+)
+from kafka_pubsub.core import inline
+from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
+from tests.unit.client.holding import Reported
+from tests.unit.client.walking import (
+    KEYS,
+    VERBS,
+    Moments,
+    acked,
+    at,
+    holder_of,
+    is_passed,
+    left,
+    narrow,
+    offsets,
+)
+
+# Taken over
+
+
+def test_before_it_began_all_goes_back() -> None:
+    holder, _ = holder_of()
+    passed = holder.take_over()
+    assert passed == Passed(holder.lease, 0, [], [])
+    assert holder.pass_through(lambda message: pytest.fail("it was called")) is None, (
+        "the walking thread has nothing to do or to say any more"
+    )
+    assert holder.take_over() is None
+
+
+@pytest.mark.parametrize("offset", range(len(KEYS)))
+@pytest.mark.parametrize(
+    ("verb", "verdict"),
+    [
+        ("ack", Verdict.FINISHED),
+        ("nack", Verdict.NACKED),
+        ("nack later", Verdict.NACKED),
+        ("raise", Verdict.NACKED),
+        ("keep", Verdict.KEPT),
+    ],
+)
+@pytest.mark.parametrize("first", ["take over", "verdict"])
+def test_inside_a_callback_its_record_goes_on_alone(
+    offset: int, verb: str, verdict: Verdict, first: str
+) -> None:
+    holder, _ = holder_of()
+    lease, taken, seen = holder.lease, [], []
+
+    def handle(message: Message) -> None:
+        seen.append(message.offset)
+        if message.offset != offset:
+            message.ack()
+            return
+        verbs: list[Callable[[], object]] = [
+            lambda: taken.append(narrow(lease, is_passed(holder.take_over())))
+        ]
+        verbs.insert(first == "take over", lambda: {**VERBS, "ack": acked}[verb](message))
+        try:
+            verbs[0]()
+        finally:
+            verbs[1]()
+
+    told = holder.pass_through(handle)
+    assert seen == list(range(offset + 1)), "nothing begins after a take-over"
+    assert [(each.reached, each.current, each.left, each.skipped) for each in taken] == [
+        (offset, True, [], [])
+    ]
+    assert isinstance(told, Release)
+    assert told.lease is lease
+    assert (told.verdict, told.done) == (verdict, 1 if verb == "ack" else 0)
+    assert told.delay == (2.5 if verb == "nack later" else None)
+    assert holder.take_over() is None
+
+
+@pytest.mark.parametrize("late", ["ack", "nack"])
+def test_a_message_that_its_callback_kept_after_a_take_over_is_settled_later(late: str) -> None:
+    holder, reports = holder_of()
+    messages: list[Message] = []
+
+    def handle(message: Message) -> None:
+        narrow(holder.lease, is_passed(holder.take_over()))
+        messages.append(message)
+
+    told = holder.pass_through(handle)
+    assert told == Release(holder.lease, 0, Verdict.KEPT)
+    getattr(messages[0], late)()
+    assert reports.settlements == [Settlement(holder.lease, 0, acked=late == "ack")]
+
+
+def test_what_was_left_and_passed_over_before_a_take_over_is_told_by_it() -> None:
+    holder, _ = holder_of([b"a", b"b", b"a", b"b", b"a"])
+    taken: list[Passed] = []
+
+    def handle(message: Message) -> None:
+        if message.offset == 3:
+            taken.append(narrow(holder.lease, is_passed(holder.take_over())))
+        if message.offset:
+            message.ack()
+
+    told = holder.pass_through(handle)
+    (passed,) = taken
+    assert (passed.reached, passed.current) == (3, True)
+    assert left(passed) == {0: Verdict.KEPT}
+    assert offsets(passed.skipped) == [2]
+    assert told == Release(holder.lease, 1, Verdict.FINISHED)
+
+
+# Every moment, whatever the callbacks do
+
+
+class Story:
+    """One walk with a take-over at a chosen moment; `holds` says whether all records are accounted for."""
+
+    def __init__(self, keys: Sequence[bytes | None], verbs: Sequence[str], chosen: int) -> None:
+        self.holder, self.reports = holder_of(keys)
+        self.lease, self.verbs = self.holder.lease, verbs
+        self.records = list(self.lease.records)
+        self.called: list[int] = []
+        self.taken: list[Passed] = []
+        self.moments = Moments(chosen, self.take_over)
+        self.holder._lock = self.moments  # type: ignore[assignment]
+        self.told = self.holder.pass_through(self.handle)
+
+    def take_over(self) -> None:
+        passed = self.holder.take_over()
+        if passed is not None:
+            self.taken.append(passed)
+            self.finished = offsets(inline.finished(passed))
+            self.rest = offsets(self.lease.records[passed.reached :])
+            narrow(self.lease, passed)
+
+    def handle(self, message: Message) -> None:
+        self.called.append(message.offset)
+        self.moments.moment()
+        {**VERBS, "ack": acked}[self.verbs[message.offset]](message)
+        self.moments.moment()
+
+    def holds(self) -> None:
+        if not self.taken:
+            self.taken.append(is_passed(self.told))
+            self.finished, self.rest = offsets(inline.finished(self.taken[0])), []
+        (passed,) = self.taken
+        current = [self.rest.pop(0)] if passed.current else []
+        places = [*self.finished, *left(passed), *offsets(passed.skipped), *self.rest, *current]
+        assert sorted(places) == offsets(self.records), "a record is in no place, or in two"
+        assert sorted([*self.finished, *left(passed), *current]) == self.called
+        assert all(self.verbs[each] == "ack" for each in self.finished)
+        assert all(self.verbs[each] != "ack" for each in left(passed))
+        self.word_about(current, passed)
+        self.order(passed)
+
+    def word_about(self, current: Sequence[int], passed: Passed) -> None:
+        """What the walking thread says at its end: of its current record if it has one, nothing else."""
+        if not current:
+            assert self.told is None or self.told is passed
+            return
+        assert isinstance(self.told, Release)
+        wanted = {"ack": Verdict.FINISHED, "nack": Verdict.NACKED, "keep": Verdict.KEPT}[
+            self.verbs[current[0]]
+        ]
+        assert (self.told.lease, self.told.verdict) == (self.lease, wanted)
+        assert offsets(self.lease.records) == current
+
+    def order(self, passed: Passed) -> None:
+        """Nothing of a key is called after one that wasn't acked."""
+        for number, record in enumerate(self.records):
+            before = [
+                each for each in range(number) if record.key() is not None and KEYS[each] == record.key()
+            ]
+            if number in self.called:
+                assert all(each in self.called and self.verbs[each] == "ack" for each in before)
+        assert offsets(passed.skipped) == sorted(offsets(passed.skipped))
+
+
+@pytest.mark.parametrize("verbs", list(product(["ack", "nack", "keep"], repeat=4)), ids="-".join)
+def test_a_take_over_at_any_moment_leaves_each_record_in_one_place(verbs: Sequence[str]) -> None:
+    keys = KEYS[:4]
+    undisturbed = Story(keys, verbs, chosen=-1)
+    undisturbed.holds()
+    assert undisturbed.moments.passed >= 10
+    for chosen in range(undisturbed.moments.passed):
+        story = Story(keys, verbs, chosen)
+        story.holds()
+        assert story.holder.take_over() is None or story.told is story.taken[0]
+
+
+def test_who_is_through_says_so_by_the_take_over_too() -> None:
+    """Or else the next fetcher would read on before anybody has heard which keys are blocked."""
+    holder, _ = holder_of([b"a", b"a"])
+    passed = holder.pass_through(lambda message: None)
+    assert passed is not None
+    assert holder.take_over() is passed
+
+
+# Extensions
+
+
+class Engine(Reported):
+    """Takes over when it is told to, as the engine does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holder: InlineHolder | None = None
+        self.taken: list[Passed] = []
+
+    def take_over(self) -> None:
+        assert self.holder is not None
+        if (passed := self.holder.take_over()) is not None:
+            self.taken.append(narrow(self.holder.lease, passed))
+
+
+def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineHolder, Engine]:
+    reports = Engine()
+    holder, _ = holder_of(keys)
+    holder.reports = reports
+    reports.holder = holder
+    return holder, reports
+
+
+def test_an_extension_inside_the_callback_gives_the_message_its_own_lease_first() -> None:
+    holder, reports = engine_of([b"a", b"b", b"c"])
+    seen: list[int] = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.offset)
+        if message.offset == 1:
+            message.extend(60)
+            message.extend(90)
+        message.ack()
+
+    told = holder.pass_through(handle)
+    assert [(passed.reached, passed.current) for passed in reports.taken] == [(1, True)]
+    assert reports.extensions == [(holder.lease, 0, 60), (holder.lease, 0, 90)]
+    assert told == Release(holder.lease, 1, Verdict.FINISHED)
+    assert seen == [0, 1]
+
+
+def test_an_extension_that_finds_the_message_left_meanwhile_is_about_its_own_lease() -> None:
+    """Another thread's, which read the holder before the message was left."""
+    holder, reports = engine_of([b"a", b"b"])
+    messages: list[Message] = []
+    passed = is_passed(holder.pass_through(at(0, messages.append)))
+    holder.extend(messages[0], 60)
+    assert reports.extensions == [(passed.left[0].lease, 0, 60)]
+
+
+def test_a_late_extension_takes_nothing_over() -> None:
+    holder, reports = engine_of([b"a"])
+
+    def handle(message: Message) -> None:
+        message.ack()
+        message.extend(60)
+
+    assert is_passed(holder.pass_through(handle)).reached == 1
+    assert (reports.taken, reports.extensions, reports.late) == ([], [], 1)
