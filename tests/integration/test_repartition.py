@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 
 import pytest
@@ -23,6 +24,8 @@ from kafka_pubsub.local import LocalKafka
 SECONDS = 60
 #: Seconds between two looks of a publisher here, and what that makes of the fence.
 RENEW, FENCE = 0.5, 3.0
+#: Messages that wait when the change begins: more than a second's work for the receivers.
+BACKLOG = 2000
 
 
 @pytest.fixture(autouse=True)
@@ -61,8 +64,10 @@ class Publishing:
     """A process that publishes to keys of its own, and tries again what is refused."""
 
     def __init__(self, bootstrap: str, topic: str, keys: list[str]) -> None:
-        self.sent: dict[str, list[str]] = {key: [] for key in keys}
+        self.sent: dict[str, list[Future[str]]] = {key: [] for key in keys}
         self.refused = 0
+        #: Seconds between two messages.
+        self.pause = 0.0005
         self.failed: list[BaseException] = []
         self._stopping = threading.Event()
         self._ps = PubSub(bootstrap)
@@ -80,17 +85,16 @@ class Publishing:
         except BaseException as error:
             self.failed.append(error)
 
-    def _publish(self, key: str, number: int) -> str:
+    def _publish(self, key: str, number: int) -> Future[str]:
         while True:
+            time.sleep(self.pause)
             try:
-                future = self._topic.publish(b"%d" % number, ordering_key=key)
+                return self._topic.publish(b"%d" % number, ordering_key=key)
             except FailedPrecondition:
                 self.refused += 1
-                # Others go on without keys.
+                # What has no key is welcome all the time.
                 self._topic.publish(b"no key")
                 self._stopping.wait(0.02)
-            else:
-                return future.result(SECONDS)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -100,16 +104,21 @@ class Publishing:
 
 
 class Receiving:
-    """A process that receives, slowly enough to be behind."""
+    """A process that receives once it may, and is behind for some seconds then."""
 
-    def __init__(self, bootstrap: str, subscription: str, got: dict[str | None, list[Message]]) -> None:
+    def __init__(
+        self, bootstrap: str, subscription: str, got: dict[str | None, list[Message]], may: threading.Event
+    ) -> None:
         self._got = got
+        self._may = may
         self.partitions: set[int] = set()
         self._ps = PubSub(bootstrap)
         self.stream = self._ps.subscription(subscription).pull(self._handle, max_workers=8)
 
     def _handle(self, message: Message) -> None:
-        time.sleep(0.002)
+        self._may.wait(SECONDS)
+        if message.ordering_key is not None:
+            time.sleep(0.02)
         self._got[message.ordering_key].append(message)
         self.partitions.add(message.partition)
         message.ack()
@@ -126,27 +135,36 @@ def test_keys_stay_in_order_while_publishers_and_subscribers_go_on(
     ps.create_subscription(name, name, message_ordering=True)
     got: defaultdict[str | None, list[Message]] = defaultdict(list)
     seen: list[RepartitionProgress] = []
+    may_receive = threading.Event()
+
+    def tell(progress: RepartitionProgress) -> None:
+        seen.append(progress)
+        if progress.phase != "fencing":
+            may_receive.set()
+
     with ExitStack() as stack:
-        receivers = [Receiving(kafka.bootstrap, name, got) for _ in range(2)]
+        for _ in range(2):
+            stack.callback(Receiving(kafka.bootstrap, name, got, may_receive).stop)
         publishers = [
             Publishing(kafka.bootstrap, name, [f"{number}-{key}" for key in range(10)]) for number in range(2)
         ]
-        for receiver in receivers:
-            stack.callback(receiver.stop)
-        until(lambda: all(receiver.partitions for receiver in receivers), "both receive")
-        change.run(name, 7, timeout=SECONDS, on_progress=seen.append)
-        marks = [{key: len(sent) for key, sent in each.sent.items()} for each in publishers]
+        counts = lambda: [len(sent) for each in publishers for sent in each.sent.values()]  # noqa: E731
+        until(lambda: sum(counts()) > BACKLOG, "a backlog")
+        change.run(name, 7, timeout=SECONDS, on_progress=tell)
+        for each in publishers:
+            each.pause = 0.01
+        marks = counts()
         until(
-            lambda: all(
-                len(sent) > mark[key] + 20
-                for each, mark in zip(publishers, marks, strict=True)
-                for key, sent in each.sent.items()
-            ),
+            lambda: all(now > mark + 20 for now, mark in zip(counts(), marks, strict=True)),
             "publishers go on with keys",
         )
         for each in publishers:
             each.stop()
-        sent = {key: ids for each in publishers for key, ids in each.sent.items()}
+        sent = {
+            key: [future.result(SECONDS) for future in futures]
+            for each in publishers
+            for key, futures in each.sent.items()
+        }
         until(lambda: all(len(got[key]) >= len(ids) for key, ids in sent.items()), "all is received")
     assert [each.phase for each in seen if each.phase != "fencing"][-1] == "growing"
     assert all(each.refused for each in publishers)

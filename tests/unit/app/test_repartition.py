@@ -270,6 +270,21 @@ def test_it_waits_for_an_ordered_subscription_and_says_for_what(
 
 
 @pytest.mark.usefixtures("orders")
+def test_what_publishers_store_before_they_have_looked_is_waited_for(
+    change: Repartitioner, backend: MemoryBackend, cluster: MemoryCluster, time: Time
+) -> None:
+    def late() -> None:
+        if time.now < publish_pool.RENEW_S:
+            cluster.append("orders", 1, b"x", b"k")
+
+    time.during = late
+    with pytest.raises(DeadlineExceeded, match="'billing'"):
+        change.run("orders", 5, timeout=FENCE + 10)
+    commit(backend, {home(1): backend.admin.last_stable_offsets("orders")[1]})
+    change.run("orders", 5)
+
+
+@pytest.mark.usefixtures("orders")
 def test_it_can_be_given_up_until_the_topic_grows(
     ps: PubSub, change: Repartitioner, backend: MemoryBackend, cluster: MemoryCluster
 ) -> None:
