@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -15,14 +15,32 @@ from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.subscription import Subscription
-    from kafka_pubsub.config import RetryPolicy
+    from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy, SubscriptionOptions
 
 __all__ = ["subscription"]
+
+OnExhausted = Literal["dead_letter", "park"]
 
 COLUMNS = ("name", "topic", "message_ordering", "ack_deadline", "min_backoff", "max_backoff", "labels")
 
 MIN_BACKOFF = shared.duration_option("--min-backoff", "Wait at least so long before a redelivery.")
 MAX_BACKOFF = shared.duration_option("--max-backoff", "Wait at most so long before a redelivery.")
+DEAD_LETTER_TOPIC = click.option(
+    "--dead-letter-topic", metavar="TOPIC", help="Where a message goes that failed too often."
+)
+MAX_ATTEMPTS = click.option(
+    "--max-attempts", type=int, help="How often a message is tried, 5 to 100.  [default: 5]"
+)
+ON_EXHAUSTED = click.option(
+    "--on-exhausted",
+    type=click.Choice(["dead_letter", "park"]),
+    help="Then: away, or kept with its key until released.  [default: dead_letter]",
+)
+EXACTLY_ONCE = click.option(
+    "--exactly-once/--no-exactly-once",
+    default=None,
+    help="Never deliver again what was acked.  [default: no]",
+)
 
 
 @click.group(
@@ -55,6 +73,10 @@ def subscription() -> None:
 @shared.duration_option("--max-extension", "How long a running callback keeps its message.  [default: 1h]")
 @MIN_BACKOFF
 @MAX_BACKOFF
+@DEAD_LETTER_TOPIC
+@MAX_ATTEMPTS
+@ON_EXHAUSTED
+@EXACTLY_ONCE
 @shared.LABELS
 @shared.EXIST_OK
 @click.pass_obj
@@ -67,6 +89,10 @@ def create(
     max_extension: float | None,
     min_backoff: float | None,
     max_backoff: float | None,
+    dead_letter_topic: str | None,
+    max_attempts: int | None,
+    on_exhausted: OnExhausted | None,
+    exactly_once: bool | None,
     labels: shared.Labels,
     exist_ok: bool,
 ) -> None:
@@ -79,6 +105,8 @@ def create(
             ack_deadline=ack_deadline,
             max_extension=max_extension,
             retry=_retry(min_backoff, max_backoff),
+            dead_letter=_dead_letter(dead_letter_topic, max_attempts, on_exhausted),
+            exactly_once=bool(exactly_once),
             labels=shared.given_labels(labels),
             exist_ok=exist_ok,
         )
@@ -123,7 +151,7 @@ def describe(session: Session, name: str) -> None:
 def delete(session: Session, name: str, yes: bool) -> None:
     """Delete a subscription and its position.
 
-    The topic's messages stay.
+    The topic's messages stay; those that wait for a redelivery go with it.
     """
     shared.confirm(session, f"Delete subscription {name} and its position?", yes=yes)
     with session.pubsub() as pubsub:
@@ -144,6 +172,14 @@ def delete(session: Session, name: str, yes: bool) -> None:
 @MIN_BACKOFF
 @MAX_BACKOFF
 @click.option("--no-backoff", is_flag=True, help="Redeliver as soon as possible.")
+@DEAD_LETTER_TOPIC
+@MAX_ATTEMPTS
+@ON_EXHAUSTED
+@click.option("--no-dead-letter", is_flag=True, help="Try messages for ever.")
+@EXACTLY_ONCE
+@click.option(
+    "--remake-retry-topic", is_flag=True, help="Make a lost retry topic again; what waited in it is gone."
+)
 @shared.NEW_LABELS
 @click.pass_obj
 def update(
@@ -155,6 +191,12 @@ def update(
     min_backoff: float | None,
     max_backoff: float | None,
     no_backoff: bool,
+    dead_letter_topic: str | None,
+    max_attempts: int | None,
+    on_exhausted: OnExhausted | None,
+    no_dead_letter: bool,
+    exactly_once: bool | None,
+    remake_retry_topic: bool,
     labels: shared.Labels,
 ) -> None:
     """Change a subscription's settings.
@@ -166,30 +208,67 @@ def update(
     backoff = min_backoff is not None or max_backoff is not None
     if no_backoff and backoff:
         raise click.UsageError("--no-backoff excludes --min-backoff and --max-backoff")
-    shared.check_changes(ordering, ack_deadline, max_extension, backoff, no_backoff, labels)
+    policy = dead_letter_topic is not None or max_attempts is not None or on_exhausted is not None
+    if no_dead_letter and policy:
+        raise click.UsageError(
+            "--no-dead-letter excludes --dead-letter-topic, --max-attempts and --on-exhausted"
+        )
+    changes = (backoff, no_backoff, policy, no_dead_letter, exactly_once is not None, remake_retry_topic)
+    shared.check_changes(ordering, ack_deadline, max_extension, *changes, labels)
     with session.pubsub() as pubsub:
-        before = pubsub.subscription(name).options.retry if backoff else None
+        before = pubsub.subscription(name).options if backoff or policy else None
         changed = pubsub.update_subscription(
             name,
             message_ordering=shared.kept_unless(ordering),
             ack_deadline=shared.kept_unless(ack_deadline),
             max_extension=shared.kept_unless(max_extension),
             retry=_retry(min_backoff, max_backoff, before) if backoff or no_backoff else UNSET,
+            dead_letter=(
+                _dead_letter(dead_letter_topic, max_attempts, on_exhausted, before)
+                if policy or no_dead_letter
+                else UNSET
+            ),
+            exactly_once=shared.kept_unless(exactly_once),
+            remake_retry_topic=remake_retry_topic,
             labels=shared.labels_unless(labels),
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated subscription {name}")
 
 
-def _retry(low: float | None, high: float | None, before: RetryPolicy | None = None) -> RetryPolicy | None:
+def _retry(
+    low: float | None, high: float | None, options: SubscriptionOptions | None = None
+) -> RetryPolicy | None:
     """The policy that the options ask for; what isn't given is as before, or the default."""
     if low is None and high is None:
         return None
     from kafka_pubsub.config import RetryPolicy
 
+    before = None if options is None else options.retry
     known = {} if before is None else {"min_backoff": before.min_backoff, "max_backoff": before.max_backoff}
     given = {"min_backoff": low, "max_backoff": high}
     return RetryPolicy(**{**known, **{name: value for name, value in given.items() if value is not None}})
+
+
+def _dead_letter(
+    topic: str | None,
+    attempts: int | None,
+    on_exhausted: OnExhausted | None,
+    options: SubscriptionOptions | None = None,
+) -> DeadLetterPolicy | None:
+    """The same for dead letters."""
+    given = {"topic": topic, "max_attempts": attempts, "on_exhausted": on_exhausted}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if not chosen:
+        return None
+    from kafka_pubsub.config import DeadLetterPolicy
+
+    before = None if options is None else options.dead_letter
+    known = {} if before is None else {name: getattr(before, name) for name in given}
+    merged = {**known, **chosen}
+    if "topic" not in merged:
+        raise click.UsageError("--max-attempts and --on-exhausted need a --dead-letter-topic")
+    return DeadLetterPolicy(**merged)
 
 
 def _progress(each: Subscription) -> dict[str, JsonValue]:
@@ -211,5 +290,9 @@ def _describe(each: Subscription) -> dict[str, JsonValue]:
         "max_extension": options.max_extension,
         "min_backoff": None if options.retry is None else options.retry.min_backoff,
         "max_backoff": None if options.retry is None else options.retry.max_backoff,
+        "dead_letter_topic": None if options.dead_letter is None else options.dead_letter.topic,
+        "max_attempts": None if options.dead_letter is None else options.dead_letter.max_attempts,
+        "on_exhausted": None if options.dead_letter is None else options.dead_letter.on_exhausted,
+        "exactly_once": options.exactly_once,
         "labels": dict(options.labels),
     }

@@ -1,18 +1,22 @@
-"""`topic`: create, list, describe, delete, adopt, update."""
+"""`topic`: create, list, describe, delete, adopt, update, repartition."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
-from kafka_pubsub.cli.output import JsonValue
+from kafka_pubsub.cli.output import JsonValue, stderr_console
 from kafka_pubsub.cli.session import Session
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.topic import Topic
 
 __all__ = ["topic"]
@@ -39,7 +43,7 @@ def topic() -> None:
     ]
 )
 @shared.NAME
-@click.option("--partitions", type=int, help="How many partitions; fixed for good.  [default: 8]")
+@click.option("--partitions", type=int, help="How many partitions; `repartition` gives more.  [default: 8]")
 @click.option("--replication", type=int, help="Copies of each message.  [default: the broker's]")
 @shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
 @shared.duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
@@ -167,6 +171,66 @@ def update(
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated topic {name}")
+
+
+@topic.command(
+    examples=[
+        ("", "kafka-pubsub topic repartition orders --partitions 24"),
+        (
+            "give up after a while, go on later",
+            "kafka-pubsub topic repartition orders --partitions 24 --timeout 10m",
+        ),
+    ]
+)
+@shared.NAME
+@click.option("--partitions", type=int, required=True, help="How many it shall have.")
+@shared.duration_option("--timeout", "Stop after so long.  [default: never]")
+@click.pass_obj
+def repartition(session: Session, name: str, partitions: int, timeout: float | None) -> None:
+    """Give a topic more partitions without reordering a key.
+
+    Until it is through, messages with a key are refused; it waits for ordered subscriptions to finish what is there.
+
+    It can be stopped, and called again to go on. With the number that the topic has, it gives the change up.
+    """
+    with session.pubsub() as pubsub, _progress(session) as tell:
+        changed = pubsub.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)
+        shown = _describe(changed)
+    session.output.result(shown, f"Topic {name} has {shown['partitions']} partitions")
+
+
+@contextlib.contextmanager
+def _progress(session: Session) -> Iterator[Callable[[RepartitionProgress], None]]:
+    """Tells what is waited for: on a terminal in place, else a line whenever that changes."""
+    if session.as_json:
+        yield lambda progress: None
+        return
+    if sys.stderr.isatty():
+        with stderr_console().status("") as status:
+            from rich.markup import escape
+
+            yield lambda progress: status.update(escape(_waits_for(progress, seconds=True)))
+        return
+    told = ""
+
+    def tell(progress: RepartitionProgress) -> None:
+        nonlocal told
+        text = _waits_for(progress, seconds=False)
+        if text != told:
+            session.output.note(text)
+            told = text
+
+    yield tell
+
+
+def _waits_for(progress: RepartitionProgress, *, seconds: bool) -> str:
+    if progress.phase == "fencing":
+        left = f" ({progress.seconds:.0f} s)" if seconds else ""
+        return f"Waiting until every publisher has stopped using keys{left}"
+    if progress.phase == "draining":
+        some = ", ".join(f"{name}: {count:,} messages" for name, count in progress.waiting.items())
+        return f"Waiting for the old layout to be finished: {some or 'done'}"
+    return f"Adding partitions, up to {progress.partitions}"
 
 
 def _describe(each: Topic) -> dict[str, JsonValue]:

@@ -148,7 +148,10 @@ def test_keys_stay_in_order_while_publishers_and_subscribers_go_on(
         publishers = [
             Publishing(kafka.bootstrap, name, [f"{number}-{key}" for key in range(10)]) for number in range(2)
         ]
-        counts = lambda: [len(sent) for each in publishers for sent in each.sent.values()]  # noqa: E731
+
+        def counts() -> list[int]:
+            return [len(sent) for each in publishers for sent in each.sent.values()]
+
         until(lambda: sum(counts()) > BACKLOG, "a backlog")
         change.run(name, 7, timeout=SECONDS, on_progress=tell)
         for each in publishers:

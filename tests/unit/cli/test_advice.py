@@ -39,6 +39,11 @@ from tests.unit.cli.conftest import CommandLine
             "kafka-pubsub subscription create s --topic 'a b'",
         ),
         (
+            Call("repartition_topic", "a", (("partitions", 3),)),
+            "repartition_topic('a', partitions=3)",
+            "kafka-pubsub topic repartition a --partitions 3",
+        ),
+        (
             Call("delete_topic", "it's; rm"),
             'delete_topic("it\'s; rm")',
             "kafka-pubsub topic delete 'it'\"'\"'s; rm'",
@@ -56,10 +61,17 @@ def test_a_call_is_itself_in_python_and_a_command_on_the_command_line(
 
 @pytest.mark.parametrize("method", COMMANDS)
 def test_what_is_advised_can_be_called_and_typed(method: str) -> None:
+    advised: dict[str, str | int] = {
+        "exist_ok": True,
+        "topic": "x",
+        "partitions": 3,
+        "remake_retry_topic": True,
+    }
+    names = {"repartition_topic": {"partitions"}}.get(method, set(advised) - {"partitions"})
     options = tuple(
-        (name, True if name == "exist_ok" else "x")
+        (name, advised[name])
         for name in inspect.signature(getattr(PubSub, method)).parameters
-        if name in {"exist_ok", "topic"}
+        if name in names
     )
     call = Call(method, "x", options)
     ast.parse(str(call))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from kafka_pubsub.client import resources
 from tests.unit.cli.conftest import CommandLine
 
 
@@ -44,6 +47,10 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
         "max_extension": 3600,
         "min_backoff": 0.5,
         "max_backoff": 10,
+        "dead_letter_topic": None,
+        "max_attempts": None,
+        "on_exhausted": None,
+        "exactly_once": False,
         "labels": {"a": "b"},
     }
     run.json("sub", "create", "mail", "--topic", "other")
@@ -121,11 +128,95 @@ def test_people_read_durations_as_they_type_them(run: CommandLine) -> None:
     assert row.split()[3:5] == ["90s", "500ms"]
 
 
+@pytest.fixture
+def _built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
+
+
+@pytest.mark.usefixtures("_built")
+def test_dead_letters_and_exact_acks_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
+    for name in ("orders", "dead", "dead2"):
+        run.json("topic", "create", name)
+    made = run.json(
+        *("sub", "create", "billing", "--topic", "orders", "--dead-letter-topic", "dead"),
+        *("--max-attempts", "7", "--on-exhausted", "park", "--exactly-once"),
+    )
+    assert isinstance(made, dict)
+    asked = {"dead_letter_topic": "dead", "max_attempts": 7, "on_exhausted": "park", "exactly_once": True}
+    assert {name: made[name] for name in asked} == asked
+    assert run.json("sub", "update", "billing", "--max-attempts", "9") == {**made, "max_attempts": 9}
+    changed = run.json("sub", "update", "billing", "--dead-letter-topic", "dead2", "--no-exactly-once")
+    assert changed == {**made, "max_attempts": 9, "dead_letter_topic": "dead2", "exactly_once": False}
+    gone = run.json("sub", "update", "billing", "--no-dead-letter")
+    assert isinstance(gone, dict)
+    assert (gone["dead_letter_topic"], gone["max_attempts"], gone["on_exhausted"]) == (None, None, None)
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--max-attempts", "9"], 2, "need a --dead-letter-topic"),
+        (
+            ["--dead-letter-topic", "dead", "--max-attempts", "4"],
+            1,
+            "max_attempts: .*greater than or equal to 5",
+        ),
+        (["--dead-letter-topic", "orders"], 1, "the subscription's own topic"),
+        (["--dead-letter-topic", "nix"], 1, "`kafka-pubsub topic create nix` makes it"),
+        (["--on-exhausted", "drop"], 2, "drop"),
+        (["--min-backoff", "10s", "--max-backoff", "5s"], 1, "min_backoff 10 s is above max_backoff 5 s"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(
+    run: CommandLine, options: list[str], code: int, text: str
+) -> None:
+    run.json("topic", "create", "orders")
+    run.json("topic", "create", "dead")
+    error = run.error("sub", "create", "billing", "--topic", "orders", *options)
+    assert error["exit_code"] == code
+    assert re.search(text, str(error["message"]))
+    assert run.json("sub", "list") == []
+
+
+def test_a_topic_is_given_partitions_and_tells_what_it_waits_for(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.pubsub._cluster.repartitioner, "_fence_seconds", 0)
+    run.json("topic", "create", "orders", "--partitions", "2")
+    run.json("sub", "create", "billing", "--topic", "orders", "--ordering")
+    run("publish", "orders", "--key", "k", stdin="one\n")
+    stopped = run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
+    assert stopped.exit_code == 1
+    assert "Waiting for the old layout to be finished: billing: 1 messages" in stopped.stderr
+    assert "`kafka-pubsub topic repartition orders --partitions 3` goes on" in stopped.stderr
+    assert run.pubsub.topic("orders").options.partitions == 2
+    (message,) = run.pubsub.subscription("billing").receive(1, timeout=10)
+    message.ack()
+    done = run("topic", "repartition", "orders", "--partitions", "3")
+    assert (done.exit_code, done.stdout) == (0, "Topic orders has 3 partitions\n")
+    made = run.json("topic", "repartition", "orders", "--partitions", "3")
+    assert isinstance(made, dict)
+    assert made["partitions"] == 3
+    assert run.error("topic", "repartition", "orders", "--partitions", "1")["type"] == "InvalidArgument"
+
+
+def test_a_lost_retry_topic_is_remade_when_somebody_says_so(run: CommandLine) -> None:
+    run.json("topic", "create", "orders")
+    run.json("sub", "create", "billing", "--topic", "orders")
+    run.pubsub._cluster._connected().backend.admin.delete_topic("orders.sub.billing.retry")
+    advised = "`kafka-pubsub subscription update billing --remake-retry-topic`"
+    assert advised in str(run.error("pull", "billing")["message"])
+    run.json("sub", "update", "billing", "--remake-retry-topic")
+    assert run("sub", "describe", "billing").exit_code == 0
+
+
 def test_a_subscription_tells_its_lag_and_what_is_wrong_with_it(run: CommandLine) -> None:
     run.json("topic", "create", "orders")
     run.json("sub", "create", "billing", "--topic", "orders")
     run("publish", "orders", stdin="one\ntwo\n")
-    assert "lag               2\n" in run("sub", "describe", "billing").stdout
+    lines = run("sub", "describe", "billing").stdout.splitlines()
+    assert ["lag", "2"] in [line.split() for line in lines]
     run.json("topic", "delete", "orders", "--yes")
     detached = run("sub", "describe", "billing")
     assert detached.exit_code == 0
