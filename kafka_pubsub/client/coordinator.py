@@ -22,7 +22,20 @@ from kafka_pubsub.client.crews import Crew, Inline
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core.effects import Commit, Deliver, Effect, Stale, Stop, Withdraw
+from kafka_pubsub.core.effects import (
+    Announce,
+    Commit,
+    CommitBoth,
+    Deliver,
+    Effect,
+    ReadBodies,
+    Relocate,
+    Restart,
+    Stale,
+    Stop,
+    Trim,
+    Withdraw,
+)
 from kafka_pubsub.core.events import (
     CommitAnswered,
     Demand,
@@ -47,6 +60,7 @@ from kafka_pubsub.core.flow import BufferGate, Change, Held
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Committed
 
 __all__ = ["Coordinator", "Counts"]
@@ -373,6 +387,8 @@ class Coordinator:
                         lease.holder = None
                 case Stale(verdicts):
                     self.counts.stale += verdicts
+                case CommitBoth() | Relocate() | ReadBodies() | Trim() | Restart() | Announce():
+                    raise InvariantViolated(f"no stream has a retry topic yet: {effect!r:.80}")
 
     def _stop(self, leases: Iterable[Lease]) -> None:
         for lease in leases:

@@ -1,10 +1,13 @@
-"""The text that travels in a commit's metadata: who wrote it, and which records above the position are finished.
+"""The text that travels in a commit's metadata.
+
+It says who wrote it, which records above the position are finished, and which of the others were started (`notes`).
 
 Theory. The broker stores at most 4095 characters beside an offset. A character carries 15 bits here: the code
 points from U+3400 on, none of them special to anybody. A map is a list of numbers, alternately the length of a
 gap (unfinished) and of a run (finished) above the committed offset.
 
-Layout: version, writer (4 units), flags, count of numbers, numbers, checksum (3 units).
+Layout: version, writer (4 units), nonce (2 units), flags, count of numbers, numbers, the notes' numbers, checksum
+(3 units). Version 1 had neither nonce nor notes; it is read as well.
 
 Rules
 1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
@@ -20,9 +23,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from kafka_pubsub.core import notes
+from kafka_pubsub.core.notes import Notes
 from kafka_pubsub.core.offsets import Run
 
-__all__ = ["CAPACITY", "AckMap", "decode", "encode", "most_runs"]
+__all__ = ["CAPACITY", "NOTED", "AckMap", "decode", "encode", "most_runs"]
 
 #: Characters of metadata that a broker with default settings stores (4096 is refused).
 CAPACITY = 4095
@@ -32,21 +37,30 @@ _UNIT = 15
 _PAYLOAD = 14
 _MORE = 1 << _PAYLOAD
 _MASK = _MORE - 1
-_VERSION = 1
+_VERSION = 2
 _WRITER_UNITS = 4
+_NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
-#: Version, writer, flags, checksum, and the widest count.
-_OVERHEAD = 1 + _WRITER_UNITS + 1 + _CHECKSUM_UNITS + 2
+#: Characters of those that the notes may take.
+NOTED = notes.ROOM
+#: Version, writer, nonce, flags, checksum, the widest count, and the notes.
+_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + _CHECKSUM_UNITS + 2 + NOTED
 #: Units of the widest number, 63 bits.
 _WIDEST = 5
 
 
 class AckMap(NamedTuple):
-    """What a commit's metadata says. `writer` is a random number of the process that wrote it."""
+    """What a commit's metadata says.
+
+    `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` one of
+    the ownership. `clean`: nothing that was started is left.
+    """
 
     writer: int
     runs: tuple[Run, ...]
     clean: bool = False
+    nonce: int = 0
+    notes: Notes = notes.NOTHING
 
 
 def most_runs(span: int) -> int:
@@ -65,8 +79,14 @@ def encode(ack_map: AckMap, position: int) -> str:
     for start, end in ack_map.runs:
         numbers += (start - at, end - start)
         at = end
-    units = [_VERSION, *_fixed(ack_map.writer, _WRITER_UNITS), int(ack_map.clean)]
+    units = [
+        _VERSION,
+        *_fixed(ack_map.writer, _WRITER_UNITS),
+        *_fixed(ack_map.nonce, _NONCE_UNITS),
+        int(ack_map.clean),
+    ]
     numbers.insert(0, len(numbers))
+    numbers += notes.numbers(ack_map.notes, position)
     if max(numbers) <= _MASK:
         units += numbers
     else:
@@ -82,17 +102,26 @@ def decode(text: str, position: int) -> AckMap | None:
     body, checksum = units[:-_CHECKSUM_UNITS], units[-_CHECKSUM_UNITS:]
     if len(body) < 2 + _WRITER_UNITS or not all(0 <= unit < 1 << _UNIT for unit in units):
         return None
-    if body[0] != _VERSION or _joined(checksum) != _checksum(body, position):
+    if body[0] not in (1, _VERSION) or _joined(checksum) != _checksum(body, position):
         return None
-    numbers = _numbers(body[2 + _WRITER_UNITS :])
-    if not numbers or numbers[0] != len(numbers) - 1 or numbers[0] % 2:
+    flags_at = 1 + _WRITER_UNITS + (0 if body[0] == 1 else _NONCE_UNITS)
+    numbers = _numbers(body[flags_at + 1 :])
+    if not numbers or numbers[0] % 2 or not 1 + numbers[0] <= len(numbers):
         return None
+    noted = notes.parse(numbers[1 + numbers[0] :], position)
+    if noted is None:
+        return None
+    runs = _runs(numbers[1 : 1 + numbers[0]], position)
+    writer, nonce = _joined(body[1 : 1 + _WRITER_UNITS]), _joined(body[1 + _WRITER_UNITS : flags_at])
+    return AckMap(writer, runs, bool(body[flags_at] & 1), nonce, noted)
+
+
+def _runs(numbers: Sequence[int], at: int) -> tuple[Run, ...]:
     runs: list[Run] = []
-    at = position
-    for gap, length in zip(numbers[1::2], numbers[2::2], strict=True):
+    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
         runs.append((at + gap, at + gap + length))
         at += gap + length
-    return AckMap(_joined(body[1 : 1 + _WRITER_UNITS]), tuple(runs), bool(body[1 + _WRITER_UNITS] & 1))
+    return tuple(runs)
 
 
 def _digits(number: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 Rules
 1. What came by is kept while there is room (`max_bytes`); what was asked for is kept in any case: somebody is due.
-2. So many reads are on the way at most, in batches, lowest first: each costs a seek, and neighbours come together.
+2. One request is on the way at a time, lowest offsets first: each costs a seek, and neighbours come together.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ class Bodies:
         self._max_bytes = max_bytes
         self.kept: dict[int, RetryRecord] = {}
         self.size = 0
-        self._wanted: set[int] = set()
-        self._asked: set[int] = set()
+        # Offsets to be read and being read, with the key that waits; None: it has none, or nobody knows it.
+        self._wanted: dict[int, bytes | None] = {}
+        self._asked: dict[int, bytes | None] = {}
 
-    def offer(self, record: RetryRecord) -> bool:
+    def offer(self, record: RetryRecord) -> None:
         """Keeps it if there is room, or if it was asked for."""
         offset = record.retry_offset
-        asked = offset in self._asked or offset in self._wanted
-        if not asked and self.size + len(record) > self._max_bytes:
-            return False
-        self._asked.discard(offset)
-        self._wanted.discard(offset)
+        if offset in self._asked or offset in self._wanted or self.size + len(record) <= self._max_bytes:
+            self.keep(record)
+
+    def keep(self, record: RetryRecord) -> None:
+        """Keeps it."""
+        offset = record.retry_offset
+        self._asked.pop(offset, None)
+        self._wanted.pop(offset, None)
         if offset not in self.kept:
             self.kept[offset] = record
             self.size += len(record)
-        return True
 
     def take(self, offset: int) -> RetryRecord | None:
         """The body; it isn't kept any longer."""
@@ -48,47 +51,44 @@ class Bodies:
             self.size -= len(record)
         return record
 
-    def want(self, offset: int) -> None:
+    def want(self, offset: int, key: bytes | None = None) -> None:
         """Its turn comes: read it if it isn't at hand."""
         if offset not in self.kept and offset not in self._asked:
-            self._wanted.add(offset)
+            self._wanted[offset] = key
 
     def forget(self, offset: int) -> None:
         """Nobody needs it any more."""
-        self._wanted.discard(offset)
-        self._asked.discard(offset)
+        self._wanted.pop(offset, None)
+        self._asked.pop(offset, None)
         self.take(offset)
-
-    def requests(self) -> list[int]:
-        """What to read now, lowest first; each is answered by `offer` or `missing`."""
-        if not self._wanted or len(self._asked) * 2 > READS:
-            return []
-        some = sorted(self._wanted)[: READS - len(self._asked)]
-        self._wanted.difference_update(some)
-        self._asked.update(some)
-        return some
-
-    def missing(self, offset: int) -> bool:
-        """There is no such record any more; True if it was asked for."""
-        asked = offset in self._asked
-        self._asked.discard(offset)
-        return asked
-
-    def unanswered(self) -> None:
-        """What was asked for won't come: the reader failed. It is asked for again."""
-        self._wanted |= self._asked
-        self._asked.clear()
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to ask for."""
-        return bool(self._wanted) and len(self._asked) * 2 <= READS
+        """Whether there is something to ask for now."""
+        return bool(self._wanted) and not self._asked
+
+    def requests(self) -> list[int]:
+        """What to read now, lowest first; nothing until the last request was answered."""
+        if not self.waiting:
+            return []
+        some = sorted(self._wanted)[:READS]
+        self._asked = {offset: self._wanted.pop(offset) for offset in some}
+        return some
+
+    def missing(self, offset: int) -> tuple[bool, bytes | None]:
+        """There is no such record any more: whether it was asked for, and by which key."""
+        asked = offset in self._asked
+        return asked, self._asked.pop(offset, None)
+
+    def answered(self) -> None:
+        """What was asked for and hasn't come is asked for again."""
+        self._wanted |= self._asked
+        self._asked = {}
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""
         if self.size != sum(map(len, self.kept.values())):
             raise InvariantViolated(f"{self.size} bytes of bodies booked, not what is kept")
-        if self._wanted & self._asked or (self._wanted | self._asked) & self.kept.keys():
+        places = [self._wanted.keys(), self._asked.keys(), self.kept.keys()]
+        if sum(map(len, places)) != len(set().union(*places)):
             raise InvariantViolated("a body is asked for twice, or though it is at hand")
-        if len(self._asked) > READS:
-            raise InvariantViolated(f"{len(self._asked)} bodies asked for at once")

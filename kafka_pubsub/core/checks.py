@@ -9,8 +9,12 @@ from kafka_pubsub.errors import InvariantViolated
 
 if TYPE_CHECKING:
     from kafka_pubsub.core.partition import Partition
+    from kafka_pubsub.core.retries import Retries
 
 __all__ = ["check"]
+
+#: Records of a retry partition that a check looks at.
+_ALL = 1_000_000
 
 
 def check(partition: Partition) -> None:
@@ -18,15 +22,36 @@ def check(partition: Partition) -> None:
     partition.offsets.check()
     partition.queues.check()
     partition.leases.check()
-    partition.commits.check()
     _check_holders(partition)
+    moving: list[int] = []
+    if partition.half is None:
+        partition.commits.check()
+    else:
+        retries = partition.half.retries
+        partition.commits.check()
+        partition.commits.check((*retries.moves.flying, *retries.moves.waiting))
+        _check_parts(retries)
+        moves = (*retries.moves.waiting, *retries.moves.flying)
+        moving = [move.origin for move in moves if move.source is None]
+        if partition.open:
+            _check_retry_places(partition, retries)
+            _check_parked(partition, retries)
     if partition.open:
+        leases = [lease for lease in partition.leases.active if lease.entries is None]
         _check_places(
-            partition,
+            partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
-            [record.offset() for lease in partition.leases.active for record in lease.records[lease.done :]],
+            [record.offset() for lease in leases for record in lease.records[lease.done :]],
             [record.offset() for record, _ in partition.waiting.records()],
+            moving,
         )
+
+
+def _check_parts(retries: Retries) -> None:
+    for part in (retries.books, retries.parking, retries.bodies, retries.outage):
+        part.check()
+    retries.suspects.check()
+    retries.main_suspects.check()
 
 
 def _check_holders(partition: Partition) -> None:
@@ -34,11 +59,41 @@ def _check_holders(partition: Partition) -> None:
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-        if lease.key is None and any(record.key() in queues.queues for record in lease.records):
+        inline = lease.key is None and lease.entries is None
+        if inline and any(record.key() in queues.queues for record in lease.records):
             raise InvariantViolated(f"I1: a key of the inline {lease!r} is in the queues")
 
 
-def _check_places(partition: Partition, *places: Iterable[int]) -> None:
+def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
     held = sorted(offset for place in places for offset in place)
-    if held != list(partition.offsets.unfinished):
-        raise InvariantViolated("I3: an unfinished record is in no place, or in two")
+    if held != list(unfinished):
+        raise InvariantViolated(f"I3: {held} have places, {list(unfinished)} are unfinished")
+
+
+def _check_retry_places(partition: Partition, retries: Retries) -> None:
+    leases = [lease for lease in partition.leases.active if lease.entries is not None]
+    moves = (*retries.moves.waiting, *retries.moves.flying)
+    _check_places(
+        retries.books.lowest(_ALL),
+        [entry.offset for line in retries.parking.lines.values() for entry in line],
+        [entry.offset for entry in retries.parking.loose],
+        [entry.offset for entry, _ in retries.loose],
+        retries.loose_wanted,
+        [
+            entry.offset
+            for lease in leases
+            for entry in (lease.entries or ())[lease.done : len(lease.records)]
+        ],
+        [move.source for move in moves if move.source is not None],
+        retries.stranded.keys(),
+        retries.releasing,
+    )
+
+
+def _check_parked(partition: Partition, retries: Retries) -> None:
+    """A parked key is blocked by a reason of its own, and settled unless somebody holds it."""
+    held = {lease.key for lease in partition.leases.active}
+    for key in retries.parking.lines:
+        reasons = partition.queues.blocked.get(key, 0)
+        if reasons < 1 + (key in held):
+            raise InvariantViolated(f"I1: the parked key {key!r} is blocked {reasons} times")

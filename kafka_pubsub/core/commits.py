@@ -1,36 +1,63 @@
-"""When to commit what: one commit in flight, and the next one not before its time.
+"""When to commit what: one commit in flight, plain or in a transaction, and the next one not before its time.
 
 Rules
-1. I2: the position committed is `offsets.committable`; the ack map says what is finished above it.
+1. I2: the position committed is `offsets.committable`; the ack map says what is finished above it. The retry
+   partition's own are committed with it, in the same request.
 2. No second commit before the answer to the first. A refused one leaves its content to the next.
-3. Commits are up to `COMMIT_INTERVAL` apart, except the last word at a revoke.
+3. Commits are up to `COMMIT_INTERVAL` apart, except the last word at a revoke, and those that somebody waits for.
+4. A relocation's commit calls its sources finished, which the books do only when it has been stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate, Relocation
+from kafka_pubsub.core.fates import headers_of
+from kafka_pubsub.core.moves import Move
+from kafka_pubsub.core.notes import NOTHING, Notes
 from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["COMMIT_INTERVAL", "Commits"]
+__all__ = ["COMMIT_INTERVAL", "Commits", "Noter"]
 
 #: Seconds between commits. Acks younger than this, and the milliseconds of an answer, are redelivered after a crash;
 #: 200 ms are promised.
 COMMIT_INTERVAL = 0.15
 
 
+class Noter(Protocol):
+    """Tells what was started and isn't finished. `gone`: what the commit calls finished besides."""
+
+    def main_notes(self, position: int, gone: Collection[int]) -> Notes: ...
+    def retry_notes(self, position: int, gone: Collection[int]) -> Notes: ...
+
+
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(self, offsets: Offsets, writer: int, stored: Commit) -> None:
+    def __init__(
+        self,
+        offsets: Offsets,
+        writer: int,
+        stored: Commit | CommitBoth,
+        nonce: int = 0,
+        books: RetryBooks | None = None,
+        noter: Noter | None = None,
+    ) -> None:
         self._offsets = offsets
         self._writer = writer
+        self._nonce = nonce
+        self._books = books
+        self._noter = noter
         #: What the log holds: the last accepted commit, or what was there at the beginning.
         self.stored = stored
         #: Sent, and not answered yet.
-        self.in_flight: Commit | None = None
+        self.in_flight: Commit | CommitBoth | None = None
         #: True when there is something to commit.
         self.dirty = False
         self._not_before = 0.0
@@ -43,7 +70,12 @@ class Commits:
         """Whether to commit now."""
         return self.dirty and self.in_flight is None and now >= self._not_before
 
-    def make(self, now: float) -> Commit:
+    def hurry(self) -> None:
+        """Somebody waits for the next commit."""
+        self.dirty = True
+        self._not_before = 0.0
+
+    def make(self, now: float) -> Commit | CommitBoth:
         """The commit to send; it is in flight from now on."""
         # The next multiple of the interval: partitions that are busy commit together, in one request.
         self._not_before = (now // COMMIT_INTERVAL + 1) * COMMIT_INTERVAL
@@ -51,11 +83,20 @@ class Commits:
         self.dirty = False
         return self.in_flight
 
-    def last_word(self) -> Commit | None:
+    def relocation(self, moves: Sequence[Move], *, clean: bool = False) -> Relocate:
+        """The transaction to send; its commit is in flight from now on."""
+        commit = self._commit(clean=clean, moves=moves)
+        if not isinstance(commit, CommitBoth):
+            raise InvariantViolated("a relocation without a retry partition")
+        self.in_flight, self.dirty = commit, False
+        records = [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
+        return Relocate(records, commit)
+
+    def last_word(self, *, clean: bool = True) -> Commit | CommitBoth | None:
         """The commit to send at a revoke, if there is anything to say."""
         if not self.dirty and self.in_flight is None:
             return None
-        self.in_flight = self._commit(clean=True)
+        self.in_flight = self._commit(clean=clean)
         self.dirty = False
         return self.in_flight
 
@@ -69,12 +110,34 @@ class Commits:
             self.dirty = True
         self.in_flight = None
 
-    def _commit(self, *, clean: bool) -> Commit:
-        position = self._offsets.committable
-        runs = tuple(self._offsets.runs())
-        return Commit(position, ack_map.encode(AckMap(self._writer, runs, clean), position))
+    def _commit(self, *, clean: bool, moves: Sequence[Move] = ()) -> Commit | CommitBoth:
+        gone = {move.origin for move in moves if move.source is None}
+        if gone:
+            position, runs = self._offsets.after(gone)
+        else:
+            position, runs = self._offsets.committable, self._offsets.runs()
+        notes = NOTHING if self._noter is None else self._noter.main_notes(position, gone)
+        text = ack_map.encode(AckMap(self._writer, tuple(runs), clean, self._nonce, notes), position)
+        if self._books is None:
+            return Commit(position, text)
+        return CommitBoth(position, text, self._retry_commit(self._books, clean, moves))
 
-    def check(self) -> None:
-        """Raises `InvariantViolated` if the map has outgrown its place."""
-        if len(self._commit(clean=False).metadata) > ack_map.CAPACITY:
+    def _retry_commit(self, books: RetryBooks, clean: bool, moves: Sequence[Move]) -> Commit:
+        gone = {move.source for move in moves if move.source is not None}
+        books = books.after(gone) if gone else books
+        position = books.committable
+        notes = NOTHING if self._noter is None else self._noter.retry_notes(position, gone)
+        found = AckMap(self._writer, tuple(books.runs), clean, self._nonce, notes)
+        return Commit(position, ack_map.encode(found, position))
+
+    def check(self, moves: Sequence[Move] = ()) -> None:
+        """Raises `InvariantViolated` if a map has outgrown its place; `moves`: as if these were finished."""
+        saved, self._noter = self._noter, None
+        try:
+            commit = self._commit(clean=False, moves=moves)
+        finally:
+            self._noter = saved
+        room = ack_map.CAPACITY - (0 if saved is None else ack_map.NOTED)
+        texts = [commit.metadata, *([commit.retry.metadata] if isinstance(commit, CommitBoth) else [])]
+        if any(len(text) > room for text in texts):
             raise InvariantViolated("I5: the ack map doesn't fit the metadata")

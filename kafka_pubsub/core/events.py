@@ -5,14 +5,17 @@ A record is whatever the log gave, seen here through three methods only, so that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kafka_pubsub.model import Ending, StoredRecord
 
 if TYPE_CHECKING:
     from kafka_pubsub.core.leases import Lease
 
 __all__ = [
+    "Bodies",
     "CommitAnswered",
     "Demand",
     "Ended",
@@ -26,6 +29,9 @@ __all__ = [
     "Record",
     "Release",
     "Released",
+    "Relocated",
+    "RetryCaughtUp",
+    "RetryFetched",
     "Returned",
     "Revoked",
     "Settled",
@@ -69,6 +75,8 @@ class Release(NamedTuple):
     done: int
     verdict: Verdict
     delay: float | None = None
+    #: What the handler raised, "Class: text".
+    error: str = ""
 
 
 class Released(NamedTuple):
@@ -158,6 +166,38 @@ class CommitAnswered(NamedTuple):
     accepted: bool
 
 
+class Relocated(NamedTuple):
+    """The log answered the transaction in flight.
+
+    `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why.
+    """
+
+    ending: Ending
+    refused: Mapping[int, str] = {}
+
+
+class RetryFetched(NamedTuple):
+    """Records read from the retry partition, in order of offset; never while an inline lease is open."""
+
+    records: Sequence[StoredRecord]
+
+
+class RetryCaughtUp(NamedTuple):
+    """The retry partition was read up to the high watermark that it had after `committed()` had answered.
+
+    `position`: the reader's own; what it hasn't returned below that will never come.
+    """
+
+    position: int
+
+
+class Bodies(NamedTuple):
+    """The answer to `ReadBodies`: `missing` offsets have no record; what is in neither is asked for again."""
+
+    records: Sequence[StoredRecord]
+    missing: Sequence[int] = ()
+
+
 class Revoked(NamedTuple):
     """The partition goes to somebody, perhaps back to us."""
 
@@ -181,6 +221,10 @@ Event = (
     | Ended
     | Tick
     | CommitAnswered
+    | Relocated
+    | RetryFetched
+    | RetryCaughtUp
+    | Bodies
     | Revoked
     | Returned
     | Lost

@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
@@ -105,6 +105,24 @@ class KeyQueues:
         """One more reason not to take the key, which isn't ready."""
         self.queues.setdefault(key, [])
         self.blocked[key] = self.blocked.get(key, 0) + 1
+
+    def park(self, key: bytes) -> None:
+        """Like `block`, of a key that may be ready."""
+        queue = self.queues.get(key)
+        if queue and key not in self.blocked:
+            self.ready.remove((queue[0].offset(), key))
+            heapify(self.ready)
+        self.block(key)
+
+    def take_from(self, key: bytes, limit: int, below: float) -> list[Record]:
+        """Up to `limit` records from the front of a blocked key, of offsets under `below`."""
+        queue = self.queues[key]
+        count = 0
+        while count < min(limit, len(queue)) and queue[count].offset() < below:
+            count += 1
+        run = queue[:count]
+        del queue[:count]
+        return run
 
     def unblock(self, key: bytes) -> None:
         """One reason less; with the last one the key is ready again, or forgotten if nothing waits."""

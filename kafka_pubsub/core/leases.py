@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from kafka_pubsub.core.events import Record, Settlement
+from kafka_pubsub.core.parked import Entry
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Lease", "LeaseState", "Leases"]
@@ -50,6 +51,7 @@ class Lease:
         "deadline",
         "done",
         "early",
+        "entries",
         "entry",
         "epoch",
         "extended",
@@ -81,6 +83,8 @@ class Lease:
         self.extended: float | None = None
         #: A settlement of the current record that overtook its handler's release.
         self.early: Settlement | None = None
+        #: Where its records wait in the retry partition, if they came from there (`parked.Entry`); else None.
+        self.entries: Sequence[Entry] | None = None
         #: The shell's own note; the core never looks at it.
         self.holder: object = None
 

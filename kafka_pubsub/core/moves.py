@@ -31,7 +31,18 @@ REFUSED, LONGEST_REFUSED = 1.0, 60.0
 class Move:
     """One message on its way."""
 
-    __slots__ = ("death", "info", "key", "not_before", "origin", "record", "refusals", "source")
+    __slots__ = (
+        "death",
+        "info",
+        "key",
+        "landed",
+        "not_before",
+        "origin",
+        "record",
+        "refusals",
+        "source",
+        "stored",
+    )
 
     def __init__(
         self,
@@ -52,6 +63,10 @@ class Move:
         self.source = source
         #: For the dead letters; None: for the retry partition.
         self.death = death
+        #: Whether its new record was read before the transaction's answer came.
+        self.landed = False
+        #: Whether the transaction has committed.
+        self.stored = False
         self.refusals = 0
         self.not_before = 0.0
 
@@ -69,6 +84,8 @@ class Moves:
         self.flying: Sequence[Move] = ()
         self._pause = PAUSE
         self._not_before = 0.0
+        # Whether some that wait pause by themselves.
+        self._barred = False
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.flying)
@@ -77,6 +94,8 @@ class Moves:
         """When the next batch may be loaded."""
         if not self.waiting or self.flying:
             return None
+        if not self._barred:
+            return self._not_before
         return max(self._not_before, min(move.not_before for move in self.waiting))
 
     def load(self, now: float) -> Sequence[Move]:
@@ -95,6 +114,7 @@ class Moves:
                 size -= len(move.record)
                 rest.append(move)
         self.waiting, self.flying = rest, batch
+        self._barred = any(move.not_before > now for move in rest)
         return batch
 
     def stored(self) -> Sequence[Move]:
@@ -112,6 +132,7 @@ class Moves:
                 LONGEST_REFUSED, REFUSED * 2.0 ** min(batch[at].refusals - 1, 30)
             )
         self.waiting = [*batch, *self.waiting]
+        self._barred = self._barred or bool(refused)
         if not refused:
             self._not_before = now + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)

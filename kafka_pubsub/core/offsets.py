@@ -17,7 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from operator import methodcaller
 
@@ -148,6 +148,23 @@ class Offsets:
             runs.append((expected, self.position))
         runs += self.known
         return runs
+
+    def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
+        """`committable` and `runs` as they will be when these records are finished, too."""
+        unfinished = self.unfinished
+        self.unfinished = {at: size for at, size in unfinished.items() if at not in finished}
+        try:
+            return self.committable, self.runs()
+        finally:
+            self.unfinished = unfinished
+
+    def crowded(self, capacity: int) -> bool:
+        """Whether half of the runs that the map has room for may be needed already."""
+        known = len(self.known)
+        if 2 * (min(self._groups + self._since_count, len(self.unfinished)) + known) <= capacity:
+            return False
+        self._groups, self._since_count = self._count_groups(), 0
+        return 2 * (self._groups + known) > capacity
 
     def _dense_runs(self) -> tuple[list[Run], int]:
         """The runs between unfinished records, and what would follow the last of those."""

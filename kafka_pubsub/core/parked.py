@@ -79,8 +79,9 @@ class Line:
         self._head = 0
         #: Entries that came out of order.
         self._late: list[Entry] = []
-        #: Origins on their way into the retry partition, or to the dead letters. None: nothing moves.
-        self.moving: set[int] | None = None
+        #: Origins on their way into the retry partition, or to the dead letters, and how often each: it may move on
+        #: before its first transaction was answered. None: nothing moves.
+        self.moving: dict[int, int] | None = None
         #: Makes older entries of the heaps void.
         self.stamp = 0
 
@@ -160,6 +161,14 @@ class Line:
         at = self._find(origin, offset)
         found = _entry(self._cells, at) if at * _FIELDS < len(self._cells) else None
         return found if found is not None and found[:2] == (origin, offset) else None
+
+    def at(self, origin: int) -> Entry | None:
+        """The first entry of that origin."""
+        if self._late:
+            self._sort()
+        at = self._find(origin, -1)
+        found = _entry(self._cells, at) if at * _FIELDS < len(self._cells) else None
+        return found if found is not None and found.origin == origin else None
 
     def remove(self, entry: Entry) -> None:
         """That entry is gone; the caller has seen it by `get`."""

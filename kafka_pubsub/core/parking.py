@@ -68,14 +68,16 @@ class Parking:
         """A message of the key is on its way into the retry partition, or to the dead letters."""
         line = self.line(key)
         if line.moving is None:
-            line.moving = set()
-        line.moving.add(origin)
+            line.moving = {}
+        line.moving[origin] = line.moving.get(origin, 0) + 1
 
     def arrives(self, key: bytes, origin: int) -> None:
         """It has come, or stays where it was, or is finished."""
         line = self.lines.get(key)
         if line is not None and line.moving is not None:
-            line.moving.discard(origin)
+            left = line.moving.pop(origin, 1) - 1
+            if left:
+                line.moving[origin] = left
             if not line.moving:
                 line.moving = None
 
@@ -95,7 +97,7 @@ class Parking:
         if main is not None and (entry is None or main < entry.origin) and (first is None or main < first):
             self._push(self._next, (main, key, line.stamp))
             return Standing.MAIN
-        if entry is None or (first is not None and first < entry.origin):
+        if entry is None or (first is not None and first <= entry.origin):
             return Standing.MOVING
         if entry.origin >= position:
             self._push(self._behind, (entry.origin, key, line.stamp))
@@ -117,11 +119,11 @@ class Parking:
         self._prune(self._next)
         return self._next[0][:2] if self._next else None
 
-    def next_due(self) -> float | None:
-        """When something becomes due; perhaps too early, never too late."""
+    def next_due(self, *, loose: bool = True) -> float | None:
+        """When something becomes due; perhaps too early, never too late. `loose`: without a key, too."""
         times = [self._due[0][0] / 1e6] if self._due else []
-        if (loose := self.loose.next_due()) is not None:
-            times.append(loose)
+        if loose and (soonest := self.loose.next_due()) is not None:
+            times.append(soonest)
         return min(times, default=None)
 
     def due(self, now: float) -> list[bytes]:

@@ -5,18 +5,22 @@
     check()                            raises InvariantViolated if a promise is broken
 
 Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that
-nobody holds are leased: one holder for each, which takes the key's records one by one (`leases`). Finished
+nobody holds are leased: one holder for each, which takes the key's records one by one (`leases`, `verdicts`). Finished
 records are booked (`offsets`) and committed as a position plus a map of what is finished above it (`ack_map`).
-What isn't acked waits in its place and comes again (`redelivery`).
+What isn't acked moves to the retry partition and waits there (`retries`); a subscription without one keeps it waiting
+in its place (`redelivery`).
 
 Rules
 1. I1: a key is with one holder at a time, and comes back only when that holder's handler has ended.
 2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
-3. I3: a received record is in one of: waiting, leased, backing off, finished.
+3. I3: a received record is in one of: waiting, leased, parked (or backing off), on its way there, finished.
 4. I4: a verdict counts only while its lease is active.
 5. I5: a record is handed over only if the map would still fit whatever finishes next. The record at the
    committable position is always allowed: finishing it only shortens the map.
-6. One commit in flight. A partition that was revoked begins nothing, but keeps its books: it may come back.
+6. One commit in flight, plain or in a transaction. A partition that was revoked begins nothing, but keeps its books: it
+   may come back. One whose transaction's outcome is unknown is over: it starts again from what is committed.
+7. With a retry partition nothing begins before that was read up to its high watermark, nor before the first commit
+   has told the log who works here: else a message that kills at once would leave no trace.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from collections.abc import Callable, Sequence
 from kafka_pubsub.core import ack_map, inline
 from kafka_pubsub.core.checks import check
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.effects import Deliver, Effect, Stale, Stop, Withdraw
+from kafka_pubsub.core.effects import Deliver, Effect, Restart, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
+    Bodies,
     CommitAnswered,
     Demand,
     Ended,
@@ -38,20 +43,25 @@ from kafka_pubsub.core.events import (
     Passed,
     Progressed,
     Record,
-    Release,
     Released,
+    Relocated,
+    RetryCaughtUp,
+    RetryFetched,
     Returned,
     Revoked,
     Settled,
-    Settlement,
     Tick,
-    Verdict,
 )
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.places import Places
 from kafka_pubsub.core.redelivery import Waiting
+from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.rules import HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
+from kafka_pubsub.core.suspects import Turn
+from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.model import Ending
 
 __all__ = ["Partition"]
 
@@ -59,29 +69,48 @@ __all__ = ["Partition"]
 class Partition:
     """One partition under one ownership (epoch)."""
 
-    def __init__(self, start: Start, rules: Rules, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, start: Start, rules: Rules, jitter: Callable[[], float], turn: Turn | None = None
+    ) -> None:
         self.number = start.number
         self.epoch = start.epoch
         self._rules = rules
-        self._jitter = jitter
         self.offsets = Offsets(start.position, start.known)
-        self.commits = Commits(self.offsets, start.writer, start.stored)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
         self.waiting = Waiting()
-        #: Records finished so far.
-        self.finished = 0
+        #: None: no retry topic.
+        self.half: RetryHalf | None = None
+        self.commits = self._make_commits(start, jitter, turn or Turn())
+        self.places = Places(
+            rules, jitter, self.offsets, self.queues, self.leases, self.waiting, self.commits, self.half
+        )
+        self.verdicts = Verdicts(self.leases, rules, self.epoch, self.places)
         for key in start.held_back:
             self.queues.block(key)
         #: False from revoke on: nothing is begun any more.
         self.open = True
-        self._handlers: dict[type, Callable[..., Sequence[Effect]]] = {
+        self._handlers = self._table()
+
+    def _make_commits(self, start: Start, jitter: Callable[[], float], turn: Turn) -> Commits:
+        if start.retry is None:
+            return Commits(self.offsets, start.writer, start.stored)
+        half = RetryHalf(
+            self.number, start.retry, self._rules, jitter, turn, self.queues, self.offsets, self.leases
+        )
+        books = half.retries.books
+        half.commits = Commits(self.offsets, start.writer, start.stored, start.retry.nonce, books, half)
+        self.half = half
+        return half.commits
+
+    def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
+        table: dict[type, Callable[..., Sequence[Effect]]] = {
             Fetched: self._fetched,
             Passed: self._passed,
-            Released: self._released,
-            Progressed: self._progressed,
-            Settled: self._settled,
-            Extended: self._extended,
+            Released: self.verdicts.released,
+            Progressed: self.verdicts.progressed,
+            Settled: self.verdicts.settled,
+            Extended: self.verdicts.extended,
             Demand: self._demand,
             Ended: self._ended,
             Tick: self._tick,
@@ -90,9 +119,16 @@ class Partition:
             Returned: self._returned,
             Lost: self._lost,
         }
+        if self.half is not None:
+            table[Relocated] = self._relocated
+            table[RetryFetched] = self.half.fetched
+            table[RetryCaughtUp] = self.half.caught_up
+            table[Bodies] = self.half.bodies
+        return table
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         """Decides what to do about one batch of what happened."""
+        self.places.now = now
         return self._handlers[type(event)](event, now)
 
     def wakeup_at(self) -> float | None:
@@ -100,8 +136,15 @@ class Partition:
         times = [self.leases.next_deadline(), self.waiting.next_due()]
         if self.open:
             times.append(self.commits.due_at())
+            if self.half is not None:
+                times += self.half.wakeup_at()
         known = [time for time in times if time is not None]
         return min(known) if known else None
+
+    @property
+    def finished(self) -> int:
+        """Records finished so far."""
+        return self.places.finished
 
     @property
     def buffered(self) -> int:
@@ -111,16 +154,23 @@ class Partition:
     @property
     def deliverable(self) -> bool:
         """Whether a `Demand` might be answered with leases."""
-        return self.open and bool(self.queues.ready or self.queues.loose)
+        half = self.half
+        if not self.open or (half is not None and not half.may_begin):
+            return False
+        return bool(self.queues.ready or self.queues.loose) or (half is not None and half.lending.ready)
 
     # What comes in
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
-        before = self.offsets.committable
+        before, half = self.offsets.committable, self.half
         news = self.offsets.receive(event.records)
-        lease = self._inline(news) if event.inline else None
+        if half is not None and half.retries.main_suspects.culprit is not None:
+            news = half.culprit(news, now)
+        lease = self._inline(news) if event.inline and (half is None or half.unhindered) else None
         if lease is None:
             self.queues.add(news)
+        if half is not None and half.retries.parking.lines:
+            half.retries.main_came(news, now)
         if self.offsets.committable != before:
             self.commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
@@ -149,24 +199,25 @@ class Partition:
         else:
             self.leases.close(lease)
         if acked:
-            self._book(acked)
+            self.places.book(acked)
         for release in event.left:
             self.leases.open(release.lease)
             self._block(release.lease.key)
         self.queues.add([*event.skipped, *rest])
         for release in event.left:
-            self._release(release, now)
+            self.verdicts.release(release, now)
         return ()
 
     # What goes out
 
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
-        leases: list[Lease] = []
         if not self.open:
             return ()
+        leases: list[Lease] = []
+        limit = event.limit if self.half is None else self._demand_with_care(self.half, event, leases, now)
         queues, room = self.queues, self._room()
         run = self._run(event)
-        while len(leases) < event.limit:
+        while limit > 0:
             if room <= 0 and queues.oldest() != self.offsets.committable:
                 break
             records = queues.take(max(1, min(run, room)))
@@ -174,10 +225,35 @@ class Partition:
                 break
             leases.append(self._lease(records))
             room -= len(records)
+            limit -= 1
         return (Deliver(leases),) if leases else ()
+
+    def _demand_with_care(self, half: RetryHalf, event: Demand, leases: list[Lease], now: float) -> int:
+        """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""
+        limit = half.limit(event.limit, now)
+        taken = 0
+        for each in half.lending.take(limit, self._run(event), self._room(), now):
+            lease = self._lease(each.records)
+            lease.entries = each.entries
+            if each.entries is not None:
+                lease.attempt = each.entries[0].attempt + each.entries[0].crashes
+            taken += 1
+            if half.admit(lease):
+                leases.append(lease)
+        suspects = half.retries.main_suspects
+        while taken < limit and half.careful(self.queues.oldest()) and suspects.room > 0:
+            if self._room() <= 0 and self.queues.oldest() != self.offsets.committable:
+                break
+            half.admit(self._lease(self.queues.take(1)))
+            taken += 1
+        if taken:
+            half.retries.outage.began(now)
+        return 0 if half.careful(self.queues.oldest()) else limit - taken
 
     def _room(self) -> int:
         """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
+        if self.half is not None:
+            return self.half.retries.rooms.main()
         return self.offsets.room(self.leases.handed, ack_map.most_runs(self.offsets.span))
 
     def _run(self, event: Demand) -> int:
@@ -197,163 +273,65 @@ class Partition:
     def _key(self, record: Record) -> bytes | None:
         return record.key() if self._rules.ordered else None
 
-    # What holders say
-
-    def _released(self, event: Released, now: float) -> Sequence[Effect]:
-        stale = 0
-        whole: list[Lease] = []
-        for release in event.releases:
-            lease = release.lease
-            if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
-                stale += max(0, release.done - lease.done)  # letting go of what is over is no verdict
-            elif release.verdict is Verdict.FINISHED and lease.state is LeaseState.WALKING:
-                whole.append(lease)
-            else:
-                self._release(release, now)
-        if whole:
-            self._finish_whole(whole)
-        return (Stale(stale),) if stale else ()
-
-    def _finish_whole(self, leases: Sequence[Lease]) -> None:
-        """The hot path: holders that took every record, all at once."""
-        self._book(self.leases.close_whole(leases))
-        self.queues.unblock_all([lease.key for lease in leases])
-
-    def _release(self, release: Release, now: float) -> None:
-        lease, verdict = release.lease, release.verdict
-        self._finish(lease, release.done)
-        if lease.done == len(lease.records):
-            self.leases.close(lease)
-            self._unblock(lease.key)
-        elif verdict is Verdict.UNTOUCHED:  # expired or not: nobody has seen this record
-            self.queues.put_back(lease.key, self.leases.close(lease))
-            self._unblock(lease.key)
-        elif lease.state is LeaseState.EXPIRED:
-            self._again(lease, None, now)
-        elif verdict is Verdict.KEPT:
-            rest = self.leases.keep(lease, self._kept_until(lease, now))
-            self.queues.put_back(lease.key, rest)
-            if lease.early is not None and lease.early.done == lease.done:
-                self._settle(lease.early, now)
-        else:
-            self._again(lease, release.delay, now)
-
-    def _kept_until(self, lease: Lease, now: float) -> float:
-        return now + self._rules.ack_deadline if lease.extended is None else lease.extended
-
-    def _progressed(self, event: Progressed, now: float) -> Sequence[Effect]:
-        allowed = max(self._rules.ack_deadline, self._rules.max_extension)
-        for lease, done, started in event.steps:
-            if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
-                continue
-            if done > lease.done:
-                self._finish(lease, done)
-            if lease.extended is None and lease.done == done < len(lease.records):
-                self.leases.set_deadline(lease, started + allowed)
-        return ()
-
-    def _settled(self, event: Settled, now: float) -> Sequence[Effect]:
-        stale = 0
-        over: list[Lease] = []
-        for settlement in event.settlements:
-            lease = settlement.lease
-            if lease.state is LeaseState.WALKING and settlement.done >= lease.done:
-                lease.early = settlement
-            elif lease.state is LeaseState.KEPT and settlement.done == lease.done:
-                self._settle(settlement, now)
-                over.append(lease)
-            elif settlement.done >= lease.done:  # else its release has told of the same ack already
-                stale += 1
-        effects: list[Effect] = [Withdraw(over)] if over else []
-        return [*effects, Stale(stale)] if stale else effects
-
-    def _settle(self, settlement: Settlement, now: float) -> None:
-        lease = settlement.lease
-        if settlement.acked:
-            self._finish(lease, lease.done + 1)
-            self.leases.close(lease)
-            self._unblock(lease.key)
-        else:
-            self._again(lease, settlement.delay, now)
-
-    def _extended(self, event: Extended, now: float) -> Sequence[Effect]:
-        lease = event.lease
-        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self.epoch:
-            return (Stale(1),)
-        if event.done < lease.done:
-            return (Stale(1),)
-        self._finish(lease, event.done)
-        lease.extended = now + event.seconds
-        self.leases.set_deadline(lease, lease.extended)
-        return ()
-
-    def _ended(self, event: Ended, now: float) -> Sequence[Effect]:
-        self.queues.unblock_all(event.keys)
-        return ()
-
-    def _finish(self, lease: Lease, done: int) -> None:
-        news = self.leases.advance(lease, done)
-        if news:
-            self._book(news)
-
-    def _book(self, news: Sequence[Record]) -> None:
-        self.offsets.finish(news)
-        self.finished += len(news)
-        self.commits.dirty = True
-        if self.waiting.attempts:
-            for record in news:
-                self.waiting.attempts.pop(record.offset(), None)
-
-    def _again(self, lease: Lease, delay: float | None, now: float) -> None:
-        """The current record comes again, in its place; the ones behind it go back to the queue."""
-        record, *rest = self.leases.close(lease)
-        # followers of a first delivery have never been delivered: the attempt is the current record's own
-        attempt = (lease.attempt if lease.done == 0 else 1) + 1
-        wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
-        self.queues.put_back(lease.key, rest)
-        self.waiting.add(record, lease.key, attempt, now + wait)
-
     def _block(self, key: bytes | None) -> None:
         if key is not None:
             self.queues.block(key)
 
-    def _unblock(self, key: bytes | None) -> None:
-        if key is not None:
-            self.queues.unblock(key)
-
     # Time, commits and ownership
 
+    def _ended(self, event: Ended, now: float) -> Sequence[Effect]:
+        self.places.free_keys(event.keys)
+        return ()
+
     def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
-        effects: list[Effect] = []
-        expired = self.leases.due(now)
-        for lease in expired:
-            if lease.state is LeaseState.KEPT:
-                self._again(lease, None, now)
-            else:
-                lease.state = LeaseState.EXPIRED
-        if expired:
-            effects.append(Withdraw(expired))
+        effects = list(self.verdicts.expire(now))
         for record, key in self.waiting.due(now):
             self.queues.put_back(key, [record])
-            self._unblock(key)
-        if self.open and self.commits.due(now):
+            self.places.free_keys([key])
+        if self.half is not None and self.open:
+            self.half.chores.do(now)
+            effects += self.half.send(now)
+        elif self.open and self.commits.due(now):
             effects.append(self.commits.make(now))
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
+        if self.half is not None:
+            return self.half.answered(accepted=event.accepted)
         self.commits.answered(accepted=event.accepted)
         return ()
+
+    def _relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
+        if self.half is None or self.commits.in_flight is None:
+            return ()
+        if event.ending is Ending.UNKNOWN:
+            return [*self._lost(Lost(), now), Restart()]
+        effects = list(self.half.relocated(event, now))
+        if not self.open and event.ending is Ending.ABORTED and (last := self.commits.last_word(clean=False)):
+            effects.append(last)  # it was the last word of a partition that is given up
+        return effects
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
         """The shell has seen every commit answered before it says so; this one is the last word."""
         self.open = False
         walking = [lease for lease in self.leases.active if lease.state is LeaseState.WALKING]
-        last = self.commits.last_word()
+        last: Effect | None
+        if self.half is None:
+            last = self.commits.last_word()
+        else:
+            for lease in self.half.unstarted():
+                walking.remove(lease)
+                self.places.give_back(lease, self.leases.close(lease))
+                self.places.free(lease)
+            last = self.half.last_word(now)
         return [Stop(walking)] if last is None else [Stop(walking), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True
         self.commits.dirty = True
+        if self.half is not None:
+            self.half.announced = False
+            self.commits.hurry()
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
@@ -361,6 +339,8 @@ class Partition:
         active = list(self.leases.active)
         for lease in active:
             self.leases.close(lease)
+        if self.half is not None:
+            self.half.close()
         return (Withdraw(active),) if active else ()
 
     def check(self) -> None:

@@ -4,7 +4,8 @@ Rules
 1. Backoff is exponential with full jitter: between `minimum` and `maximum` the wait before attempt n is drawn
    from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once. A minimum
    of nothing grows as if it were `SOON`.
-2. A message that waits keeps its place: its key is blocked, its successors wait behind it.
+2. A message that waits keeps its place: its key is blocked, its successors wait behind it. (`Waiting` is for
+   subscriptions without a retry topic; with one, `parking` does this.)
 3. Without a policy a message comes again as soon as possible: after `SOON`, so that a handler that always fails
    doesn't spin a processor.
 """
@@ -12,11 +13,12 @@ Rules
 from __future__ import annotations
 
 import heapq
+from enum import Enum
 from typing import NamedTuple
 
 from kafka_pubsub.core.events import Record
 
-__all__ = ["SOON", "Backoff", "Waiting"]
+__all__ = ["SOON", "Backoff", "Exhausted", "Policy", "Waiting"]
 
 #: Seconds; short beside any handler worth retrying, long beside a spinning loop.
 SOON = 0.01
@@ -32,6 +34,24 @@ class Backoff(NamedTuple):
         """The wait before delivery `attempt` (2 is the first redelivery); `jitter` is drawn from [0, 1)."""
         ceiling = min(self.maximum, max(self.minimum, SOON) * 2.0 ** min(attempt - 2, 60))
         return self.minimum + jitter * (ceiling - self.minimum)
+
+
+class Exhausted(Enum):
+    """What becomes of a message whose attempts are used up."""
+
+    DEAD_LETTER = "dead_letter"
+    PARK = "park"
+
+
+class Policy(NamedTuple):
+    """When attempts are used up (0: never), and what then. Crashes that a message is blamed for count as attempts."""
+
+    max_attempts: int = 0
+    on_exhausted: Exhausted = Exhausted.DEAD_LETTER
+
+    def used_up(self, deliveries: int) -> bool:
+        """Whether no further delivery is allowed after so many."""
+        return 0 < self.max_attempts <= deliveries
 
 
 class Waiting:

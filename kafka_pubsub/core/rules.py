@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.notes import NOTHING, Notes
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.core.redelivery import Backoff, Policy
 
-__all__ = ["HANDED", "RECORD_OVERHEAD", "SHORTEST_RUN", "Rules", "Start"]
+__all__ = [
+    "BACKLOG",
+    "BACKLOG_BYTES",
+    "HANDED",
+    "RECORD_OVERHEAD",
+    "SHORTEST_RUN",
+    "SLOW",
+    "RetryStart",
+    "Rules",
+    "Start",
+]
 
 #: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
 #: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
@@ -20,6 +31,13 @@ SHORTEST_RUN = 16
 RECORD_OVERHEAD = 500
 
 
+#: What may wait in memory behind a message that is parked, or with its handler for `SLOW` seconds. More is relocated
+#: behind it: it would fill the buffers and the map, for the sake of one key.
+BACKLOG = 100
+BACKLOG_BYTES = 1024 * 1024
+SLOW = 1.0
+
+
 class Rules(NamedTuple):
     """What the subscription asks for. Durations are seconds."""
 
@@ -27,6 +45,29 @@ class Rules(NamedTuple):
     ack_deadline: float = 10.0
     max_extension: float = 3600.0
     backoff: Backoff = Backoff()
+    policy: Policy = Policy()
+    #: The subscription's name, for dead letters.
+    subscription: str = ""
+
+
+class RetryStart(NamedTuple):
+    """What an ownership with a retry partition is told besides.
+
+    `clean`: the last owner said that nothing it had started was left, or nobody owned the partition before. The ends
+    are those of the logs at the takeover. `wall`: the wall clock less the core's clock, in seconds.
+    """
+
+    topic: str
+    topic_id: str
+    position: int
+    known: Sequence[Run] = ()
+    clean: bool = True
+    main_notes: Notes = NOTHING
+    main_end: int = 0
+    notes: Notes = NOTHING
+    end: int = 0
+    wall: float = 0.0
+    nonce: int = 0
 
 
 class Start(NamedTuple):
@@ -35,7 +76,9 @@ class Start(NamedTuple):
     number: int
     epoch: int
     writer: int
-    stored: Commit
+    stored: Commit | CommitBoth
     position: int
     known: Sequence[Run] = ()
     held_back: Sequence[bytes] = ()
+    #: None: the subscription has no retry topic; what isn't acked comes again in its place.
+    retry: RetryStart | None = None

@@ -19,7 +19,7 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kafka_pubsub.core import notes
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -75,6 +75,16 @@ class Suspects:
         return bool(self._bench) and self._trial is None and self._turn.holder is None
 
     @property
+    def busy(self) -> bool:
+        """Whether anything here has to be told what becomes of leases."""
+        return bool(self._bench or self._unnoted or self._on_its_way or self._given)
+
+    @property
+    def duty(self) -> bool:
+        """Whether somebody is under suspicion, or noted."""
+        return bool(self._duty())
+
+    @property
     def room(self) -> int:
         """How many more may be noted."""
         return notes.MOST - len(self._duty())
@@ -89,10 +99,12 @@ class Suspects:
             self.end = 0
             self.left.clear()
 
-    def finished(self, offsets: Iterable[int]) -> None:
+    def finished(self, offsets: Collection[int]) -> None:
         """These are finished: under suspicion no more."""
-        if self.left:
+        if self.left or self.culprit is not None:
             self.left.difference_update(offsets)
+            if self.culprit in offsets:
+                self.culprit = None
 
     def admit(self, lease: Lease, offset: int, crashes: int = 0) -> None:
         """A lease of one message that must not start unnoted."""
@@ -111,14 +123,18 @@ class Suspects:
             self._trial = lease
             self._unnoted[lease] = offset
 
-    def note(self, wishes: Iterable[int], position: int) -> Notes:
-        """The notes for a commit; what waited for one is on its way from now on."""
+    def note(self, wishes: Iterable[int], position: int, gone: Collection[int] = ()) -> Notes:
+        """The notes for a commit; what waited for one is on its way from now on.
+
+        `gone`: what the same commit calls finished.
+        """
         self._on_its_way.update(self._unnoted)
         self._unnoted = {}
         trial = None if self._trial is None else (self._on_its_way | self._given).get(self._trial)
         if trial is None and self.culprit is not None:
             trial = self.culprit  # its move hasn't committed: a second crash must not make it innocent
-        return notes.fit(self._duty(), wishes, position, trial)
+        duty = {offset for offset in self._duty() if offset >= position and offset not in gone}
+        return notes.fit(duty, wishes, position, trial if trial in duty else None)
 
     def _duty(self) -> set[int]:
         known = [self._unnoted, self._on_its_way, self._given]

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.commits import COMMIT_INTERVAL, Commits
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.errors import InvariantViolated
 from tests.support import FakeBody
@@ -28,7 +28,7 @@ class CommitsMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.last_made: float | None = None
         #: What the log holds.
-        self.log = Commit(0, "")
+        self.log: Commit | CommitBoth = Commit(0, "")
 
     @rule(count=st.integers(1, 6))
     def receive(self, count: int) -> None:
@@ -43,7 +43,7 @@ class CommitsMachine(RuleBasedStateMachine):
         self.finished.add(offset)
         self.commits.dirty = True
 
-    def said(self, commit: Commit, *, clean: bool) -> None:
+    def said(self, commit: Commit | CommitBoth, *, clean: bool) -> None:
         """The commit says exactly what is finished, no more and no less."""
         found = ack_map.decode(commit.metadata, commit.offset)
         assert found is not None

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, Deliver, Effect, Stop, Withdraw
+from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, Stop, Withdraw
 from kafka_pubsub.core.events import (
     CommitAnswered,
     Demand,
@@ -96,7 +96,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.inline: Inline | None = None
         self.acked: set[int] = set()
         self.durable: set[int] = set()
-        self.stored = Commit(0, "")
+        self.stored: Commit | CommitBoth = Commit(0, "")
         self.epoch = 0
         self.unanswered = False
         self.late = 0
@@ -369,7 +369,7 @@ class PartitionMachine(RuleBasedStateMachine):
             self.store(commit)
         self.do(CommitAnswered(accepted))
 
-    def store(self, commit: Commit) -> None:
+    def store(self, commit: Commit | CommitBoth) -> None:
         self.stored = commit
         found = ack_map.decode(commit.metadata, commit.offset)
         assert found is not None

@@ -7,6 +7,7 @@ that the code itself stays whole; `MUTATIONS` names them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import pytest
 
@@ -22,8 +23,11 @@ from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.places import Places
 from kafka_pubsub.core.redelivery import Waiting
+from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.verdicts import Verdicts
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message
 
@@ -38,26 +42,27 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 def old_releases_count(patch: pytest.MonkeyPatch) -> None:
     """A release of a lease that is over is booked like any other."""
 
-    def released(self: Partition, event: object, now: float) -> Sequence[Effect]:
+    def released(self: Verdicts, event: object, now: float) -> Sequence[Effect]:
         for release in event.releases:  # type: ignore[attr-defined]
-            self._release(release, now)
+            self.release(release, now)
         return ()
 
-    patch.setattr(Partition, "_released", released)
+    patch.setattr(Verdicts, "released", released)
 
 
 def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
     """A verdict finishes its record, whatever has become of its lease."""
 
-    def settled(self: Partition, event: object, now: float) -> Sequence[Effect]:
+    def settled(self: Verdicts, event: object, now: float) -> Sequence[Effect]:
         for settlement in event.settlements:  # type: ignore[attr-defined]
             record = settlement.lease.records[settlement.done]
-            if settlement.acked and record.offset() in self.offsets.unfinished:
-                self._book([record])
+            places = cast("Places", self._home)
+            if settlement.acked and record.offset() in places._offsets.unfinished:
+                places.book([record])
             self._settle(settlement, now)
         return ()
 
-    patch.setattr(Partition, "_settled", settled)
+    patch.setattr(Verdicts, "settled", settled)
 
 
 def whoever_wrote_last(patch: pytest.MonkeyPatch) -> None:
@@ -230,19 +235,20 @@ def redelivery_behind(patch: pytest.MonkeyPatch) -> None:
 
 def backoff_frees_the_key(patch: pytest.MonkeyPatch) -> None:
     """A record in backoff doesn't hold its key: its successors overtake it."""
-    real = Partition._again
+    real = Places.fail
 
-    def again(self: Partition, lease: Lease, delay: float | None, now: float) -> None:
-        real(self, lease, delay, now)
+    def fail(self: Places, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
+        real(self, lease, why, delay, error, now)
+        queues = self._queues
         if lease.key is not None:
-            self.queues.unblock(lease.key)
-            self.queues.blocked.setdefault(lease.key, 0)
-            self.queues.block(lease.key)
-            if self.queues.queues[lease.key]:
-                del self.queues.blocked[lease.key]
-                self.queues.ready.append((self.queues.queues[lease.key][0].offset(), lease.key))
+            queues.unblock(lease.key)
+            queues.blocked.setdefault(lease.key, 0)
+            queues.block(lease.key)
+            if queues.queues[lease.key]:
+                del queues.blocked[lease.key]
+                queues.ready.append((queues.queues[lease.key][0].offset(), lease.key))
 
-    patch.setattr(Partition, "_again", again)
+    patch.setattr(Places, "fail", fail)
 
 
 # Inline walking (I1, I3)
@@ -262,14 +268,13 @@ def skip_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def left_key_free(patch: pytest.MonkeyPatch) -> None:
     """A record that was left doesn't hold its key."""
-    real = Partition._unblock
+    real = KeyQueues.unblock_all
 
-    def unblock(self: Partition, key: bytes | None) -> None:
-        if key in self.queues.blocked:
-            real(self, key)
+    def unblock_all(self: KeyQueues, keys: Sequence[bytes | None]) -> None:
+        real(self, [key for key in keys if key in self.blocked])
 
     patch.setattr(Partition, "_block", lambda self, key: None)
-    patch.setattr(Partition, "_unblock", unblock)
+    patch.setattr(KeyQueues, "unblock_all", unblock_all)
     patch.setattr(KeyQueues, "put_back", lambda self, key, records: self.add(records))
     patch.setattr(Partition, "check", lambda self: None)
 

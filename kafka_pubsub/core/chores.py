@@ -1,0 +1,189 @@
+"""What time brings to the retry half of a partition: what is due, what has grown too long, what was asked for.
+
+Rules
+1. When main's map is half full, the waiting messages of the longest queues are moved into the retry partition, whatever
+   their key. Those that are with holders stay; if only they remain, nothing more is handed out.
+2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail.
+   What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
+3. A request to release a parked message is finished after the message has moved; while it moves for another reason,
+   the request waits.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.effects import Announce, News
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Leases, LeaseState
+from kafka_pubsub.core.moves import BATCH
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.parked import NEVER, Entry
+from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.retries import Retries
+from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.rules import BACKLOG, SLOW, Rules
+
+__all__ = ["Chores"]
+
+#: Records that go to the tail together, and messages that leave the longest queues together.
+TAIL = 64
+#: Keyless messages that are read ahead when they are due.
+LOOSE = 256
+
+
+class Chores:
+    """Done at each tick."""
+
+    def __init__(
+        self,
+        retries: Retries,
+        queues: KeyQueues,
+        offsets: Offsets,
+        leases: Leases,
+        rules: Rules,
+    ) -> None:
+        self._retries = retries
+        self._queues = queues
+        self._offsets = offsets
+        self._leases = leases
+        self._rules = rules
+
+    def do(self, now: float) -> None:
+        """All of them."""
+        retries = self._retries
+        for key in retries.parking.due(now):
+            retries.settle(key, now)
+        self._loose(now)
+        if retries.outage.look(now):
+            retries.news.append(Announce(News.OUTAGE if retries.outage.probing else News.RECOVERED))
+        if retries.releasing:
+            self._release(now)
+        if retries.stranded:
+            self._bury(now)
+        self._slow(now)
+        if self._offsets.crowded(ack_map.most_runs(self._offsets.span)):
+            self._thin_out(now)
+        if 2 * retries.books.run_count > ack_map.most_runs(retries.books.span):
+            self._to_tail(now)
+        retries.suspects.passed(retries.books.committable)
+        retries.main_suspects.passed(self._offsets.committable)
+        retries.suspects.try_next()
+        retries.main_suspects.try_next()
+
+    def _loose(self, now: float) -> None:
+        retries = self._retries
+        if len(retries.loose) + len(retries.loose_wanted) >= LOOSE:
+            return
+        for entry in retries.parking.loose.due(now):
+            body = retries.bodies.take(entry.offset)
+            if body is not None:
+                retries.loose.append((entry, body))
+            else:
+                retries.loose_wanted[entry.offset] = entry
+                retries.bodies.want(entry.offset)
+
+    def _slow(self, now: float) -> None:
+        """Keys whose handler takes long, with a backlog that has outgrown its bound."""
+        queues = self._queues.queues
+        allowed = max(self._rules.ack_deadline, self._rules.max_extension)
+        for lease in list(self._leases.active):
+            key = lease.key
+            if key is None or lease.deadline is None or len(queues.get(key, ())) <= BACKLOG:
+                continue
+            patience = self._rules.ack_deadline if lease.state is LeaseState.KEPT else allowed
+            if lease.extended is not None or now - (lease.deadline - patience) >= SLOW:
+                self._retries.relieve(key, now)
+
+    def _thin_out(self, now: float) -> None:
+        queues = self._queues.queues
+        left = min(BATCH, self._retries.rooms.main())
+        if left <= 0:
+            self._clear_front(now)
+            return
+        for key in sorted(queues, key=lambda each: len(queues[each]), reverse=True):
+            if left <= 0 or not queues[key]:
+                return
+            count = min(left, len(queues[key]))
+            self._retries.evacuate(key, count, now)
+            left -= count
+
+    def _clear_front(self, now: float) -> None:
+        """Without any room: what waits below the first leased record leaves together, which only shortens the map."""
+        retries = self._retries
+        if len(retries.moves):
+            return
+        keys = {record.offset(): record.key() for record in self._queues.waiting()}
+        front = [*takewhile(keys.__contains__, islice(self._offsets.unfinished, BATCH))]
+        if not front:
+            return
+        below = front[-1] + 1
+        loose = self._queues.loose
+        while loose and loose[0].offset() < below:
+            retries.leave_loose(loose.popleft())
+        queued = {keys[offset] for offset in front} & self._queues.queues.keys()
+        for key in queued:
+            if key is not None:
+                retries.evacuate(key, BATCH, now, below)
+
+    def _to_tail(self, now: float) -> None:
+        """Those at the front leave together, which only shortens the map; the others by room."""
+        retries = self._retries
+        touched: set[bytes] = set()
+        moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
+        loose = {entry.offset: record for entry, record in retries.loose}
+        front = not retries.moves.waiting
+        for offset in retries.books.lowest(TAIL):
+            if offset in moving:
+                continue
+            body = retries.bodies.kept.get(offset) or loose.get(offset)
+            stranded = retries.stranded.get(offset)
+            if body is None and stranded is None:
+                front = False
+                if retries.is_waiting(offset):
+                    retries.bodies.want(offset)
+            elif not front and retries.rooms.retry() <= 0:
+                break
+            elif stranded is not None:
+                retries.stranded_to_tail(offset, stranded)
+            elif body is not None and not retries.to_tail(body, touched):
+                front = False
+        for key in touched:
+            retries.settle(key, now)
+
+    def _bury(self, now: float) -> None:
+        """Unreadable records go to the dead letters, where there are any."""
+        retries, policy = self._retries, self._rules.policy
+        if not policy.max_attempts or policy.on_exhausted is not Exhausted.DEAD_LETTER:
+            return
+        for offset in sorted(retries.stranded)[:TAIL]:
+            record = retries.stranded[offset]
+            if record is None:
+                retries.bodies.want(offset)
+            elif retries.rooms.retry() > 0 or offset == retries.books.committable:
+                retries.bury(offset, record, now)
+
+    def _release(self, now: float) -> None:
+        for offset, request in list(self._retries.releasing.items()):
+            key, origin = self._retries.key(request), request.offset()
+            line = None if key is None else self._retries.parking.lines.get(key)
+            if line is not None and line.moving and origin in line.moving:
+                continue  # rule 3
+            entry = self._parked_for_ever(key, origin)
+            body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
+            if entry is not None and body is None:
+                self._retries.bodies.want(entry.offset, key)
+            elif isinstance(body, RetryRecord):
+                self._retries.release(body, now)
+            else:
+                del self._retries.releasing[offset]
+                self._retries.books.finish(offset)
+
+    def _parked_for_ever(self, key: bytes | None, origin: int) -> Entry | None:
+        if key is None:
+            some = (entry for entry in self._retries.parking.loose if entry.origin == origin)
+            return next((entry for entry in some if entry.due == NEVER), None)
+        line = self._retries.parking.lines.get(key)
+        entry = None if line is None else line.at(origin)
+        return entry if entry is not None and entry.due == NEVER else None

@@ -1,0 +1,144 @@
+"""What becomes of a message that wasn't acked: which move, when it is due, or that its attempts are used up.
+
+Rules
+1. An attempt is a delivery that was nacked or ran out of time. A message that waited, or was moved within the retry
+   partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
+2. Attempts that are used up end in the dead letters, or in a place in the retry partition that is never due. While
+   the partition probes (`outage`), only once in a while: else the message keeps its last attempt.
+3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import cast
+
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.moves import Move
+from kafka_pubsub.core.outage import Outage
+from kafka_pubsub.core.parked import NEVER, Entry
+from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.retry_record import (
+    FOREVER,
+    Broken,
+    Death,
+    RetryInfo,
+    RetryRecord,
+    Why,
+    dead_headers,
+    retry_headers,
+)
+from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = ["Fates", "headers_of"]
+
+
+class Fates:
+    """Decides for one partition."""
+
+    def __init__(
+        self, number: int, start: RetryStart, rules: Rules, jitter: Callable[[], float], outage: Outage
+    ) -> None:
+        self._number = number
+        self._start = start
+        self._rules = rules
+        self._jitter = jitter
+        self._outage = outage
+
+    def wall(self, time: float) -> int:
+        """That time in milliseconds of the wall clock."""
+        return FOREVER if time == NEVER else max(0, ceil((time + self._start.wall) * 1000))
+
+    def entry(self, record: RetryRecord) -> Entry:
+        """The record as the index of the retry partition has it."""
+        info = record.info
+        due = NEVER if info.due >= FOREVER else info.due / 1000 - self._start.wall
+        return Entry(info.origin, record.retry_offset, due, info.attempt, info.crashes, info.why)
+
+    def failed(
+        self,
+        record: Record,
+        key: bytes | None,
+        why: Why,
+        now: float,
+        *,
+        delay: float | None = None,
+        error: str = "",
+    ) -> Move:
+        """A delivery came to nothing."""
+        info = self._said(record, now, error or f"the message was {why.name.lower()}")
+        self._outage.failed(info.origin)
+        deliveries = info.attempt + info.crashes
+        if self._rules.policy.used_up(deliveries):
+            if self._outage.may_use_up(now):
+                return self._used_up(record, key, info, now)
+        else:
+            info = info._replace(attempt=info.attempt + 1)
+        wait = self._rules.backoff.wait(info.attempt, self._jitter()) if delay is None else delay
+        return self._move(record, key, info._replace(due=self.wall(now + wait), why=why))
+
+    def crashed(self, record: Record, key: bytes | None, now: float) -> Move:
+        """Its process died while it was the only suspect."""
+        info = self._said(record, now, "its process died while its handler was the only suspect")
+        info = info._replace(crashes=info.crashes + 1)
+        if self._rules.policy.used_up(info.attempt - 1 + info.crashes):
+            return self._used_up(record, key, info._replace(attempt=info.attempt - 1), now)
+        due = self.wall(now + self._rules.backoff.wait(info.crashes + 1, self._jitter()))
+        return self._move(record, key, info._replace(due=due, why=Why.CRASHED))
+
+    def waited(self, record: Record, key: bytes | None) -> Move:
+        """It waited in the main partition for too long behind another one."""
+        return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
+
+    def stays(self, record: RetryRecord, key: bytes | None) -> Move:
+        """It moves within the retry partition; nothing else changes."""
+        return self._move(record, key, record.info)
+
+    def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
+        """Somebody has released what was parked for ever: its attempts begin anew."""
+        info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)
+        return self._move(record, key, info)
+
+    def unreadable(self, record: StoredRecord, broken: Broken, now: float) -> Move:
+        """A record of the retry partition that isn't a message: it goes to the dead letters as it is."""
+        death = self._death(broken.reason, "", now)
+        return Move(cast("Record", record), broken, key=None, source=record.offset(), death=death)
+
+    def unreadable_stays(self, record: StoredRecord, broken: Broken) -> Move:
+        """The same where there are no dead letters, moved within the retry partition."""
+        return Move(cast("Record", record), broken, key=None, source=record.offset())
+
+    def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
+        if self._rules.policy.on_exhausted is Exhausted.PARK:
+            return self._move(record, key, info._replace(due=FOREVER, why=Why.EXHAUSTED))
+        move = self._move(record, key, info)
+        move.death = self._death("attempts used up", info.error, now)
+        return move
+
+    def _death(self, reason: str, error: str, now: float) -> Death:
+        name, _, text = error.partition(": ") if ": " in error else ("", "", error)
+        rules = self._rules
+        return Death(self._start.topic, rules.subscription, reason, name, text, self.wall(now))
+
+    def _info(self, record: Record) -> RetryInfo:
+        if isinstance(record, RetryRecord):
+            return record.info
+        return RetryInfo(self._start.topic_id, self._number, record.offset())
+
+    def _said(self, record: Record, now: float, error: str) -> RetryInfo:
+        info = self._info(record)
+        return info._replace(error=error, failed=info.failed or self.wall(now))
+
+    def _move(self, record: Record, key: bytes | None, info: RetryInfo) -> Move:
+        source = record.retry_offset if isinstance(record, RetryRecord) else None
+        return Move(record, info, key=key, source=source)
+
+
+def headers_of(move: Move) -> list[Header]:
+    """The headers of the record that the move writes."""
+    headers = cast("StoredRecord", move.record).headers()
+    if move.death is not None:
+        return dead_headers(headers, move.info, move.death)
+    return list(headers or ()) if isinstance(move.info, Broken) else retry_headers(headers, move.info)

@@ -1,0 +1,122 @@
+"""Where the records of a partition come from and go to: what a holder's word means for the books (`verdicts.Home`).
+
+Rules
+1. What is acked is finished in the books of the log that it came from.
+2. What nobody has begun goes back to the place it was taken from, in front of what waits there.
+3. What failed moves to the retry partition; where there is none, it waits in its place and keeps its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Lease, Leases
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.redelivery import Waiting
+from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.rules import Rules
+
+__all__ = ["Places"]
+
+
+class Places:
+    """The places of one partition."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        jitter: Callable[[], float],
+        offsets: Offsets,
+        queues: KeyQueues,
+        leases: Leases,
+        waiting: Waiting,
+        commits: Commits,
+        half: RetryHalf | None,
+    ) -> None:
+        self._rules = rules
+        self._jitter = jitter
+        self._offsets = offsets
+        self._queues = queues
+        self._leases = leases
+        self._waiting = waiting
+        self._commits = commits
+        self._half = half
+        #: Records finished so far.
+        self.finished = 0
+        #: The time of the event that is being handled.
+        self.now = 0.0
+
+    def finish(self, lease: Lease, records: Sequence[Record]) -> None:
+        """These records of the lease are acked."""
+        if lease.entries is None:
+            self.book(records)
+        else:
+            self._book_retried(records)
+
+    def finish_whole(self, leases: Sequence[Lease]) -> None:
+        """The hot path: holders that took every record, all at once."""
+        half = self._half
+        retried = [] if half is None else [lease for lease in leases if lease.entries is not None]
+        if retried:
+            self._book_retried(self._leases.close_whole(retried))
+            main = [lease for lease in leases if lease.entries is None]
+            self.book(self._leases.close_whole(main))
+        else:
+            self.book(self._leases.close_whole(leases))
+        self.free_keys([lease.key for lease in leases], leases)
+
+    def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
+        """These were never begun."""
+        if lease.entries is None or self._half is None:
+            self._queues.put_back(lease.key, records)
+        else:
+            self._half.lending.give_back(lease, records)
+
+    def free(self, lease: Lease) -> None:
+        """The lease is over: whoever waited for that may go on."""
+        self.free_keys([lease.key], [lease])
+
+    def free_keys(self, keys: Sequence[bytes | None], leases: Sequence[Lease] = ()) -> None:
+        """Nobody holds these keys any more; `leases` are those that did."""
+        self._queues.unblock_all(keys)
+        if self._half is not None:
+            self._half.over(leases)
+            self._half.freed(keys, self.now)
+
+    def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
+        """The current record failed: it is relocated, or comes again in its place; those behind it go back."""
+        record, *rest = self._leases.close(lease)
+        self.give_back(lease, rest)
+        if self._half is not None:
+            self._half.retries.fail(record, lease.key, why, delay, error, now)
+            self.free(lease)
+            return
+        # followers of a first delivery have never been delivered: the attempt is the current record's own
+        attempt = (lease.attempt if lease.done == 0 else 1) + 1
+        wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
+        self._waiting.add(record, lease.key, attempt, now + wait)
+
+    def book(self, news: Sequence[Record]) -> None:
+        """These records of main are acked."""
+        self._offsets.finish(news)
+        self._count(news)
+        if self._waiting.attempts:
+            for record in news:
+                self._waiting.attempts.pop(record.offset(), None)
+        if self._half is not None and self._half.retries.main_suspects.duty:
+            self._half.retries.main_suspects.finished([record.offset() for record in news])
+
+    def _book_retried(self, news: Sequence[Record]) -> None:
+        if self._half is not None:
+            self._half.lending.finish(news)
+            self._count(news)
+
+    def _count(self, news: Sequence[Record]) -> None:
+        self.finished += len(news)
+        self._commits.dirty = True
+        if self._half is not None:
+            self._half.retries.outage.acked(len(news))

@@ -1,0 +1,347 @@
+"""The retry half of a partition: what waits in the retry partition, when it goes, and what moves there.
+
+Theory. `retry_books` knows what is finished in it, `parking` which keys wait and where each stands, `bodies` what is at
+hand, `moves` what is on its way, `fates` what becomes of a message, `suspects` what must not start unnoted. This file
+connects them, as `partition` connects the main half; it shares `queues` and `offsets` with it.
+
+Rules
+1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
+   Until then its origin *moves*, and holds its key.
+2. A parked key is blocked in `queues` by one reason of its own, as long as it has a line in `parking`.
+3. I5, the retry partition's own map: no more is handed out than its map has room for; when it is half full, its lowest
+   unfinished records that nobody holds go to its tail, and nothing else about them changes.
+4. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
+5. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka_pubsub.core import retry_record
+from kafka_pubsub.core.bodies import Bodies
+from kafka_pubsub.core.effects import Announce, News
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.fates import Fates
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Leases
+from kafka_pubsub.core.moves import BATCH, Move, Moves
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.outage import Outage
+from kafka_pubsub.core.parked import NEVER, Entry, Line
+from kafka_pubsub.core.parking import Parking, Standing
+from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.retry_record import Broken, RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.rooms import Rooms
+from kafka_pubsub.core.rules import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
+from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.model import StoredRecord
+
+__all__ = ["Retries"]
+
+#: Bodies of a key that are kept when they come by, and read ahead when its turn comes.
+NEAR, AHEAD = 16, 64
+
+
+class Retries:
+    """The retry partition that goes with one partition."""
+
+    def __init__(
+        self,
+        number: int,
+        start: RetryStart,
+        rules: Rules,
+        jitter: Callable[[], float],
+        queues: KeyQueues,
+        offsets: Offsets,
+        leases: Leases,
+        turn: Turn,
+    ) -> None:
+        self._number = number
+        self._start = start
+        self._rules = rules
+        self._queues = queues
+        self._offsets = offsets
+        self.books = RetryBooks(start.position, start.known)
+        self.parking = Parking()
+        self.bodies = Bodies()
+        self.moves = Moves()
+        self.rooms = Rooms(offsets, self.books, leases, self.moves)
+        self.outage = Outage()
+        self._fates = Fates(number, start, rules, jitter, self.outage)
+        self.suspects = Suspects(turn, start.notes, 0 if start.clean else start.end)
+        self.main_suspects = Suspects(turn, start.main_notes, 0 if start.clean else start.main_end)
+        #: Due, without a key: at hand, and being read.
+        self.loose: deque[tuple[Entry, RetryRecord]] = deque()
+        self.loose_wanted: dict[int, Entry] = {}
+        #: Keyed moves by what their header says, until they have come back.
+        self._transit: dict[RetryInfo, Move] = {}
+        #: Unreadable records that haven't gone anywhere yet, the first of them at hand.
+        self.stranded: dict[int, StoredRecord | None] = {}
+        #: Requests to release what is parked for ever.
+        self.releasing: dict[int, RetryRecord] = {}
+        #: What to tell the shell.
+        self.news: list[Announce] = []
+
+    # What is read
+
+    def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
+        """Records of the retry partition were read, ours and others'."""
+        touched: set[bytes] = set()
+        for record in records:
+            offset = record.offset() or 0
+            if not self.books.receive(offset):
+                continue
+            found = self.read(record)
+            if isinstance(found, Broken):
+                self._unreadable(record, offset, found)
+            elif offset == self.suspects.culprit:
+                self.depart(self._fates.crashed(found, self.key(found), now))
+            elif found.info.why is Why.RELEASE:
+                self.releasing[offset] = found
+            else:
+                self._park(found, touched)
+        self._settle_all(touched, now)
+
+    def read(self, record: StoredRecord) -> RetryRecord | Broken:
+        return retry_record.read(record, self._start.topic, self._start.topic_id, self._number)
+
+    def key(self, record: Record) -> bytes | None:
+        return record.key() if self._rules.ordered else None
+
+    def _park(self, record: RetryRecord, touched: set[bytes]) -> None:
+        entry, key = self._fates.entry(record), self.key(record)
+        if key is None:
+            self.parking.loose.add(entry)
+            if len(self.parking.loose) <= BATCH:
+                self.bodies.offer(record)
+            return
+        line = self._line(key)
+        move = self._transit.pop(record.info, None)
+        if move is not None:
+            move.landed = True
+            if move.stored:
+                self.parking.arrives(key, entry.origin)
+        line.add(entry)
+        if len(line) <= NEAR:
+            self.bodies.offer(record)
+        touched.add(key)
+
+    def _line(self, key: bytes) -> Line:
+        if key not in self.parking.lines:
+            self._queues.park(key)
+        return self.parking.line(key)
+
+    def _unreadable(self, record: StoredRecord, offset: int, broken: Broken) -> None:
+        self.news.append(Announce(News.BROKEN, f"offset {offset}: {broken.reason}"))
+        self.stranded[offset] = record if len(self.stranded) < AHEAD else None
+
+    def bodies_came(self, records: Sequence[StoredRecord], missing: Sequence[int], now: float) -> None:
+        """What was asked for."""
+        touched: set[bytes] = set()
+        for offset in missing:
+            self._gone(offset, touched)
+        for record in records:
+            found, offset = self.read(record), record.offset() or 0
+            if isinstance(found, Broken):
+                self.bodies.forget(offset)
+                if offset in self.stranded:
+                    self.stranded[offset] = record
+            elif offset in self.loose_wanted:
+                self.bodies.forget(offset)
+                self.loose.append((self.loose_wanted.pop(offset), found))
+            else:
+                self.bodies.offer(found)
+                if (key := self.key(found)) is not None:
+                    touched.add(key)
+        self.bodies.answered()
+        self._settle_all(touched, now)
+
+    def _gone(self, offset: int, touched: set[bytes]) -> None:
+        """Retention has eaten a record, or somebody has deleted it."""
+        asked, key = self.bodies.missing(offset)
+        if not asked or self.books.finished(offset):
+            return
+        self.news.append(Announce(News.GONE, f"offset {offset}"))
+        lines = self.parking.lines if key is None else {key: self.parking.lines[key]}
+        for each, line in lines.items():
+            for entry in [entry for entry in line if entry.offset == offset]:
+                line.remove(entry)
+                touched.add(each)
+        for entry in [entry for entry in self.parking.loose if entry.offset == offset]:
+            self.parking.loose.remove(entry)
+        self.loose_wanted.pop(offset, None)
+        self.stranded.pop(offset, None)
+        self.books.finish(offset)
+
+    # Where keys stand
+
+    def settle(self, key: bytes, now: float) -> None:
+        """Finds out where a parked key stands, unless somebody holds it."""
+        line = self.parking.lines.get(key)
+        if line is None or self._queues.blocked[key] > 1:
+            return
+        queue = self._queues.queues[key]
+        main = queue[0].offset() if queue else None
+        standing = self.parking.settle(key, main, self._offsets.position, now)
+        if standing is Standing.GONE:
+            self._queues.unblock(key)
+        elif standing is Standing.NEXT:
+            entry = line.peek()
+            if entry is not None and entry.offset in self.bodies.kept:
+                self.parking.ready(key)
+            else:
+                self._read_ahead(key, line)
+
+    def _read_ahead(self, key: bytes, line: Line) -> None:
+        for at in range(AHEAD):
+            entry = line.peek(at)
+            if entry is None or (at and not entry.never_failed):
+                return
+            self.bodies.want(entry.offset, key)
+
+    def _settle_all(self, keys: Iterable[bytes], now: float) -> None:
+        for key in keys:
+            self.settle(key, now)
+
+    def main_came(self, records: Sequence[Record], now: float) -> None:
+        """Main was read on: parked keys may be past their origin, or their backlog too long."""
+        lines = self.parking.lines
+        self._settle_all(self.parking.passed(self._offsets.position), now)
+        for key in {key for record in records if (key := record.key()) is not None and key in lines}:
+            if not self.relieve(key, now):
+                self.settle(key, now)
+
+    def relieve(self, key: bytes, now: float) -> bool:
+        """Moves what waits in main behind the key's slow or parked message, if it outgrew its bound."""
+        queue = self._queues.queues[key]
+        if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
+            return False
+        self.evacuate(key, min(len(queue), self.rooms.main()), now)
+        return True
+
+    def evacuate(self, key: bytes, limit: int, now: float, below: float = NEVER) -> None:
+        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
+        self._line(key)
+        for record in self._queues.take_from(key, max(0, limit), below):
+            self.depart(self._fates.waited(record, key))
+        self.settle(key, now)
+
+    def leave_loose(self, record: Record) -> None:
+        """A message without a key leaves main, so that its map gets shorter."""
+        self.depart(self._fates.waited(record, None))
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether that record waits in the retry partition and isn't being read already."""
+        return not self.books.finished(offset) and offset not in self.loose_wanted
+
+    def to_tail(self, record: RetryRecord, touched: set[bytes]) -> bool:
+        """A parked message moves to the tail of the retry partition; False if somebody holds it."""
+        if not self._leaves(record, touched):
+            return False
+        self.depart(self._fates.stays(record, self.key(record)))
+        return True
+
+    def release(self, record: RetryRecord, now: float) -> None:
+        """A message that was parked for ever may go again."""
+        touched: set[bytes] = set()
+        if self._leaves(record, touched):
+            self.depart(self._fates.released(record, self.key(record), now))
+        self._settle_all(touched, now)
+
+    def _leaves(self, record: RetryRecord, touched: set[bytes]) -> bool:
+        """Takes a parked message out of the index; False if it isn't there: somebody holds it."""
+        key, entry = self.key(record), self._fates.entry(record)
+        self.bodies.forget(entry.offset)
+        if key is None:
+            return self._leaves_loose(entry)
+        line = self.parking.lines.get(key)
+        found = None if line is None else line.get(entry.origin, entry.offset)
+        if line is None or found is None:
+            return False
+        line.remove(found)
+        touched.add(key)
+        return True
+
+    def _leaves_loose(self, entry: Entry) -> bool:
+        rest = deque(each for each in self.loose if each[0].offset != entry.offset)
+        if len(rest) == len(self.loose):
+            return self.parking.loose.remove(entry)
+        self.loose = rest
+        return True
+
+    # Moves
+
+    def bury(self, offset: int, record: StoredRecord, now: float) -> None:
+        """An unreadable record goes to the dead letters as it is."""
+        if isinstance(found := self.read(record), Broken):
+            del self.stranded[offset]
+            self.depart(self._fates.unreadable(record, found, now))
+
+    def stranded_to_tail(self, offset: int, record: StoredRecord) -> None:
+        """An unreadable record moves within the retry partition."""
+        if isinstance(found := self.read(record), Broken):
+            del self.stranded[offset]
+            self.depart(self._fates.unreadable_stays(record, found))
+
+    def depart(self, move: Move) -> None:
+        """A message leaves its place."""
+        self.moves.waiting.append(move)
+        if move.key is not None:
+            self._line(move.key)
+            self.parking.departs(move.key, move.origin)
+
+    def fail(
+        self, record: Record, key: bytes | None, why: Why, delay: float | None, error: str, now: float
+    ) -> None:
+        """A delivery came to nothing."""
+        self.depart(self._fates.failed(record, key, why, now, delay=delay, error=error))
+
+    def crashed(self, record: Record, now: float) -> None:
+        """A message of main killed its process."""
+        self.depart(self._fates.crashed(record, self.key(record), now))
+
+    def load(self, now: float) -> Sequence[Move]:
+        """The next moves to fly."""
+        batch = self.moves.load(now)
+        for move in batch:
+            if move.key is not None and move.death is None and isinstance(move.info, RetryInfo):
+                self._transit[move.info] = move
+        return batch
+
+    def stored(self, now: float) -> None:
+        """The moves that flew have left their place."""
+        touched: set[bytes] = set()
+        for move in self.moves.stored():
+            move.stored = True
+            if move.source is None:
+                self._offsets.finish([move.record])
+                self.main_suspects.finished((move.origin,))
+            else:
+                self.books.finish(move.source)
+                self.bodies.forget(move.source)
+                self.suspects.finished((move.source,))
+            self._tell(move)
+            if move.key is not None and (move.death is not None or move.landed):
+                self.parking.arrives(move.key, move.origin)
+                touched.add(move.key)
+        self._settle_all(touched, now)
+
+    def _tell(self, move: Move) -> None:
+        if move.death is not None:
+            self.news.append(Announce(News.DEAD_LETTER, f"offset {move.origin}: {move.death.reason}"))
+            return
+        before = move.record.info.why if isinstance(move.record, RetryRecord) else None
+        if isinstance(move.info, RetryInfo) and move.info.why is Why.EXHAUSTED is not before:
+            self.news.append(Announce(News.PARKED, f"offset {move.origin}"))
+
+    def aborted(self, refused: Mapping[int, str], now: float) -> None:
+        """The moves that flew stay where they were."""
+        flying = self.moves.flying
+        for move in flying:
+            if isinstance(move.info, RetryInfo):
+                self._transit.pop(move.info, None)
+        for at, reason in refused.items():
+            self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
+        self.moves.aborted(refused, now)

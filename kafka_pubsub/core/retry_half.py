@@ -1,0 +1,228 @@
+"""A partition's dealings with its retry partition, in one place: what begins, what is sent, what is answered.
+
+Theory. `retries` holds what waits, `retry_leases` hands it out, `chores` does what time brings. Here is what they and
+the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and which
+leases wait for it.
+
+Rules
+1. Nothing begins before the retry partition was read up to its high watermark (a relocation may hide behind the last
+   stable offset), nor before a commit of this ownership was accepted.
+2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
+3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from kafka_pubsub.core.chores import LOOSE, Chores
+from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, Relocate, Trim
+from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Lease, Leases
+from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.retries import Retries
+from kafka_pubsub.core.retry_leases import RetryLeases
+from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.core.suspects import Turn
+from kafka_pubsub.model import Ending
+
+__all__ = ["RetryHalf"]
+
+#: Records of the retry partition that are deleted together, so that a request for it is rare.
+TRIM = 10_000
+
+
+class RetryHalf:
+    """The retry half of one partition under one ownership."""
+
+    def __init__(
+        self,
+        number: int,
+        start: RetryStart,
+        rules: Rules,
+        jitter: Callable[[], float],
+        turn: Turn,
+        queues: KeyQueues,
+        offsets: Offsets,
+        leases: Leases,
+    ) -> None:
+        self._leases = leases
+        self._queues = queues
+        self.commits: Commits
+        self.retries = Retries(number, start, rules, jitter, queues, offsets, leases, turn)
+        self.lending = RetryLeases(self.retries, queues, offsets)
+        self.chores = Chores(self.retries, queues, offsets, leases, rules)
+        self._both = (self.retries.main_suspects, self.retries.suspects)
+        self._caught_up = False
+        #: Whether a commit of this ownership was accepted.
+        self.announced = False
+        self._trimmed = start.position
+
+    # What begins
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether anything may be handed out (rule 1)."""
+        return self._caught_up and self.announced
+
+    @property
+    def unhindered(self) -> bool:
+        """Whether main's records may be handed out just like that."""
+        retries = self.retries
+        return self.may_begin and not retries.main_suspects.end and not retries.outage.probing
+
+    def limit(self, wanted: int, now: float) -> int:
+        """How many leases may be handed out now."""
+        if not self.may_begin:
+            return 0
+        outage = self.retries.outage
+        if not outage.probing:
+            return wanted
+        return min(wanted, 1) if outage.allows(len(self._leases.active), now) else 0
+
+    def careful(self, oldest: int | None) -> bool:
+        """Whether main's oldest ready record must not start unnoted."""
+        return oldest is not None and self.retries.main_suspects.concerns(oldest)
+
+    def admit(self, lease: Lease) -> bool:
+        """Whether the lease may start now; else it waits for its note, or for its turn."""
+        main = lease.entries is None
+        entry = None if lease.entries is None else lease.entries[0]
+        if entry is not None:
+            self.lending.lent(lease)
+        offset = lease.records[0].offset() if entry is None else entry.offset
+        noted = self.lending.is_noted(entry) if entry is not None else self.careful(offset)
+        if noted:
+            self._both[not main].admit(lease, offset, 0 if entry is None else entry.crashes)
+            self.commits.hurry()
+        return not noted
+
+    def culprit(self, records: Sequence[Record], now: float) -> Sequence[Record]:
+        """Main's records without the one that killed the last owner's process, which is relocated."""
+        suspects = self.retries.main_suspects
+        for at, record in enumerate(records):
+            if record.offset() == suspects.culprit:
+                self.retries.crashed(record, now)
+                return [*records[:at], *records[at + 1 :]]
+        return records
+
+    def over(self, leases: Sequence[Lease]) -> None:
+        """The handlers of these have ended, or never begin."""
+        for suspects in self._both:
+            if suspects.busy:
+                for lease in leases:
+                    suspects.over(lease)
+
+    def freed(self, keys: Collection[bytes | None], now: float) -> None:
+        """Nobody holds these keys any more."""
+        lines = self.retries.parking.lines
+        if lines:
+            for key in keys:
+                if key is not None and key in lines:
+                    self.retries.settle(key, now)
+
+    def unstarted(self) -> list[Lease]:
+        """Leases that no handler will see: the partition is revoked."""
+        return [lease for suspects in self._both for lease in suspects.unstarted()]
+
+    # What is sent
+
+    def main_notes(self, position: int, gone: Collection[int]) -> Notes:
+        """Noter: of the main partition."""
+        wishes = [record.offset() for record in self._current() if not isinstance(record, RetryRecord)]
+        wishes = [offset for offset in wishes if offset >= position]
+        return self.retries.main_suspects.note(wishes, position, gone)
+
+    def retry_notes(self, position: int, gone: Collection[int]) -> Notes:
+        """Noter: of the retry partition."""
+        wishes = [record.retry_offset for record in self._current() if isinstance(record, RetryRecord)]
+        wishes = [offset for offset in wishes if offset >= position]
+        return self.retries.suspects.note(wishes, position, gone)
+
+    def _current(self) -> Iterator[Record]:
+        """Records whose handlers were seen running."""
+        for lease in self._leases.active:
+            if lease.deadline is not None and lease.done < len(lease.records):
+                yield lease.records[lease.done]
+
+    def send(self, now: float) -> Iterator[Effect]:
+        """What is due to be sent."""
+        commits, retries = self.commits, self.retries
+        if commits.in_flight is None:
+            batch = retries.load(now) if self.announced else ()
+            if batch:
+                yield commits.relocation(batch)
+            else:
+                if not self.announced or any(suspects.waiting for suspects in self._both):
+                    commits.hurry()
+                if commits.due(now):
+                    yield commits.make(now)
+        if offsets := retries.bodies.requests():
+            yield ReadBodies(offsets)
+        stored = commits.stored
+        if isinstance(stored, CommitBoth) and stored.retry.offset - self._trimmed >= TRIM:
+            self._trimmed = stored.retry.offset
+            yield Trim(self._trimmed)
+        yield from retries.news
+        retries.news = []
+
+    def last_word(self, now: float) -> Commit | CommitBoth | Relocate | None:
+        """What is sent at a revoke: with the moves that wait, if there are any."""
+        clean = not any(suspects.duty for suspects in self._both)
+        batch = self.retries.load(now) if self.announced and self.commits.in_flight is None else ()
+        return self.commits.relocation(batch, clean=clean) if batch else self.commits.last_word(clean=clean)
+
+    def wakeup_at(self) -> list[float | None]:
+        """When something becomes due by itself."""
+        retries = self.retries
+        times = [retries.parking.next_due(loose=len(retries.loose) + len(retries.loose_wanted) < LOOSE)]
+        if any(suspects.wants_turn for suspects in self._both) or retries.bodies.waiting or retries.news:
+            times.append(0.0)
+        if self.commits.in_flight is None:
+            times.append(retries.moves.due_at() if self.announced else 0.0)
+        return times
+
+    # What is answered
+
+    def answered(self, *, accepted: bool) -> Sequence[Effect]:
+        """The plain commit, or the transaction, was answered: what waited for its note may start."""
+        self.commits.answered(accepted=accepted)
+        self.announced = self.announced or accepted
+        leases = [lease for suspects in self._both for lease in suspects.answered(accepted=accepted)]
+        return (Deliver(leases),) if leases else ()
+
+    def relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
+        """The transaction has an outcome that is known."""
+        if event.ending is Ending.STORED:
+            self.retries.stored(now)
+        else:
+            self.retries.aborted(event.refused, now)
+        return self.answered(accepted=event.ending is Ending.STORED)
+
+    def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
+        """The retry partition was read on."""
+        before = self.retries.books.committable
+        self.retries.fetched(event.records, now)
+        if self.retries.books.committable != before:
+            self.commits.dirty = True
+        return ()
+
+    def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
+        """It was read up to where it ended at the assignment."""
+        self.retries.books.advance(event.position)
+        self._caught_up = True
+        return ()
+
+    def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
+        """Bodies were read."""
+        self.retries.bodies_came(event.records, event.missing, now)
+        return ()
+
+    def close(self) -> None:
+        """The partition isn't ours any more."""
+        for suspects in self._both:
+            suspects.close()

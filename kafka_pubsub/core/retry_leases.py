@@ -1,0 +1,154 @@
+"""What is handed out of parked keys, and what comes back from there.
+
+Theory. A parked key's turn may be main's (a message that was published before what is parked) or the retry
+partition's. Either way it is one holder's, and the key is blocked in `queues` by one reason more until that holder is
+through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
+
+Rules
+1. I5: from the retry partition no more is handed out than its map has room for; the lowest unfinished one always.
+2. What must not start unnoted (`suspects`) goes alone, and not before its note is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.key_queues import KeyQueues
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.parked import NEVER, Entry, Line
+from kafka_pubsub.core.retries import Retries
+from kafka_pubsub.core.retry_record import RetryRecord
+
+__all__ = ["RetryLeases", "Taken"]
+
+
+class Taken(NamedTuple):
+    """What a lease is to be made of; `entries` None: it comes from main."""
+
+    key: bytes | None
+    records: Sequence[Record]
+    entries: Sequence[Entry] | None = None
+
+
+class RetryLeases:
+    """Hands out what waits in the retry partition."""
+
+    def __init__(self, retries: Retries, queues: KeyQueues, offsets: Offsets) -> None:
+        self._retries = retries
+        self._queues = queues
+        self._offsets = offsets
+
+    @property
+    def ready(self) -> bool:
+        """Whether something parked may be handed out."""
+        return bool(self._retries.loose) or self._retries.parking.first() is not None
+
+    def take(self, limit: int, run: int, main_room: int, now: float) -> Iterator[Taken]:
+        """Up to `limit` runs, the smallest origin first. The caller makes a lease of each before it asks on."""
+        retries = self._retries
+        room = retries.rooms.retry()
+        for _ in range(limit):
+            first = retries.parking.first()
+            if retries.loose and (first is None or retries.loose[0][0].origin < first[0]):
+                taken = self._take_loose(room)
+            elif first is None:
+                return
+            else:
+                taken = self._take_keyed(*first, run, room, main_room, now)
+            if taken is None:
+                return
+            if taken.entries is None:
+                main_room -= len(taken.records)
+            else:
+                room -= len(taken.records)
+            yield taken
+
+    def _take_loose(self, room: int) -> Taken | None:
+        entry, record = self._retries.loose[0]
+        if room <= 0 and entry.offset != self._retries.books.committable:
+            return None
+        if self._must_wait(entry):
+            return None
+        self._retries.loose.popleft()
+        return Taken(None, [record], [entry])
+
+    def _take_keyed(
+        self, origin: int, key: bytes, run: int, room: int, main_room: int, now: float
+    ) -> Taken | None:
+        retries = self._retries
+        line = retries.parking.lines[key]
+        entry = line.peek()
+        if entry is None or origin < entry.origin:
+            taken = self._take_main(origin, key, line, entry, run, main_room)
+        elif (room <= 0 and entry.offset != retries.books.committable) or self._must_wait(entry):
+            taken = None
+        else:
+            taken = self._take_parked(key, line, entry, min(run, max(1, room)), now)
+        if taken is not None:
+            retries.parking.unsettle(key)
+            self._queues.block(key)
+        return taken
+
+    def _must_wait(self, entry: Entry) -> bool:
+        """Whether there is no room to note it, as it must be."""
+        return self.is_noted(entry) and self._retries.suspects.room <= 0
+
+    def is_noted(self, entry: Entry) -> bool:
+        """Whether it must not start unnoted (rule 2)."""
+        return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
+
+    def _take_main(
+        self, origin: int, key: bytes, line: Line, entry: Entry | None, run: int, room: int
+    ) -> Taken | None:
+        suspects = self._retries.main_suspects
+        if room <= 0 and origin != self._offsets.committable:
+            return None
+        if suspects.concerns(origin):
+            if suspects.room <= 0:
+                return None
+            run = 1
+        below = min([*(line.moving or ()), NEVER if entry is None else entry.origin])
+        return Taken(key, self._queues.take_from(key, min(run, max(1, room)), below))
+
+    def _take_parked(self, key: bytes, line: Line, entry: Entry | None, run: int, now: float) -> Taken:
+        retries = self._retries
+        queue = self._queues.queues[key]
+        below = min([self._offsets.position, *(line.moving or ()), *(each.offset() for each in queue[:1])])
+        records: list[Record] = []
+        entries: list[Entry] = []
+        while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
+            line.pop()
+            records.append(body)
+            entries.append(entry)
+            alone = self.is_noted(entry)
+            entry = line.peek()
+            if alone or len(records) >= run or entry is None or self.is_noted(entry):
+                break
+            if not entry.never_failed or entry.origin >= below or entry.due > now:
+                break
+        return Taken(key, records, entries)
+
+    def lent(self, lease: Lease) -> None:
+        """A lease was made of what was taken from the retry partition."""
+        self._retries.rooms.lent(lease)
+
+    def finish(self, records: Iterable[Record]) -> None:
+        """These are acked."""
+        offsets = [cast("RetryRecord", record).retry_offset for record in records]
+        for offset in offsets:
+            self._retries.books.finish(offset)
+        self._retries.suspects.finished(offsets)
+
+    def give_back(self, lease: Lease, records: Iterable[Record]) -> None:
+        """These were never begun: they wait again where they waited."""
+        entries = {entry.offset: entry for entry in lease.entries or ()}
+        for record in cast("Iterable[RetryRecord]", records):
+            entry = entries[record.retry_offset]
+            if lease.key is None:
+                self._retries.loose.appendleft((entry, record))
+            else:
+                self._retries.parking.line(lease.key).add(entry)
+                self._retries.bodies.keep(record)

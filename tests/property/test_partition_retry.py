@@ -1,0 +1,56 @@
+"""The whole partition with a retry topic, over a small Kafka, by random schedules (`retry_world`)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kafka_pubsub.core import ack_map, chores, retries
+from kafka_pubsub.core.redelivery import Exhausted
+from tests.property.retry_world import Plan, World
+
+PLANS = {
+    "everything": Plan(broken=True),
+    "no_dead_letters": Plan(max_attempts=0, broken=True),
+    "park": Plan(on_exhausted=Exhausted.PARK, nacks=0.5),
+    "unordered": Plan(ordered=False),
+    "many_nacks": Plan(nacks=0.7, crashes=0.002),
+    "one_key": Plan(keys=(b"a",), messages=20),
+}
+#: Schedules of each plan; more with `SEEDS` raised by hand.
+SEEDS = 12
+
+
+def run(seed: int, plan: Plan, steps: int = 700) -> World:
+    world = World(Random(seed), plan)
+    try:
+        world.run(steps)
+    except Exception as error:
+        tail = "\n".join(world.trace[-60:])
+        raise AssertionError(f"seed {seed}: {error!r}\n{tail}") from error
+    return world
+
+
+#: Lives end only by messages that kill their process.
+KILLERS = Plan(
+    nacks=0.0, crashes=0.0, unknown=0.0, aborts=0.0, refusals=0.0, killers=frozenset({3, 11}), messages=16
+)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_only_the_messages_that_kill_are_buried(seed: int) -> None:
+    world = run(seed, KILLERS, steps=1500)
+    there = {record.offset() for record in world.main}
+    assert world.dead.keys() == KILLERS.killers & there
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("tight", [False, True])
+def test_promises_hold(name: str, tight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if tight:  # a map of a few runs, a backlog of a few messages
+        monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 6)
+        monkeypatch.setattr(retries, "BACKLOG", 2)
+        monkeypatch.setattr(chores, "BACKLOG", 2)
+    for seed in range(SEEDS):
+        run(seed, PLANS[name])
