@@ -13,7 +13,7 @@ Rules
    commit has been answered before the last word is sent.
 3. The runner never waits for the fetcher, a worker or the log.
 4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
-   at a time by `_core`, which nobody holds while it waits or while a callback runs.
+   at a time by `core`, which nobody holds while it waits or while a callback runs.
 5. Whatever ends a thread ends the stream, and `failure` says why.
 """
 
@@ -24,30 +24,23 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.crews import Inline
-from kafka_pubsub.client.inline import LEFT, InlineHolder, Pace, Walk
-from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.client.rebalances import Rebalances
+from kafka_pubsub.client.walks import LOOK, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import Commit
-from kafka_pubsub.core.events import Passed, Record, Release, Settlement, Verdict
+from kafka_pubsub.core.events import Record, Release, Settlement
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
-from kafka_pubsub.errors import (
-    BrokerUnavailable,
-    DeadlineExceeded,
-    FailedPrecondition,
-    InvariantViolated,
-    NotFound,
-    PubSubError,
-)
+from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import Committed, Message, TopicPartition
 
 __all__ = ["Engine", "by_partition"]
@@ -67,17 +60,10 @@ READ_WAIT = 0.05
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
-#: Seconds after which a callback that the fetcher called itself is found to take long.
-LOOK = 0.05
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
 HOLD_OFF = 0.2
 #: Batches that may wait for the runner.
 POSTED = 4
-
-#: Seconds that "not found" isn't believed at an assignment: a broker that has just started denies every topic.
-DENIED = 10.0
-#: Seconds between two tries to take an assignment on.
-TRY_AGAIN = 0.5
 
 Answer = TypeVar("Answer")
 
@@ -102,13 +88,12 @@ class Engine:
         self.ended = threading.Event()
         self.coordinator: Coordinator
         self._reader = reader
-        self._record = record
-        self._look_up = look_up
+        self._rebalances = Rebalances(self, reader, record, look_up)
         self._on_end = on_end
         self._on_handed_out = on_handed_out
         self._watch = watch
         self.subscription = record.name
-        self._clock = clock
+        self.clock = clock
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
@@ -146,10 +131,8 @@ class Engine:
         self._runner: threading.Thread | None = None
         self._fetcher: threading.Thread | None = None
         #: Held by whoever is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
-        self._core = threading.RLock()
-        self.pace = Pace()
-        #: What the fetcher walks through now.
-        self._walk: Walk | None = None
+        self.core = threading.RLock()
+        self.walks = Walks(self, ordered=record.options.message_ordering)
 
     # Life
 
@@ -201,7 +184,7 @@ class Engine:
         self.ring()
         self._join(self._runner, until)
         if not self._runner_alive():
-            self.coordinator.end(self._clock())
+            self.coordinator.end(self.clock())
         self.ended.set()
 
     def _join(self, thread: threading.Thread | None, until: float | None) -> None:
@@ -270,9 +253,9 @@ class Engine:
 
     def _run_runner(self) -> None:
         while self._running or self._posted:
-            with self._core:
-                self.step(now := self._clock())
-                if self._walk is not None and self._walk.stands(now) >= LOOK:
+            with self.core:
+                self.step(now := self.clock())
+                if self.walks.stands(now):
                     self.take_over()
             if self._watch is not None:
                 self._watch()
@@ -283,10 +266,10 @@ class Engine:
         if self._posted or self._releases or self._settlements or self._extensions:
             self._asleep = False
             return
-        with self._core:
+        with self.core:
             self._wake_at = self.coordinator.wakeup_at()
-        longest = TICK if self._walk is None else LOOK
-        wait = longest if self._wake_at is None else min(longest, max(0.0, self._wake_at - self._clock()))
+        longest = TICK if self.walks.walk is None else LOOK
+        wait = longest if self._wake_at is None else min(longest, max(0.0, self._wake_at - self.clock()))
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -298,7 +281,7 @@ class Engine:
     def step(self, now: float) -> None:
         """One sweep: takes what was posted, lets time pass, hands out work and commits."""
         coordinator = self.coordinator
-        self._take_posted()
+        self.take_posted()
         self._take_reports(now)
         if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
             self._tick_at = now + TICK
@@ -311,7 +294,8 @@ class Engine:
             self._to_commit.append(commits)
             self._drained.set()
 
-    def _take_posted(self) -> None:
+    def take_posted(self) -> None:
+        """Does what was posted, in its order."""
         while self._posted:
             self._posted.popleft()()
 
@@ -342,7 +326,7 @@ class Engine:
     # The fetcher
 
     def _run_fetcher(self) -> None:
-        self._reader.subscribe([self._record.topic], self)
+        self._reader.subscribe([self._rebalances.record.topic], self)
         self._run_fetcher_on()
 
     def _run_fetcher_on(self) -> None:
@@ -358,17 +342,17 @@ class Engine:
                 self._reader.close()
 
     def _make_room(self) -> None:
-        until = self._clock() + HOLD_OFF
+        until = self.clock() + HOLD_OFF
         while self._behind() and self._fetching:
-            if not self._drained.wait(max(0.0, until - self._clock())):
+            if not self._drained.wait(max(0.0, until - self.clock())):
                 self._waited = True
                 break
             self._drained.clear()
             self._commit_posted()
         while self._valves:
             pause, resume = self._valves.popleft()
-            self._reader.pause([self._place(number) for number in pause])
-            self._reader.resume([self._place(number) for number in resume])
+            self._reader.pause([self._rebalances.place(number) for number in pause])
+            self._reader.resume([self._rebalances.place(number) for number in resume])
 
     def _commit_posted(self) -> None:
         while self._to_commit:
@@ -378,7 +362,7 @@ class Engine:
         """Sends commits and posts their answers."""
         if not commits:
             return
-        positions = {self._place(number): Committed(*commit) for number, commit in commits.items()}
+        positions = {self._rebalances.place(number): Committed(*commit) for number, commit in commits.items()}
         answers: Mapping[TopicPartition, PubSubError | None]
         try:
             answers = self._reader.commit(positions)
@@ -388,7 +372,7 @@ class Engine:
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
         accepted = {place.partition: answer is None for place, answer in answers.items()}
-        self.post(lambda: self.coordinator.answered(accepted, self._clock()))
+        self.post(lambda: self.coordinator.answered(accepted, self.clock()))
 
     def _behind(self) -> bool:
         return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED
@@ -398,15 +382,17 @@ class Engine:
 
     def fetch(self, wait: float) -> bool:
         """One read, posted to the runner or walked inline; False if another thread is the fetcher now."""
-        inline = 0 if self.coordinator.seat is None else self.pace.limit(self._clock())
+        inline = self.walks.limit(self.clock())
         records = self._reader.read(max(1, min(inline or READ, self._most, self._available())), wait)
         if not records:
             return True
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.gate.max_bytes / mean))
         batches = by_partition(records)
-        if inline and (walk := self._begin_walk(batches)) is not None:
-            return self._walk_through(walk, len(records))
+        if self._hot_keys is not None:
+            self._hot_keys.observe(batches.values())
+        if inline and (mine := self.walks.try_walk(batches, len(records))) is not None:
+            return mine
         self._fetched += 1
         self._records_read += len(records)
         count = len(records)
@@ -418,155 +404,58 @@ class Engine:
         self._records_booked += count
         self._gauge_at = 0.0
         self._drained.set()
-        self.coordinator.fetched(batches, self._clock())
-        if self._hot_keys is not None:
-            self._hot_keys.observe(batches.values())
-
-    # Inline walking
-
-    def _begin_walk(self, batches: Mapping[int, Sequence[Record]]) -> Walk | None:
-        """Leases for this thread; None if the records have to go through the runner."""
-        with self._core:
-            self._take_posted()  # rule 1
-            seat = self.coordinator.seat
-            if seat is None or not self.coordinator.inline(len(batches)):
-                self.pace.slow(self._clock())
-                return None
-            leases = self.coordinator.fetched(batches, self._clock(), inline=True)
-            ordered = self._hot_keys is not None
-            reserved = self.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
-            spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
-            walk = self._walk = Walk(
-                [InlineHolder(lease, self, ordered=ordered, spare=spare) for lease in leases]
-            )
-            seat.lend(True)
-        if self._hot_keys is not None:
-            self._hot_keys.observe(batches.values())
-        return walk
-
-    def _walk_through(self, walk: Walk, count: int) -> bool:
-        """Calls the callbacks; False if that took so long that another thread is the fetcher now."""
-        seat = cast("Inline", self.coordinator.seat)
-        started, left = self._clock(), 0
-        while walk.holders:
-            told = walk.holders[0].pass_through(seat.callback)
-            with self._core:
-                if isinstance(told, Passed) and walk.over:
-                    pass  # whoever took over has told it
-                elif isinstance(told, Passed):
-                    left += sum(release.verdict is Verdict.KEPT for release in told.left)
-                    left += len(told.lease.records) - told.reached
-                    self.coordinator.passed(told, self._clock())
-                elif told is not None:
-                    self.released(told)
-                if walk.over:
-                    return False
-                walk.holders.popleft()
-        with self._core:
-            if walk.over:
-                return False
-            self._walk = None
-            self.coordinator.reserve(0)
-            seat.lend(False)
-            now = self._clock()
-            self.pace.walked(count, left, now - started, now)
-            self.step(now)
-        return True
+        self.coordinator.fetched(batches, self.clock())
 
     def take_over(self) -> None:
-        """Ends inline walking that is under way: its callback goes on, its thread isn't the fetcher any more."""
-        with self._core:
-            walk, self._walk = self._walk, None
-            seat = self.coordinator.seat
-            if walk is None or seat is None:
+        """Ends a walk that is under way: its callback goes on, its thread isn't the fetcher any more."""
+        with self.core:
+            if (walk := self.walks.take_over()) is None:
                 return
-            walk.over = True
-            now = self._clock()
-            for holder in walk.holders:
-                if (passed := holder.take_over()) is not None:
-                    self.coordinator.passed(passed, now)
-            self.coordinator.reserve(0)
-            seat.lend(False)
-            if walk.holders:  # else it is about to find that it is through
-                seat.adopt(walk.holders[0], walk.thread)
-            self.pace.slow(now)
             self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
         self.ring()
-
-    def _place(self, number: int) -> TopicPartition:
-        return TopicPartition(self._record.topic, number)
 
     # What the group says (RebalanceListener), on the fetcher
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Outlasts an outage: it says nothing about the subscription. The group goes on without us if it must."""
-        denied_until = time.monotonic() + DENIED
-        while True:
-            try:
-                return self._assigned(partitions)
-            except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
-                told = isinstance(error, NotFound) and time.monotonic() > denied_until
-                if told or not self._fetching or threading.current_thread() is not self._fetcher:
-                    raise
-                log.warning("subscription %r: %s; trying again", self._record.name, error)
-                time.sleep(TRY_AGAIN)
-
-    def _assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self._record = self._look_up()  # whole or nothing: refuses a layout that has changed
-        # Others are younger than the layout that is being drained: they are read when it is the catalog's.
-        partitions = [place for place in partitions if place.partition < self._record.partitions]
-        committed = self._reader.committed(partitions)
-        ranges = {place.partition: self._reader.log_range(place) for place in partitions}
-
-        def begin(number: int, stored: Committed) -> Beginning:
-            return beginning(self._record, number, stored, ranges[number])
-
-        stored = {place.partition: committed[place] for place in partitions}
-        positions = self.ask(lambda: self.coordinator.assign(stored, begin, self._clock()))
-        self._forget_valves(stored)
-        return {self._place(number): position for number, position in positions.items()}
-
-    def _forget_valves(self, numbers: Container[int]) -> None:
-        """They come flowing: a pause that was decided before would find nobody who ends it."""
-        for _ in range(len(self._valves)):
-            pause, resume = self._valves.popleft()
-            self._valves.append(
-                ([n for n in pause if n not in numbers], [n for n in resume if n not in numbers])
-            )
+        return self._rebalances.assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        numbers = [place.partition for place in partitions]
-        self.commit(self.ask(lambda: self._last_words(numbers, self._clock())))
+        self._rebalances.revoked(partitions)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._rebalances.lost(partitions)
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        self._rebalances.failed(partition, error, fatal)
+
+    def fetches(self, thread: threading.Thread) -> bool:
+        """Whether `thread` is the fetcher, and goes on."""
+        return self._fetching and thread is self._fetcher
+
+    def take_on(
+        self, stored: Mapping[int, Committed], begin: Callable[[int, Committed], Beginning]
+    ) -> Mapping[int, int]:
+        """Has the runner take partitions on; returns where to read each."""
+        positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock()))
+        for _ in range(len(self._valves)):  # a pause that was decided before would find nobody who ends it
+            pause, resume = self._valves.popleft()
+            self._valves.append(
+                ([n for n in pause if n not in stored], [n for n in resume if n not in stored])
+            )
+        return positions
+
+    def last_words(self, numbers: Sequence[int]) -> dict[int, Commit]:
+        """Has the runner give partitions up; returns what is left to commit."""
+        return self.ask(lambda: self._last_words(numbers, self.clock()))
 
     def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit]:
         self._take_reports(now)  # what was acked before, and waits behind this question, is part of them
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)
 
-    def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        numbers = [place.partition for place in partitions]
-        self.ask(lambda: self.coordinator.lose(numbers, self._clock()))
-
-    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        if not fatal:
-            log.warning("subscription %r: %s", self._record.name, error)
-        elif partition is None:
-            raise error
-        else:
-            self._stepped_out(partition, error)
-
-    def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
-        """The log won't read on at our position; retention may have moved its start past us."""
-        owned = self.coordinator.owned.get(place.partition)
-        if owned is None:
-            return
-        position = owned.offsets.position
-        log_range = self._reader.log_range(place)
-        log.warning(
-            "subscription %r: %s (position %d, log %s)", self._record.name, error, position, log_range
-        )
-        start = beginning(self._record, place.partition, Committed(position, ""), log_range)
-        self._reader.seek(place, start.position)
+    def lose(self, numbers: Sequence[int]) -> None:
+        """Has the runner forget partitions."""
+        self.ask(lambda: self.coordinator.lose(numbers, self.clock()))
 
 
 def _drain(line: deque[Release] | deque[Settlement]) -> list:  # type: ignore[type-arg]
