@@ -1,0 +1,178 @@
+"""What the handlers of `retry_world` do: begin, ack, nack, keep, and die, one small step at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.events import Ended, Event, Passed, Release, Released, Settled, Settlement, Verdict
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retry_record import RetryRecord
+from tests.property.retry_kafka import WALL, RetryLog, Transaction
+from tests.support import FakeBody
+
+__all__ = ["Handlers", "Owner", "Walker"]
+
+
+@dataclass(eq=False)
+class Walker:
+    """A holder, and the handler that it is in."""
+
+    owner: Owner
+    lease: Lease
+    at: int = 0
+    running: bool = False
+    stopped: bool = False
+    withdrawn: bool = False
+    kept: bool = False
+    started: float = 0.0
+
+    @property
+    def record(self) -> object:
+        return self.lease.records[self.at]
+
+
+@dataclass(eq=False)
+class Owner:
+    """One ownership in one process."""
+
+    partition: Partition
+    process: int
+    generation: int
+    read_main: int
+    read_retry: int
+    end: int
+    walkers: list[Walker] = field(default_factory=list)
+    commit: CommitBoth | None = None
+    commit_applied: bool | None = None
+    transaction: Transaction | None = None
+    asked: list[int] | None = None
+    caught_up: bool = False
+    inline: Walker | None = None
+    revoked: bool = False
+
+
+class Handlers(RetryLog):
+    """The handlers of all owners."""
+
+    owner: Owner
+    stale: list[Owner]
+    lingering: list[Walker]
+    begun = 0
+
+    def do(self, owner: Owner, event: Event) -> None:
+        """The world tells an owner of an event."""
+        raise NotImplementedError
+
+    def crash(self, *, stall: bool = False) -> None:
+        """The owner's process dies."""
+        raise NotImplementedError
+
+    def begins(self, owner: Owner, record: object) -> bool:
+        """A handler begins; False if that was the end of its process."""
+        assert isinstance(record, FakeBody | RetryRecord)
+        origin, key = record.offset(), record.key()
+        self.begun += 1
+        self.say(f"{owner.generation}: begins {origin} {key!r}")
+        if owner is self.owner:
+            earlier = [m.offset() for m in self.main if m.key() == key and m.offset() < origin]
+            if self.plan.ordered and key is not None:
+                missing = [o for o in earlier if o not in self.acked and o not in self.dead]
+                assert not missing, f"order: {origin} of {key!r} begins before {missing}"
+            assert origin not in self.durable, f"durable: {origin} begins again"
+            due = self.due.get(origin, 0) / 1000 - WALL
+            assert self.now >= due - 1e-6, f"due: {origin} begins at {self.now}, due {due}"
+        if origin in self.plan.killers and owner is self.owner:
+            self.crash()
+            return False
+        return True
+
+    def walk(self, walker: Walker) -> None:
+        """A handler goes on by one step."""
+        owner, lease = walker.owner, walker.lease
+        lingering = walker in self.lingering
+        if walker.kept:
+            self.speak_up(walker)
+        elif not walker.running:
+            if walker.stopped or walker.withdrawn:
+                self.let_go(walker, Verdict.UNTOUCHED)
+                return
+            walker.running, walker.started = True, self.now
+            self.begins(owner, walker.record)
+        elif walker.withdrawn or lingering:
+            self.let_go(walker, Verdict.NACKED)
+        elif self.chance(self.plan.nacks):
+            what = self.random.choice([Verdict.NACKED, Verdict.NACKED, Verdict.KEPT])
+            self.let_go(walker, what, self.random.choice([None, 0.0, 3.0]))
+        else:
+            self.ack(owner, walker.record)
+            walker.at += 1
+            walker.running = False
+            if walker.at == len(lease.records):
+                self.let_go(walker, Verdict.FINISHED)
+
+    def ack(self, owner: Owner, record: object) -> None:
+        assert isinstance(record, FakeBody | RetryRecord)
+        if owner is self.owner or owner in self.stale:
+            self.acked.add(record.offset())
+
+    def let_go(self, walker: Walker, verdict: Verdict, delay: float | None = None) -> None:
+        walker.running = False
+        owner = walker.owner
+        release = Release(walker.lease, walker.at, verdict, delay, "ValueError: no" if verdict else "")
+        if walker in self.lingering:
+            self.lingering.remove(walker)
+            if walker.lease.key is not None and self.owner.process == owner.process:
+                self.do(self.owner, Ended([walker.lease.key]))
+            return
+        if verdict is Verdict.KEPT and not walker.withdrawn:
+            walker.kept = True
+        elif walker in owner.walkers:
+            owner.walkers.remove(walker)
+        self.do(owner, Released([release]))
+
+    def speak_up(self, walker: Walker) -> None:
+        """The user says something about a message that was kept, perhaps too late."""
+        owner = walker.owner
+        if walker in owner.walkers:
+            owner.walkers.remove(walker)
+        acked = self.calm or self.random.random() < 0.5
+        if acked and not walker.withdrawn:
+            self.ack(owner, walker.record)
+        times = 1 if self.calm else self.random.choice([1, 1, 2])
+        for _ in range(times):  # told twice is told once
+            self.do(owner, Settled([Settlement(walker.lease, walker.at, acked)]))
+
+    def walk_inline(self, owner: Owner) -> None:
+        """The reading thread takes all that it was given."""
+        walker = owner.inline
+        assert walker is not None
+        owner.inline = None
+        left: list[Release] = []
+        skipped: list[object] = []
+        keys: set[bytes | None] = set()
+        reached = 0
+        stop = (
+            self.random.randint(0, len(walker.lease.records))
+            if self.chance(0.3)
+            else len(walker.lease.records)
+        )
+        for record in walker.lease.records[:stop]:
+            reached += 1
+            if record.key() in keys:
+                skipped.append(record)
+                continue
+            if not self.begins(owner, record):
+                return
+            if self.chance(self.plan.nacks):
+                lease = Lease(0, walker.lease.epoch, record.key(), [record], 1)
+                verdict = self.random.choice([Verdict.NACKED, Verdict.KEPT])
+                left.append(Release(lease, 0, verdict, None))
+                if verdict is Verdict.KEPT:
+                    owner.walkers.append(Walker(owner, lease, kept=True))
+                if record.key() is not None:
+                    keys.add(record.key())
+            else:
+                self.ack(owner, record)
+        self.do(owner, Passed(walker.lease, reached, left, skipped))  # type: ignore[arg-type]

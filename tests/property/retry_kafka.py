@@ -1,0 +1,214 @@
+"""The small Kafka of `retry_world`: a main and a retry partition, a group's commits, transactions, and the books."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.model import Header
+from tests.support import FakeBody
+
+__all__ = ["WALL", "Plan", "RetryLog", "Stored", "Transaction"]
+
+#: The wall clock less the world's time.
+WALL = 1_000_000.0
+EMPTY = CommitBoth(0, "", Commit(0, ""))
+
+
+class Member(Protocol):
+    """An owner, as the log sees it."""
+
+    generation: int
+    partition: Partition
+    transaction: Transaction | None
+
+
+class Stored(FakeBody):
+    """A record of the retry log."""
+
+    def __init__(self, size: int, offset: int, key: bytes | None, headers: Sequence[Header]) -> None:
+        super().__init__(size, offset, key)
+        self._headers = list(headers)
+
+    def headers(self) -> list[Header] | None:
+        return self._headers
+
+
+@dataclass(eq=False)
+class Transaction:
+    """One on its way."""
+
+    owner: Member
+    relocate: Relocate
+    state: str = "sent"  # sent, appended, decided
+    committed: bool = False
+    refused: dict[int, str] = field(default_factory=dict)
+    #: Whether its marker in the retry log isn't visible yet. (That of its offsets delays `committed()`, which waits.)
+    retry_marker: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What may happen."""
+
+    messages: int = 40
+    keys: tuple[bytes | None, ...] = (b"a", b"b", b"c", None)
+    ordered: bool = True
+    nacks: float = 0.3
+    crashes: float = 0.006
+    stalls: float = 0.5
+    unknown: float = 0.15
+    aborts: float = 0.15
+    refusals: float = 0.1
+    max_attempts: int = 5
+    on_exhausted: Exhausted = Exhausted.DEAD_LETTER
+    #: Origins whose handler kills its process.
+    killers: frozenset[int] = frozenset()
+    broken: bool = False
+    inline: bool = True
+
+
+class RetryLog:
+    """What the log holds, and books of its own about what is true."""
+
+    def __init__(self, random: Random, plan: Plan) -> None:
+        self.random, self.plan = random, plan
+        self.now = 0.0
+        self.calm = False
+        self.main: list[FakeBody] = []
+        self.retry: list[tuple[Stored, Transaction | None]] = []
+        self.retry_end = 0
+        self.stored = EMPTY
+        self.generation = 0
+        self.transactions: list[Transaction] = []
+        self.acked: set[int] = set()
+        self.durable: set[int] = set()
+        self.dead: dict[int, int] = {}
+        self.due: dict[int, int] = {}
+        self.attempts: dict[int, tuple[int, int]] = {}
+        self.trace: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.trace.append(f"{self.now:.2f} {text}")
+
+    def chance(self, probability: float) -> bool:
+        return not self.calm and self.random.random() < probability
+
+    def publish(self) -> None:
+        if len(self.main) < self.plan.messages:
+            offset = self.main[-1].offset() + 1 if self.main else 0
+            offset += self.random.choice([0, 0, 0, 1])
+            self.main.append(FakeBody(10, offset, self.random.choice(self.plan.keys)))
+
+    def last_stable(self) -> int:
+        open_offsets = [
+            record.offset()
+            for record, each in self.retry
+            if each is not None and (each.state != "decided" or each.retry_marker)
+        ]
+        return min(open_offsets, default=self.retry_end)
+
+    def visible(self, at: int) -> list[Stored]:
+        return [
+            record
+            for record, each in self.retry
+            if at <= record.offset() < self.last_stable() and (each is None or each.committed)
+        ]
+
+    def inject_broken(self) -> None:
+        """Somebody writes rubbish into the retry topic."""
+        self.retry.append((Stored(3, self.retry_end, b"a", [(RETRY_HEADER, b"rubbish")]), None))
+        self.retry_end += 1
+
+    def apply(self, commit: CommitBoth) -> None:
+        """The log stores a commit."""
+        finished = self.finished_by(commit)
+        waiting = self.waiting_by(commit)
+        claimed = finished - waiting
+        done = self.acked | self.dead.keys()
+        assert claimed <= done, f"claims: {claimed - done} is called finished"
+        self.stored = commit
+        if news := (claimed & self.acked) - self.durable:
+            self.say(f"durable now: {sorted(news)}")
+            self.durable |= news
+
+    def finished_by(self, commit: CommitBoth) -> set[int]:
+        found = ack_map.decode(commit.metadata, commit.offset)
+        assert found is not None
+        covered = {o for start, end in found.runs for o in range(start, end)}
+        return {m.offset() for m in self.main if m.offset() < commit.offset or m.offset() in covered}
+
+    def waiting_by(self, commit: CommitBoth) -> set[int]:
+        """Origins that wait in the retry log, by its own books."""
+        retry = commit.retry
+        found = ack_map.decode(retry.metadata, retry.offset)
+        assert found is not None
+        covered = {o for start, end in found.runs for o in range(start, end)}
+        waiting = set()
+        for record, each in self.retry:
+            if record.offset() >= retry.offset and record.offset() not in covered:
+                info = decode(record._headers[-1][1]) if record._headers else None
+                if isinstance(info, RetryInfo) and (each is None or each.committed):
+                    waiting.add(info.origin)
+        return waiting
+
+    def append(self, each: Transaction) -> None:
+        """A transaction's records are in the log, and not yet to be seen."""
+        for relocation in each.relocate.records:
+            if not relocation.dead:
+                record = relocation.record
+                body = Stored(len(record), self.retry_end, record.key(), relocation.headers)
+                self.retry.append((body, each))
+                self.retry_end += 1
+                each.retry_marker = True
+        each.state = "appended"
+
+    def decide(self, each: Transaction) -> None:
+        current = each.owner.generation == self.generation
+        each.committed = current and not self.chance(self.plan.aborts)
+        each.state = "decided"
+        if each.committed:
+            for relocation in each.relocate.records:
+                if relocation.dead:
+                    headers = dict(relocation.headers)
+                    if "ps-dead-offset" in headers:
+                        origin = int(headers["ps-dead-offset"] or b"")
+                        assert origin not in self.dead, "buried twice"
+                        self.dead[origin] = int(headers["ps-dead-attempts"] or b"")
+                        assert self.dead[origin] == self.plan.max_attempts, "buried too early, or too late"
+                else:
+                    info = decode(relocation.headers[-1][1])
+                    if isinstance(info, RetryInfo):
+                        self.check_attempt(each.owner, info)
+                        self.due[info.origin] = info.due
+        elif current and self.chance(self.plan.refusals) and each.relocate.records:
+            each.refused = {self.random.randrange(len(each.relocate.records)): "too large"}
+        if each.retry_marker:
+            self.retry_end += 1  # the marker takes an offset
+        if each.committed:
+            self.apply(each.relocate.commit)
+
+    def check_attempt(self, owner: Member, info: RetryInfo) -> None:
+        """Each failure is one attempt more; waiting and moving on are none."""
+        before, crashes = self.attempts.get(info.origin, (1, 0))
+        half = owner.partition.half
+        assert half is not None
+        failed = info.why in (Why.NACKED, Why.EXPIRED) and info.due != self.due.get(info.origin)
+        if not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
+            assert info.attempt - before == failed, f"attempt {info.attempt} after {before}: {info}"
+        assert info.crashes - crashes == (info.why is Why.CRASHED and info.due != self.due.get(info.origin))
+        self.attempts[info.origin] = (info.attempt, info.crashes)
+
+    def show(self, each: Transaction) -> None:
+        """Markers become visible."""
+        if each.state == "decided":
+            each.retry_marker = False
+            if each.owner.transaction is not each:
+                self.transactions.remove(each)
