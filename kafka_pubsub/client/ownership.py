@@ -47,8 +47,9 @@ def beginning(
                 "create the subscription again, or commit a position for the group"
             )
         log.warning(
-            "subscription %r: the group has lost its position in %s (idle longer than the broker keeps offsets?); "
-            "going on from the catalog's copy, offset %d: messages may be delivered again",
+            "subscription %r: the group has no position in %s (a partition that was added, or a group that was idle "
+            "longer than the broker keeps offsets); going on from the catalog's copy, offset %d: of an old partition "
+            "messages may be delivered again",
             record.name,
             where,
             offset,
