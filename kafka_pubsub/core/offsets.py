@@ -97,8 +97,10 @@ class Offsets:
     def _advance(self, position: int) -> None:
         self.position = max(self.position, position)
         while self.known and self.known[0][0] <= self.position:
-            self.position = max(self.position, self.known.pop(0)[1])
-            self._skipped = True
+            end = self.known.pop(0)[1]
+            self.position = max(self.position, end)
+            # one that lies before the last received record was reckoned with when that came
+            self._skipped = self._skipped or end > self._last
 
     def _news(self, records: Sequence[Record]) -> list[Record]:
         news = []

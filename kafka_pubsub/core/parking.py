@@ -65,8 +65,9 @@ class Parking:
         return line
 
     def departs(self, key: bytes, origin: int) -> None:
-        """A message of the key is on its way into the retry partition, or to the dead letters."""
+        """A message of the key is on its way into the retry partition, or to the dead letters; settle the key anew."""
         line = self.line(key)
+        line.stamp += 1
         if line.moving is None:
             line.moving = {}
         line.moving[origin] = line.moving.get(origin, 0) + 1

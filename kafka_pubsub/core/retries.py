@@ -97,7 +97,7 @@ class Retries:
             if isinstance(found, Broken):
                 self._unreadable(record, offset, found)
             elif offset == self.suspects.culprit:
-                self.depart(self._fates.crashed(found, self.key(found), now))
+                self.crashed(found, now)
             elif found.info.why is Why.RELEASE:
                 self.releasing[offset] = found
             else:
@@ -299,8 +299,11 @@ class Retries:
         self.depart(self._fates.failed(record, key, why, now, delay=delay, error=error))
 
     def crashed(self, record: Record, now: float) -> None:
-        """A message of main killed its process."""
-        self.depart(self._fates.crashed(record, self.key(record), now))
+        """A message killed its process."""
+        key = self.key(record)
+        self.depart(self._fates.crashed(record, key, now))
+        if key is not None:
+            self.settle(key, now)
 
     def load(self, now: float) -> Sequence[Move]:
         """The next moves to fly."""

@@ -29,3 +29,12 @@ def test_the_sweep_keeps_the_holes_of_what_is_unfinished() -> None:
     offsets.check()
     assert offsets.committable == 0
     assert offsets.runs() == [(6, 39_999)], "holes between neighbours cost nothing"
+
+
+def test_a_hole_behind_a_known_run_costs_no_run() -> None:
+    """The record behind the known run came last in its batch; then a hole, then the next batch."""
+    offsets = Offsets(0, [(1, 2)])
+    offsets.receive([FakeBody(offset=0), FakeBody(offset=2)])
+    offsets.receive([FakeBody(offset=4)])
+    assert offsets.runs() == [(1, 2)]
+    offsets.check()

@@ -1,0 +1,171 @@
+"""Each rule of the retry partition is needed: taken out of the core, a promise breaks in some schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+import pytest
+
+from kafka_pubsub.core import ack_map, chores, parking, retries
+from kafka_pubsub.core.events import Event, Relocated
+from kafka_pubsub.core.moves import Move, Moves
+from kafka_pubsub.core.parking import Parking, Standing
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.rooms import Rooms
+from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.model import Ending
+from tests.property.retry_world import Plan, World
+
+Patch = pytest.MonkeyPatch
+NACKS = Plan(nacks=0.6)
+LATE = Plan(nacks=0.2, crashes=0.03, messages=60)
+LOOSE = Plan(ordered=False, nacks=0.5, messages=60)
+PARKED = Plan(on_exhausted=Exhausted.PARK, nacks=0.75, keys=(b"a", b"b", b"c", b"d", b"e", None), messages=60)
+KILLER = Plan(nacks=0.0, crashes=0.0, unknown=0.0, aborts=0.0, refusals=0.0, killers=frozenset({0, 1, 2, 3}))
+
+
+def not_read_past(patch: Patch) -> None:
+    """A retried message doesn't wait until main was read past its origin."""
+    real = Parking.settle
+
+    def settle(self: Parking, key: bytes, main: int | None, position: int, now: float) -> Standing:
+        return real(self, key, main, 2**60, now)
+
+    patch.setattr(Parking, "settle", settle)
+
+
+def not_up_to_the_high_watermark(patch: Patch) -> None:
+    """Delivery begins before the retry partition was read to its end."""
+    patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
+
+
+def before_it_is_due(patch: Patch) -> None:
+    """Nobody looks at the clock."""
+    patch.setattr(parking, "passed", lambda now: 2**61)
+
+
+def key_freed_when_stored(patch: Patch) -> None:
+    """A key goes on when its message has left, though it hasn't arrived."""
+    real = Moves.stored
+
+    def stored(self: Moves) -> Iterable[Move]:
+        moves = real(self)
+        for move in moves:
+            move.landed = True
+        return moves
+
+    patch.setattr(Moves, "stored", stored)
+
+
+def unknown_is_aborted(patch: Patch) -> None:
+    """Who doesn't know what became of a transaction goes on as if it had failed."""
+    real = Partition.handle
+
+    def handle(self: Partition, event: Event, now: float) -> object:
+        if isinstance(event, Relocated) and event.ending is Ending.UNKNOWN:
+            event = Relocated(Ending.ABORTED)
+        return real(self, event, now)
+
+    patch.setattr(Partition, "handle", handle)
+
+
+def source_finished_at_once(patch: Patch) -> None:
+    """A plain commit calls finished what is only on its way."""
+    real = retries.Retries.depart
+
+    def depart(self: retries.Retries, move: Move) -> None:
+        real(self, move)
+        if move.source is None:
+            self._offsets.finish([move.record])
+            patch.setattr(Partition, "check", lambda self: None)
+
+    patch.setattr(retries.Retries, "depart", depart)
+
+
+def main_map_unbounded(patch: Patch) -> None:
+    """More of main is handed out than its map has room for."""
+    patch.setattr(Rooms, "main", lambda self: 1000)
+
+
+def retry_map_unbounded(patch: Patch) -> None:
+    """The retry partition's own map has no bound."""
+    patch.setattr(Rooms, "retry", lambda self: 1000)
+    patch.setattr(chores.Chores, "_to_tail", lambda self, now: None)
+
+
+def nothing_goes_to_the_tail(patch: Patch) -> None:
+    """A full map of the retry partition stays full."""
+    patch.setattr(chores.Chores, "_to_tail", lambda self, now: None)
+
+
+def started_unnoted(patch: Patch) -> None:
+    """After a crash handlers start as ever."""
+    patch.setattr(Suspects, "concerns", lambda self, offset: False)
+
+
+def several_trials(patch: Patch) -> None:
+    """Suspects are tried together."""
+    patch.setattr(Turn, "take", lambda self, who: False)
+
+
+def culprit_forgotten(patch: Patch) -> None:
+    """Who was on trial when its process died is a suspect like any other."""
+    real = Suspects.__init__
+
+    def init(self: Suspects, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        self.culprit = None
+
+    patch.setattr(Suspects, "__init__", init)
+
+
+MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
+    (not_read_past, LATE, True),
+    (not_up_to_the_high_watermark, LATE, False),
+    (before_it_is_due, NACKS, False),
+    (key_freed_when_stored, NACKS, False),
+    (unknown_is_aborted, NACKS, False),
+    (source_finished_at_once, LATE, False),
+    (main_map_unbounded, NACKS, True),
+    (retry_map_unbounded, LOOSE, True),
+    (nothing_goes_to_the_tail, PARKED, True),
+    (started_unnoted, KILLER, False),
+    (several_trials, KILLER, False),
+    (culprit_forgotten, KILLER, False),
+]
+
+
+def tighten(patch: Patch) -> None:
+    """A map of a few runs, a backlog of a few messages."""
+    patch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 6)
+    patch.setattr(retries, "BACKLOG", 2)
+    patch.setattr(chores, "BACKLOG", 2)
+
+
+@pytest.mark.parametrize("tight", [False, True])
+@pytest.mark.parametrize("plan", [NACKS, LATE, LOOSE, PARKED, KILLER])
+def test_with_all_rules_nothing_breaks(plan: Plan, tight: bool, monkeypatch: Patch) -> None:
+    if tight:
+        tighten(monkeypatch)
+    for seed in range(8):
+        World(Random(seed), plan).run(600)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "plan", "tight"), MUTATIONS, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_each_rule_is_needed(
+    mutation: Callable[[Patch], None], plan: Plan, tight: bool, monkeypatch: Patch
+) -> None:
+    if tight:
+        tighten(monkeypatch)
+    mutation(monkeypatch)
+    for seed in range(60):
+        try:
+            World(Random(seed), plan).run(600)
+        except Exception:
+            return
+    raise AssertionError("nobody noticed")
