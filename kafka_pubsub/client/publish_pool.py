@@ -119,18 +119,20 @@ class Pump:
         with self._lock:
             self._flushes += more
 
-    def take_turn(self) -> None:
-        """Serves the reports that are there; called every few hundred messages, without a lock."""
-        self._last_turn = time.monotonic()
-        if self._standing_by and self._serving.acquire(blocking=False):
-            try:
-                if self._standing_by:
-                    signals_wait(self._serve_now)
-            finally:
-                self._serving.release()
+    def take_turn(self, seconds: float = 0.0) -> bool:
+        """Serves the reports that are there, waiting up to `seconds` for the first; called every few hundred messages.
 
-    def _serve_now(self) -> None:
-        self.writer.poll(0)
+        False if that is up to the pump just now.
+        """
+        self._last_turn = time.monotonic()
+        if not (self._standing_by and self._serving.acquire(blocking=False)):
+            return False
+        try:
+            if self._standing_by:
+                signals_wait(lambda: self.writer.poll(seconds))
+            return self._standing_by
+        finally:
+            self._serving.release()
 
     def _serve(self) -> None:
         while not self._stopping:

@@ -58,6 +58,9 @@ _TURN_MASK: Final = 511
 # Seconds between two looks whether a writer that replaces its producer accepts messages again.
 _BUSY_S: Final = 0.005
 
+# Seconds that a publisher serves reports itself, under its topic's lock, before it waits for the pump to do it.
+_SERVE_S: Final = 0.1
+
 # Seconds that `resume` waits for what was queued before; a cluster that answers at all needs far less.
 _RESUME_S: Final = 30.0
 
@@ -173,9 +176,11 @@ class TopicPublisher:
         self, data: bytes, key: bytes | None, headers: list[Header] | None
     ) -> PublishFuture:
         """With everything that may stand in the way; under the lock, which it may release."""
-        self._check_keys(key)
+        if key is not None and self._no_keys is not None:
+            raise self._keys_refused(self._no_keys)
         pump = self._ready(len(data))
-        self._check_keys(key)
+        if key is not None and self._no_keys is not None:
+            raise self._keys_refused(self._no_keys)
         future = PublishFuture(epoch := self._outstanding.current)
         # After everything that may release the lock.
         if key is not None and key in self._paused:
@@ -189,18 +194,27 @@ class TopicPublisher:
         epoch.sent_bytes += len(data)
         return future
 
-    def _check_keys(self, key: bytes | None) -> None:
-        error = self._no_keys
-        if key is not None and error is not None:
-            raise type(error)(error.message, code=error.code, calls=error.calls)
+    @staticmethod
+    def _keys_refused(error: PubSubError) -> PubSubError:
+        # A fresh copy: the traceback of an exception that is raised twice grows.
+        return type(error)(error.message, code=error.code, calls=error.calls)
 
     def _ready(self, size: int) -> Pump:
         """A writer that may be used, and room for the message. May release the lock."""
         while True:
             pump = self._pump or self._next_pump()
+            if self._outstanding.full(size) and self._flow.on_limit != "error":
+                self._serve_for_room(pump, size)
             self._outstanding.make_room(size)
             if pump is self._pump:
                 return pump
+
+    def _serve_for_room(self, pump: Pump, size: int) -> None:
+        """Serves reports here, where they are cheap, for as long as that makes room and nobody else does it."""
+        until = time.monotonic() + _SERVE_S
+        while self._outstanding.full(size) and time.monotonic() < until and pump.take_turn(_BUSY_S):
+            pass
+        pump.wanted()
 
     def _refused(
         self,
@@ -432,6 +446,7 @@ class TopicPublisher:
 
     def _settled_by(self, pump: Pump, timeout: float | None) -> bool:
         pump.flushing(1)
+        pump.wanted()
         try:
             return self._outstanding.wait_over(timeout)
         finally:

@@ -74,6 +74,9 @@ class Writer:
         self.poll(timeout)
         return len(self._waiting)
 
+    def relearn(self, topic: str) -> int:
+        return 1
+
     def explain(self, error: object) -> PubSubError:
         return error if isinstance(error, PubSubError) else PublishError(str(error))
 
