@@ -13,6 +13,7 @@ from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.output import JsonValue, stderr_console
 from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.signals import Stopped
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
@@ -193,8 +194,16 @@ def repartition(session: Session, name: str, partitions: int, timeout: float | N
 
     It can be stopped, and called again to go on. With the number that the topic has, it gives the change up.
     """
-    with session.pubsub() as pubsub, _progress(session) as tell:
-        changed = pubsub.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)
+    with session.pubsub() as pubsub:
+        try:
+            with _progress(session) as tell:
+                changed = pubsub.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)
+        except Stopped:
+            session.output.note(
+                "Stopped. Messages with a key stay refused: the same command goes on, and with the number of "
+                "partitions that the topic has it gives the change up."
+            )
+            raise
         shown = _describe(changed)
     session.output.result(shown, f"Topic {name} has {shown['partitions']} partitions")
 
