@@ -122,15 +122,14 @@ class Chores:
         loose = self._queues.loose
         while loose and loose[0].offset() < below:
             retries.leave_loose(loose.popleft())
-        queued = {keys[offset] for offset in front} & self._queues.queues.keys()
-        for key in queued:
-            if key is not None:
+        for key in dict.fromkeys(keys[offset] for offset in front):
+            if key is not None and key in self._queues.queues:
                 retries.evacuate(key, BATCH, now, below)
 
     def _to_tail(self, now: float) -> None:
         """Those at the front leave together, which only shortens the map; the others by room."""
         retries = self._retries
-        touched: set[bytes] = set()
+        touched: dict[bytes, None] = {}
         moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
         loose = {entry.offset: record for entry, record in retries.loose}
         front = not retries.moves.waiting

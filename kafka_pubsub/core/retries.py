@@ -88,7 +88,7 @@ class Retries:
 
     def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
         """Records of the retry partition were read, ours and others'."""
-        touched: set[bytes] = set()
+        touched: dict[bytes, None] = {}
         for record in records:
             offset = record.offset() or 0
             if not self.books.receive(offset):
@@ -110,7 +110,7 @@ class Retries:
     def key(self, record: Record) -> bytes | None:
         return record.key() if self._rules.ordered else None
 
-    def _park(self, record: RetryRecord, touched: set[bytes]) -> None:
+    def _park(self, record: RetryRecord, touched: dict[bytes, None]) -> None:
         entry, key = self._fates.entry(record), self.key(record)
         if key is None:
             self.parking.loose.add(entry)
@@ -126,7 +126,7 @@ class Retries:
         line.add(entry)
         if len(line) <= NEAR:
             self.bodies.offer(record)
-        touched.add(key)
+        touched[key] = None
 
     def _line(self, key: bytes) -> Line:
         if key not in self.parking.lines:
@@ -139,7 +139,7 @@ class Retries:
 
     def bodies_came(self, records: Sequence[StoredRecord], missing: Sequence[int], now: float) -> None:
         """What was asked for."""
-        touched: set[bytes] = set()
+        touched: dict[bytes, None] = {}
         for offset in missing:
             self._gone(offset, touched)
         for record in records:
@@ -154,11 +154,11 @@ class Retries:
             else:
                 self.bodies.offer(found)
                 if (key := self.key(found)) is not None:
-                    touched.add(key)
+                    touched[key] = None
         self.bodies.answered()
         self._settle_all(touched, now)
 
-    def _gone(self, offset: int, touched: set[bytes]) -> None:
+    def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
         """Retention has eaten a record, or somebody has deleted it."""
         asked, key = self.bodies.missing(offset)
         if not asked or self.books.finished(offset):
@@ -168,7 +168,7 @@ class Retries:
         for each, line in lines.items():
             for entry in [entry for entry in line if entry.offset == offset]:
                 line.remove(entry)
-                touched.add(each)
+                touched[each] = None
         for entry in [entry for entry in self.parking.loose if entry.offset == offset]:
             self.parking.loose.remove(entry)
         self.loose_wanted.pop(offset, None)
@@ -209,7 +209,7 @@ class Retries:
         """Main was read on: parked keys may be past their origin, or their backlog too long."""
         lines = self.parking.lines
         self._settle_all(self.parking.passed(self._offsets.position), now)
-        for key in {key for record in records if (key := record.key()) is not None and key in lines}:
+        for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
             if not self.relieve(key, now):
                 self.settle(key, now)
 
@@ -236,7 +236,7 @@ class Retries:
         """Whether that record waits in the retry partition and isn't being read already."""
         return not self.books.finished(offset) and offset not in self.loose_wanted
 
-    def to_tail(self, record: RetryRecord, touched: set[bytes]) -> bool:
+    def to_tail(self, record: RetryRecord, touched: dict[bytes, None]) -> bool:
         """A parked message moves to the tail of the retry partition; False if somebody holds it."""
         if not self._leaves(record, touched):
             return False
@@ -245,12 +245,12 @@ class Retries:
 
     def release(self, record: RetryRecord, now: float) -> None:
         """A message that was parked for ever may go again."""
-        touched: set[bytes] = set()
+        touched: dict[bytes, None] = {}
         if self._leaves(record, touched):
             self.depart(self._fates.released(record, self.key(record), now))
         self._settle_all(touched, now)
 
-    def _leaves(self, record: RetryRecord, touched: set[bytes]) -> bool:
+    def _leaves(self, record: RetryRecord, touched: dict[bytes, None]) -> bool:
         """Takes a parked message out of the index; False if it isn't there: somebody holds it."""
         key, entry = self.key(record), self._fates.entry(record)
         self.bodies.forget(entry.offset)
@@ -261,7 +261,7 @@ class Retries:
         if line is None or found is None:
             return False
         line.remove(found)
-        touched.add(key)
+        touched[key] = None
         return True
 
     def _leaves_loose(self, entry: Entry) -> bool:
@@ -315,7 +315,7 @@ class Retries:
 
     def stored(self, now: float) -> None:
         """The moves that flew have left their place."""
-        touched: set[bytes] = set()
+        touched: dict[bytes, None] = {}
         for move in self.moves.stored():
             move.stored = True
             if move.source is None:
@@ -328,7 +328,7 @@ class Retries:
             self._tell(move)
             if move.key is not None and (move.death is not None or move.landed):
                 self.parking.arrives(move.key, move.origin)
-                touched.add(move.key)
+                touched[move.key] = None
         self._settle_all(touched, now)
 
     def _tell(self, move: Move) -> None:

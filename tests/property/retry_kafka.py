@@ -92,7 +92,8 @@ class RetryLog:
         self.durable: set[int] = set()
         self.dead: dict[int, int] = {}
         self.due: dict[int, int] = {}
-        self.attempts: dict[int, tuple[int, int]] = {}
+        #: What the last record of each origin says.
+        self.said: dict[int, RetryInfo] = {}
         self.trace: list[str] = []
 
     def say(self, text: str) -> None:
@@ -197,14 +198,18 @@ class RetryLog:
 
     def check_attempt(self, owner: Member, info: RetryInfo) -> None:
         """Each failure is one attempt more; waiting and moving on are none."""
-        before, crashes = self.attempts.get(info.origin, (1, 0))
+        before = self.said.get(info.origin, RetryInfo("", 0, info.origin))
+        self.said[info.origin] = info
         half = owner.partition.half
         assert half is not None
-        failed = info.why in (Why.NACKED, Why.EXPIRED) and info.due != self.due.get(info.origin)
+        if info == before:
+            return  # moved within the retry partition
+        assert info.crashes - before.crashes == (info.why is Why.CRASHED)
         if not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
-            assert info.attempt - before == failed, f"attempt {info.attempt} after {before}: {info}"
-        assert info.crashes - crashes == (info.why is Why.CRASHED and info.due != self.due.get(info.origin))
-        self.attempts[info.origin] = (info.attempt, info.crashes)
+            failed = info.why in (Why.NACKED, Why.EXPIRED)
+            assert info.attempt - before.attempt == failed, (
+                f"attempt {info.attempt} after {before.attempt}: {info}"
+            )
 
     def show(self, each: Transaction) -> None:
         """Markers become visible."""
