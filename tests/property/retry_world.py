@@ -54,7 +54,7 @@ from kafka_pubsub.model import Ending
 from tests.property.retry_handlers import Handlers, Owner, Walker
 from tests.property.retry_kafka import WALL, Plan, Transaction
 
-__all__ = ["Owner", "Plan", "World"]
+__all__ = ["TOPIC_ID", "Owner", "Plan", "World"]
 
 TOPIC_ID = "id"
 
