@@ -44,8 +44,8 @@ __all__ = ["FENCE", "RepartitionProgress", "Repartitioner"]
 #: that wait for a broker first.
 FENCE = 2.5 * RENEW_S
 
-#: Seconds between two looks at what is left.
-POLL = 0.5
+#: Seconds between two looks at what is left; one look is some requests for each subscription.
+POLL = 1.0
 
 #: Seconds that a group gets to look at a new layout; then it finds it by itself, within minutes.
 RING = 10.0

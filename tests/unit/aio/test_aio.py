@@ -432,3 +432,19 @@ def test_a_cancelled_receive_gives_back_what_it_got() -> None:
         message.ack()
 
     run(work)
+
+
+def test_a_topic_is_given_partitions_and_progress_is_told_on_the_loop() -> None:
+    async def work(ps: aio.PubSub) -> None:
+        topic, _ = await ordered(ps)
+        ps._sync._cluster.repartitioner._fence_seconds = 0
+        told: list[tuple[str, int]] = []
+        changed = await ps.repartition_topic(
+            "orders", 5, on_progress=lambda each: told.append((each.phase, threading.get_ident()))
+        )
+        assert (await changed.options()).partitions == 5
+        assert {phase for phase, _ in told} >= {"draining", "growing"}
+        assert {thread for _, thread in told} == {threading.get_ident()}
+        assert await topic.publish(b"x", ordering_key="k")
+
+    run(work)

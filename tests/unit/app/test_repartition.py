@@ -19,18 +19,15 @@ from kafka_pubsub import (
     RepartitionProgress,
 )
 from kafka_pubsub.client import publish_pool
-from kafka_pubsub.client.drain import LOOK_AT, Drain
 from kafka_pubsub.client.repartition import FENCE, Repartitioner
 from kafka_pubsub.client.subscription_admin import GROW_TIMEOUT, SubscriptionAdmin
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.config import Repartition
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import TopicPartition
 from tests.unit.app.support import Crash, CrashAt, FailAt, another
 
 RETRY = "orders.sub.billing.retry"
@@ -358,38 +355,6 @@ def test_what_is_published_behind_the_barrier_is_not_waited_for(
     cluster.append("orders", 0, b"no key: anybody may go on")
     cluster.append("orders", 1, b"nor this one")
     change.run("orders", 5)
-
-
-@pytest.mark.usefixtures("orders")
-def test_the_map_above_the_position_counts(backend: MemoryBackend, cluster: MemoryCluster) -> None:
-    for _ in range(5):
-        cluster.append("orders", 0, b"x", b"k")
-    record = backend.catalog.subscriptions()["billing"]
-    drain = Drain(backend)
-    assert drain.left(record, {0: 5}) == 5
-    with cluster.change():
-        written = Committed(1, ack_map.encode(AckMap(7, ((2, 4),)), 1))
-        assert cluster.group("billing").store(home(0), written) is None
-    assert drain.left(record, {0: 5}) == 2
-    assert drain.left(record, {0: 4}) == 1
-    assert drain.left(record, {0: 1, 1: 0}) == 0
-    drain.close()
-
-
-@pytest.mark.usefixtures("orders")
-def test_an_open_transaction_and_a_long_backlog_count_as_messages(
-    backend: MemoryBackend, cluster: MemoryCluster
-) -> None:
-    record = backend.catalog.subscriptions()["billing"]
-    drain = Drain(backend)
-    cluster.append("orders", 0, b"x", b"k", transaction="t")
-    assert drain.left(record, {0: 1}) == 1
-    cluster.finish_transaction("orders", 0, "t", committed=False)
-    assert drain.left(record, {0: 2}) == 0
-    for _ in range(LOOK_AT + 1):
-        cluster.append("orders", 1, b"no key, but too many to look at")
-    assert drain.left(record, {1: LOOK_AT + 1}) == LOOK_AT + 1
-    drain.close()
 
 
 # -- by whom ever ------------------------------------------------------------------------------------------------

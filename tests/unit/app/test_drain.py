@@ -1,0 +1,89 @@
+"""What a change of layout still waits for: every message with a key that isn't finished, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.client.drain import LOOK_AT, Drain
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.model import Committed, TopicPartition
+
+RETRY = "orders.sub.billing.retry"
+
+
+@pytest.fixture
+def record(ps: PubSub, backend: MemoryBackend) -> SubscriptionRecord:
+    ps.create_topic("orders", partitions=2)
+    ps.create_subscription("billing", "orders", message_ordering=True)
+    return backend.catalog.subscriptions()["billing"]
+
+
+@pytest.fixture
+def drain(backend: MemoryBackend) -> Iterator[Drain]:
+    made = Drain(backend)
+    yield made
+    made.close()
+
+
+def test_the_map_above_the_position_counts(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    for _ in range(5):
+        cluster.append("orders", 0, b"x", b"k")
+    assert drain.left(record, {0: 5}) == 5
+    with cluster.change():
+        written = Committed(1, ack_map.encode(AckMap(7, ((2, 4),)), 1))
+        assert cluster.group("billing").store(TopicPartition("orders", 0), written) is None
+    assert drain.left(record, {0: 5}) == 2
+    assert drain.left(record, {0: 4}) == 1
+    assert drain.left(record, {0: 1, 1: 0}) == 0
+
+
+def test_an_open_transaction_and_a_long_backlog_count_as_messages(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    cluster.append("orders", 0, b"x", b"k", transaction="t")
+    assert drain.left(record, {0: 1}) == 1
+    cluster.finish_transaction("orders", 0, "t", committed=False)
+    assert drain.left(record, {0: 2}) == 0
+    for _ in range(LOOK_AT + 1):
+        cluster.append("orders", 1, b"no key, but too many to look at")
+    assert drain.left(record, {1: LOOK_AT + 1}) == LOOK_AT + 1
+
+
+def test_a_message_that_moves_to_the_tail_meanwhile_is_seen_there(
+    record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    cluster.append(RETRY, 0, b"parked", b"k")
+
+    class Moves(FaultPlan):
+        """Between two looks the owner moves it, finishes its old place and trims that."""
+
+        def request(self, operation: str, name: str) -> None:
+            if operation == "high_watermarks":
+                cluster.append(RETRY, 0, b"parked", b"k")
+                with cluster.change():
+                    cluster.group("billing").store(TopicPartition(RETRY, 0), Committed(1, ""))
+                cluster.truncate(RETRY, 0, 1)
+
+    drain = Drain(MemoryBackend(cluster=cluster, faults=Moves()))
+    assert drain.left(record, {0: 0, 1: 0}) == 1
+    drain.close()
+
+
+def test_a_damaged_map_counts_for_nothing(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    for _ in range(3):
+        cluster.append("orders", 0, b"x", b"k")
+    with cluster.change():
+        cluster.group("billing").store(TopicPartition("orders", 0), Committed(1, "not a map"))
+    assert drain.left(record, {0: 3}) == 2
