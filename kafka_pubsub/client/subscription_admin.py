@@ -248,7 +248,11 @@ class SubscriptionAdmin:
             accept = Call("create_subscription", record.name, (("topic", topic), EXIST_OK))
             raise same_settings(what, accept)
         if record.retry_topic is None and not record.detached:
-            self._remake(record.name)
+            try:
+                self._remake(record.name)
+            except FailedPrecondition as error:
+                # It was asked for the subscription, which is there and receives as it did.
+                _log.warning("%s gets no retry topic now: %s", what, error.message)
         return self.usable(record.name)
 
     def _update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:

@@ -470,3 +470,14 @@ def test_a_subscription_that_is_made_while_it_begins_is_not_left_behind(
     ):
         late.create_subscription("shipping", "orders")
     assert backend.catalog.subscriptions()["shipping"].state == "creating"
+
+
+@pytest.mark.usefixtures("orders")
+def test_an_older_subscription_is_accepted_as_it_is_meanwhile(
+    ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = backend.catalog.subscriptions()["billing"]
+    backend.catalog.put_subscription(record.model_copy(update={"retry_topic": None}), record)
+    announce(backend)
+    assert ps.create_subscription("billing", "orders", exist_ok=True).name == "billing"
+    assert "gets no retry topic now: topic 'orders' is being repartitioned" in caplog.text
