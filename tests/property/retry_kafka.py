@@ -204,7 +204,8 @@ class RetryLog:
         assert half is not None
         if info == before:
             return  # moved within the retry partition
-        assert info.crashes - before.crashes == (info.why is Why.CRASHED)
+        crashed = info.crashes - before.crashes
+        assert crashed == (info.why is Why.CRASHED) or (crashed == 1 and info.why is Why.EXHAUSTED)
         if not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
             failed = info.why in (Why.NACKED, Why.EXPIRED)
             assert info.attempt - before.attempt == failed, (

@@ -384,20 +384,17 @@ class World(Handlers):
         unfinished = {m.offset() for m in self.main} - self.acked - self.dead.keys()
         raise AssertionError(f"lost: {unfinished} of {len(self.main)}, {self.owner.partition.commits.stored}")
 
-    def parked_for_ever(self) -> set[int]:
-        return {origin for origin, due in self.due.items() if due >= FOREVER and origin not in self.acked}
-
     def settled(self) -> bool:
-        end = self.main[-1].offset() + 1
-        blocked: set[int] = set()
-        for origin in self.parked_for_ever():
-            key = next(m.key() for m in self.main if m.offset() == origin)
-            later = {m.offset() for m in self.main if m.key() == key and m.offset() >= origin}
-            blocked |= later if key is not None and self.plan.ordered else {origin}
+        """Everything is acked, dead, parked for ever, or behind something that is; and the log knows it."""
         waiting = self.waiting_by(self.stored) if self.stored.metadata else {0}
-        everything = {m.offset() for m in self.main}
-        return (
-            self.stored.offset >= end - 1
-            and everything <= (self.acked | self.dead.keys() | blocked)
-            and waiting <= blocked
+        blocked: set[int] = set()
+        for origin in waiting:
+            if self.due.get(origin, 0) >= FOREVER:
+                key = next(m.key() for m in self.main if m.offset() == origin)
+                later = {m.offset() for m in self.main if m.key() == key and m.offset() >= origin}
+                blocked |= later if key is not None and self.plan.ordered else {origin}
+        left = (
+            {m.offset() for m in self.main} - self.finished_by(self.stored) if self.stored.metadata else {0}
         )
+        done = self.acked | self.dead.keys() | blocked
+        return waiting | left <= blocked and {m.offset() for m in self.main} <= done
