@@ -51,11 +51,10 @@ class Fates:
         """That time in milliseconds of the wall clock."""
         return FOREVER if time == NEVER else max(0, ceil((time + self._start.wall) * 1000))
 
-    def entry(self, record: RetryRecord) -> Entry:
-        """The record as the index of the retry partition has it."""
-        info = record.info
+    def entry(self, info: RetryInfo, offset: int) -> Entry:
+        """A record at `offset` as the index of the retry partition has it."""
         due = NEVER if info.due >= FOREVER else info.due / 1000 - self._start.wall
-        return Entry(info.origin, record.retry_offset, due, info.attempt, info.crashes, info.why)
+        return Entry(info.origin, offset, due, info.attempt, info.crashes, info.why)
 
     def failed(
         self,

@@ -26,7 +26,7 @@ from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Leases
-from kafka_pubsub.core.moves import BATCH, Move, Moves
+from kafka_pubsub.core.moves import Move, Moves
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parked import NEVER, Entry, Line
@@ -40,8 +40,8 @@ from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Retries"]
 
-#: Bodies of a key that are kept when they come by, and read ahead when its turn comes.
-NEAR, AHEAD = 16, 64
+#: Bodies of a key that are read ahead when its turn comes.
+AHEAD = 64
 
 
 class Retries:
@@ -69,111 +69,56 @@ class Retries:
         self.moves = Moves()
         self.rooms = Rooms(offsets, self.books, leases, self.moves)
         self.outage = Outage()
-        self._fates = Fates(number, start, rules, jitter, self.outage)
+        self.fates = Fates(number, start, rules, jitter, self.outage)
         self.suspects = Suspects(turn, start.notes, 0 if start.clean else start.end)
         self.main_suspects = Suspects(turn, start.main_notes, 0 if start.clean else start.main_end)
         #: Due, without a key: at hand, and being read.
         self.loose: deque[tuple[Entry, RetryRecord]] = deque()
         self.loose_wanted: dict[int, Entry] = {}
         #: Keyed moves by what their header says, until they have come back.
-        self._transit: dict[RetryInfo, Move] = {}
+        self.transit: dict[RetryInfo, Move] = {}
         #: Unreadable records that haven't gone anywhere yet, the first of them at hand.
         self.stranded: dict[int, StoredRecord | None] = {}
         #: Requests to release what is parked for ever.
         self.releasing: dict[int, RetryRecord] = {}
+        #: Whether it was read up to where it ended at the assignment.
+        self.caught_up = False
         #: What to tell the shell.
         self.news: list[Announce] = []
 
-    # What is read
+    # What is read (`retry_intake`)
 
-    def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
-        """Records of the retry partition were read, ours and others'."""
-        touched: dict[bytes, None] = {}
-        for record in records:
-            offset = record.offset() or 0
-            if not self.books.receive(offset):
-                continue
-            found = self.read(record)
-            if isinstance(found, Broken):
-                self._unreadable(record, offset, found)
-            elif offset == self.suspects.culprit:
-                self.crashed(found, now)
-            elif found.info.why is Why.RELEASE:
-                self.releasing[offset] = found
-            else:
-                self._park(found, touched)
-        self._settle_all(touched, now)
+    def settle_everybody(self, now: float) -> None:
+        """All that waits has been read."""
+        self.caught_up = True
+        self.settle_all(list(self.parking.lines), now)
 
     def read(self, record: StoredRecord) -> RetryRecord | Broken:
+        """The message in a record of the retry partition."""
         return retry_record.read(record, self._start.topic, self._start.topic_id, self._number)
 
-    def key(self, record: Record) -> bytes | None:
+    def key(self, record: Record | StoredRecord) -> bytes | None:
+        """What holds others up while the record waits."""
         return record.key() if self._rules.ordered else None
 
-    def _park(self, record: RetryRecord, touched: dict[bytes, None]) -> None:
-        entry, key = self._fates.entry(record), self.key(record)
-        if key is None:
-            self.parking.loose.add(entry)
-            if len(self.parking.loose) <= BATCH:
-                self.bodies.offer(record)
-            return
+    def park(self, key: bytes, entry: Entry) -> Line:
+        """One more message of the key waits in the retry partition."""
         line = self._line(key)
-        move = self._transit.pop(record.info, None)
+        line.add(entry)
+        return line
+
+    def landed(self, record: RetryRecord, key: bytes) -> None:
+        """If it is one of ours, it has arrived."""
+        move = self.transit.pop(record.info, None)
         if move is not None:
             move.landed = True
             if move.stored:
-                self.parking.arrives(key, entry.origin)
-        line.add(entry)
-        if len(line) <= NEAR:
-            self.bodies.offer(record)
-        touched[key] = None
+                self.parking.arrives(key, move.origin)
 
     def _line(self, key: bytes) -> Line:
         if key not in self.parking.lines:
             self._queues.park(key)
         return self.parking.line(key)
-
-    def _unreadable(self, record: StoredRecord, offset: int, broken: Broken) -> None:
-        self.news.append(Announce(News.BROKEN, f"offset {offset}: {broken.reason}"))
-        self.stranded[offset] = record if len(self.stranded) < AHEAD else None
-
-    def bodies_came(self, records: Sequence[StoredRecord], missing: Sequence[int], now: float) -> None:
-        """What was asked for."""
-        touched: dict[bytes, None] = {}
-        for offset in missing:
-            self._gone(offset, touched)
-        for record in records:
-            found, offset = self.read(record), record.offset() or 0
-            if isinstance(found, Broken):
-                self.bodies.forget(offset)
-                if offset in self.stranded:
-                    self.stranded[offset] = record
-            elif offset in self.loose_wanted:
-                self.bodies.forget(offset)
-                self.loose.append((self.loose_wanted.pop(offset), found))
-            else:
-                self.bodies.offer(found)
-                if (key := self.key(found)) is not None:
-                    touched[key] = None
-        self.bodies.answered()
-        self._settle_all(touched, now)
-
-    def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
-        """Retention has eaten a record, or somebody has deleted it."""
-        asked, key = self.bodies.missing(offset)
-        if not asked or self.books.finished(offset):
-            return
-        self.news.append(Announce(News.GONE, f"offset {offset}"))
-        lines = self.parking.lines if key is None else {key: self.parking.lines[key]}
-        for each, line in lines.items():
-            for entry in [entry for entry in line if entry.offset == offset]:
-                line.remove(entry)
-                touched[each] = None
-        for entry in [entry for entry in self.parking.loose if entry.offset == offset]:
-            self.parking.loose.remove(entry)
-        self.loose_wanted.pop(offset, None)
-        self.stranded.pop(offset, None)
-        self.books.finish(offset)
 
     # Where keys stand
 
@@ -201,14 +146,15 @@ class Retries:
                 return
             self.bodies.want(entry.offset, key)
 
-    def _settle_all(self, keys: Iterable[bytes], now: float) -> None:
+    def settle_all(self, keys: Iterable[bytes], now: float) -> None:
+        """The same for several keys."""
         for key in keys:
             self.settle(key, now)
 
     def main_came(self, records: Sequence[Record], now: float) -> None:
         """Main was read on: parked keys may be past their origin, or their backlog too long."""
         lines = self.parking.lines
-        self._settle_all(self.parking.passed(self._offsets.position), now)
+        self.settle_all(self.parking.passed(self._offsets.position), now)
         for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
             if not self.relieve(key, now):
                 self.settle(key, now)
@@ -225,12 +171,12 @@ class Retries:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
         self._line(key)
         for record in self._queues.take_from(key, max(0, limit), below):
-            self.depart(self._fates.waited(record, key))
+            self.depart(self.fates.waited(record, key))
         self.settle(key, now)
 
     def leave_loose(self, record: Record) -> None:
         """A message without a key leaves main, so that its map gets shorter."""
-        self.depart(self._fates.waited(record, None))
+        self.depart(self.fates.waited(record, None))
 
     def is_waiting(self, offset: int) -> bool:
         """Whether that record waits in the retry partition and isn't being read already."""
@@ -240,19 +186,19 @@ class Retries:
         """A parked message moves to the tail of the retry partition; False if somebody holds it."""
         if not self._leaves(record, touched):
             return False
-        self.depart(self._fates.stays(record, self.key(record)))
+        self.depart(self.fates.stays(record, self.key(record)))
         return True
 
     def release(self, record: RetryRecord, now: float) -> None:
         """A message that was parked for ever may go again."""
         touched: dict[bytes, None] = {}
         if self._leaves(record, touched):
-            self.depart(self._fates.released(record, self.key(record), now))
-        self._settle_all(touched, now)
+            self.depart(self.fates.released(record, self.key(record), now))
+        self.settle_all(touched, now)
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None]) -> bool:
         """Takes a parked message out of the index; False if it isn't there: somebody holds it."""
-        key, entry = self.key(record), self._fates.entry(record)
+        key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset)
         self.bodies.forget(entry.offset)
         if key is None:
             return self._leaves_loose(entry)
@@ -277,13 +223,13 @@ class Retries:
         """An unreadable record goes to the dead letters as it is."""
         if isinstance(found := self.read(record), Broken):
             del self.stranded[offset]
-            self.depart(self._fates.unreadable(record, found, now))
+            self.depart(self.fates.unreadable(record, found, now))
 
     def stranded_to_tail(self, offset: int, record: StoredRecord) -> None:
         """An unreadable record moves within the retry partition."""
         if isinstance(found := self.read(record), Broken):
             del self.stranded[offset]
-            self.depart(self._fates.unreadable_stays(record, found))
+            self.depart(self.fates.unreadable_stays(record, found))
 
     def depart(self, move: Move) -> None:
         """A message leaves its place."""
@@ -296,12 +242,12 @@ class Retries:
         self, record: Record, key: bytes | None, why: Why, delay: float | None, error: str, now: float
     ) -> None:
         """A delivery came to nothing."""
-        self.depart(self._fates.failed(record, key, why, now, delay=delay, error=error))
+        self.depart(self.fates.failed(record, key, why, now, delay=delay, error=error))
 
     def crashed(self, record: Record, now: float) -> None:
         """A message killed its process."""
         key = self.key(record)
-        self.depart(self._fates.crashed(record, key, now))
+        self.depart(self.fates.crashed(record, key, now))
         if key is not None:
             self.settle(key, now)
 
@@ -310,7 +256,7 @@ class Retries:
         batch = self.moves.load(now)
         for move in batch:
             if move.key is not None and move.death is None and isinstance(move.info, RetryInfo):
-                self._transit[move.info] = move
+                self.transit[move.info] = move
         return batch
 
     def stored(self, now: float) -> None:
@@ -329,7 +275,7 @@ class Retries:
             if move.key is not None and (move.death is not None or move.landed):
                 self.parking.arrives(move.key, move.origin)
                 touched[move.key] = None
-        self._settle_all(touched, now)
+        self.settle_all(touched, now)
 
     def _tell(self, move: Move) -> None:
         if move.death is not None:
@@ -344,7 +290,7 @@ class Retries:
         flying = self.moves.flying
         for move in flying:
             if isinstance(move.info, RetryInfo):
-                self._transit.pop(move.info, None)
+                self.transit.pop(move.info, None)
         for at, reason in refused.items():
             self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
         self.moves.aborted(refused, now)

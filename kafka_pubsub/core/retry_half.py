@@ -24,6 +24,7 @@ from kafka_pubsub.core.leases import Lease, Leases
 from kafka_pubsub.core.notes import Notes
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
+from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
 from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.core.rules import RetryStart, Rules
@@ -54,10 +55,10 @@ class RetryHalf:
         self._queues = queues
         self.commits: Commits
         self.retries = Retries(number, start, rules, jitter, queues, offsets, leases, turn)
+        self.intake = Intake(number, start, self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
         self.chores = Chores(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
-        self._caught_up = False
         #: Whether a commit of this ownership was accepted.
         self.announced = False
         self._trimmed = start.position
@@ -67,7 +68,7 @@ class RetryHalf:
     @property
     def may_begin(self) -> bool:
         """Whether anything may be handed out (rule 1)."""
-        return self._caught_up and self.announced
+        return self.retries.caught_up and self.announced
 
     @property
     def unhindered(self) -> bool:
@@ -206,7 +207,7 @@ class RetryHalf:
     def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
         """The retry partition was read on."""
         before = self.retries.books.committable
-        self.retries.fetched(event.records, now)
+        self.intake.fetched(event.records, now)
         if self.retries.books.committable != before:
             self.commits.dirty = True
         return ()
@@ -214,12 +215,12 @@ class RetryHalf:
     def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
         """It was read up to where it ended at the assignment."""
         self.retries.books.advance(event.position)
-        self._caught_up = True
+        self.retries.settle_everybody(now)
         return ()
 
     def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
         """Bodies were read."""
-        self.retries.bodies_came(event.records, event.missing, now)
+        self.intake.bodies(event, now)
         return ()
 
     def close(self) -> None:

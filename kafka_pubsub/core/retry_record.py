@@ -18,10 +18,10 @@ Rules
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
+from zlib import crc32
 
 from kafka_pubsub.model import Header, StoredRecord
 
@@ -33,6 +33,7 @@ __all__ = [
     "Death",
     "RetryInfo",
     "RetryRecord",
+    "Scan",
     "Why",
     "dead_headers",
     "decode",
@@ -68,6 +69,7 @@ class Why(IntEnum):
 
 
 _REASONS = frozenset(Why)
+_WAITING = {why.value: why for why in Why if why is not Why.RELEASE}
 
 
 class RetryInfo(NamedTuple):
@@ -173,7 +175,7 @@ def encode(info: RetryInfo) -> bytes:
         + topic_id
         + error
     )
-    return body + _CHECKSUM.pack(zlib.crc32(body))
+    return body + _CHECKSUM.pack(crc32(body))
 
 
 def decode(value: bytes | None) -> RetryInfo | Broken:
@@ -183,7 +185,7 @@ def decode(value: bytes | None) -> RetryInfo | Broken:
     if value[0] != _VERSION:
         return Broken(f"its {RETRY_HEADER} header has version {value[0]}, this client reads {_VERSION}")
     body = value[: -_CHECKSUM.size]
-    if len(body) < _FIXED.size or _CHECKSUM.unpack(value[-_CHECKSUM.size :])[0] != zlib.crc32(body):
+    if len(body) < _FIXED.size or _CHECKSUM.unpack(value[-_CHECKSUM.size :])[0] != crc32(body):
         return Broken(f"its {RETRY_HEADER} header is damaged")
     _, why, partition, origin, attempt, crashes, due, failed, id_size, error_size = _FIXED.unpack_from(body)
     at = _FIXED.size + id_size
@@ -208,6 +210,30 @@ def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> Ret
             f"not from partition {partition} of {topic} (id {topic_id!r})"
         )
     return RetryRecord(record, info, topic)
+
+
+class Scan:
+    """Reads the headers of records that only wait: their origin is checked, their texts are left alone."""
+
+    def __init__(self, topic_id: str, partition: int) -> None:
+        self._topic_id = topic_id
+        self._raw_id = cut(topic_id, 255)
+        self._partition = partition
+
+    def read(self, headers: Sequence[Header] | None) -> RetryInfo | None:
+        """What the last header says, if it is ours and the only one; None: look closer."""
+        if not headers or headers[-1][0] != RETRY_HEADER:
+            return None
+        value = headers[-1][1]
+        if value is None or len(value) < _FIXED.size + 4 or crc32(value[:-4]) != int.from_bytes(value[-4:]):
+            return None
+        version, why, partition, origin, attempt, crashes, due, _, id_size, _ = _FIXED.unpack_from(value)
+        mine = partition == self._partition and value[_FIXED.size : _FIXED.size + id_size] == self._raw_id
+        if not mine or version != _VERSION or why not in _WAITING:
+            return None
+        if len(headers) > 1 and any(name == RETRY_HEADER for name, _ in headers[:-1]):
+            return None
+        return RetryInfo(self._topic_id, partition, origin, attempt, crashes, due, _WAITING[why])
 
 
 def retry_headers(headers: Sequence[Header] | None, info: RetryInfo) -> list[Header]:

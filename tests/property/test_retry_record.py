@@ -183,3 +183,22 @@ def test_a_dead_letter_of_a_broken_record_keeps_all_of_it() -> None:
     found = retry_record.dead_headers(headers, Broken("damaged"), Death("orders", "billing", "damaged"))
     assert found[:2] == headers
     assert dict(found)["ps-dead-reason"] == b"damaged"
+
+
+@given(HEADERS, INFOS, st.data())
+def test_a_scan_sees_what_reading_sees_or_asks_to_look_closer(
+    headers: list[Header], info: RetryInfo, data: st.DataObject
+) -> None:
+    scan = retry_record.Scan(info.topic_id, info.partition)
+    stored = retry_record.retry_headers(headers, info)
+    found = scan.read(stored)
+    assert (found is None) == (info.why is Why.RELEASE)
+    assert found is None or found == info._replace(failed=0, error="")
+    assert retry_record.Scan(info.topic_id + "x", info.partition).read(stored) is None
+    assert retry_record.Scan(info.topic_id, info.partition + 1).read(stored) is None
+    assert scan.read([*stored, ("later", b"")]) is None
+    assert scan.read([stored[-1], *stored]) is None
+    assert scan.read(None) is None
+    value = bytearray(stored[-1][1] or b"")
+    value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
+    assert scan.read([(RETRY_HEADER, bytes(value))]) is None
