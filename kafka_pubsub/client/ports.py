@@ -77,13 +77,17 @@ class LogReader(Protocol):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """What the group has stored, one request for all; `DeadlineExceeded` or `BrokerUnavailable` after `timeout`
-        seconds (None: the adapter's own limit). It waits while a transaction with offsets of any of them is open.
+        """What the group has stored, one request for all.
+
+        `DeadlineExceeded` or `BrokerUnavailable` after `timeout` seconds (None: the adapter's own limit). It waits
+        while a transaction with offsets of any of them is open.
         """
 
     def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """The same without waiting: what was stored before the open transactions. To learn who keeps one open;
-        never a position to start from."""
+        """The same without waiting: what was stored before the open transactions.
+
+        To learn who keeps one open; never a position to start from.
+        """
 
     def membership(self) -> Membership | None:
         """Our place as of the last assignment; None before one, and once it was revoked or lost.
@@ -92,8 +96,10 @@ class LogReader(Protocol):
         """
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read, or can never be (markers, aborted records); None if it isn't assigned,
-        or without a position. What `read` hasn't returned yet is above it."""
+        """Everything below it was read, or can never be (markers, aborted records).
+
+        None if it isn't assigned, or without a position. What `read` hasn't returned yet is above it.
+        """
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
@@ -184,8 +190,11 @@ class RecordFetch(Protocol):
     def fetch(
         self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
     ) -> Fetched:
-        """Those of the offsets that are committed by now, lowest first, until `max_bytes` of bodies are reached
-        (one record at least) or the time is up. An offset that is in neither list of the answer: ask again."""
+        """Those of the offsets that are committed by now, lowest first.
+
+        Until `max_bytes` of bodies are reached (one record at least) or the time is up. An offset that is in neither
+        list of the answer: ask again.
+        """
 
     def close(self) -> None: ...
 

@@ -241,8 +241,11 @@ class KafkaAdmin:
     def _stored(
         self, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
     ) -> Mapping[TopicPartition, Committed]:
-        """Asked by a consumer that joins nothing: an answer "not the coordinator" kills the process when it meets an
-        admin client (librdkafka 2.16: its handler of such answers wants a group)."""
+        """Asked by a consumer that joins nothing.
+
+        An answer "not the coordinator" kills the process when it meets an admin client (librdkafka 2.16: its handler
+        of such answers wants a group).
+        """
         doing = f"position of group {group!r}"
         level = "read_committed" if stable else "read_uncommitted"
         trouble = Trouble()
