@@ -74,9 +74,10 @@ class Chores:
 
     def _loose(self, now: float) -> None:
         retries = self._retries
-        if len(retries.loose) + len(retries.loose_wanted) >= LOOSE:
+        room = LOOSE - len(retries.loose) - len(retries.loose_wanted)
+        if room <= 0:
             return
-        for entry in retries.parking.loose.due(now):
+        for entry in retries.parking.loose.due(now, room):
             body = retries.bodies.take(entry.offset)
             if body is not None:
                 retries.loose.append((entry, body))

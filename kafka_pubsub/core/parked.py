@@ -215,13 +215,13 @@ class Loose:
             times.append(float(self._seconds[0]))
         return min(times, default=None)
 
-    def due(self, now: float) -> list[Entry]:
-        """Those whose time has come; they are the caller's now."""
+    def due(self, now: float, limit: int) -> list[Entry]:
+        """Up to `limit` of those whose time has come; they are the caller's now."""
         while self._seconds and self._seconds[0] <= now:
             for entry in self._later.pop(heapq.heappop(self._seconds)):
                 heapq.heappush(self._soon, (ticks(entry.due), entry))
-        come = []
-        while self._soon and self._soon[0][0] <= passed(now):
+        come: list[Entry] = []
+        while self._soon and self._soon[0][0] <= passed(now) and len(come) < limit:
             come.append(heapq.heappop(self._soon)[1])
         self._count -= len(come)
         return come

@@ -90,7 +90,7 @@ class LooseMachine(RuleBasedStateMachine):
         self.take_due()
 
     def take_due(self) -> None:
-        come = {place(entry) for entry in self.loose.due(self.now)}
+        come = {place(entry) for entry in self.loose.due(self.now, 10**6)}
         assert come == {place(entry) for entry in self.model if entry.due <= self.now + 1e-7}
         self.model = [entry for entry in self.model if place(entry) not in come]
 

@@ -1,0 +1,309 @@
+"""Scenes of a partition with a retry topic, told one by one: what random schedules rarely or never meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kafka_pubsub.core import ack_map, outage, retry_half
+from kafka_pubsub.core.effects import (
+    Announce,
+    Commit,
+    CommitBoth,
+    Deliver,
+    Effect,
+    News,
+    ReadBodies,
+    Relocate,
+    Restart,
+    Trim,
+    Withdraw,
+)
+from kafka_pubsub.core.events import (
+    Bodies,
+    CommitAnswered,
+    Demand,
+    Event,
+    Fetched,
+    Release,
+    Released,
+    Relocated,
+    RetryCaughtUp,
+    RetryFetched,
+    Revoked,
+    Tick,
+    Verdict,
+)
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
+from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode, retry_headers
+from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.model import Ending, Header
+from tests.support import FakeBody
+
+TOPIC_ID = "id"
+
+
+class Stored(FakeBody):
+    """A record of the retry topic."""
+
+    def __init__(self, offset: int, key: bytes | None, headers: Sequence[Header]) -> None:
+        super().__init__(1, offset, key)
+        self._headers = list(headers)
+
+    def headers(self) -> list[Header] | None:
+        return self._headers
+
+
+def stored(offset: int, key: bytes | None, info: RetryInfo) -> Stored:
+    return Stored(offset, key, retry_headers(None, info))
+
+
+def parked(
+    offset: int,
+    origin: int,
+    key: bytes | None = b"k",
+    *,
+    attempt: int = 1,
+    due: int = 0,
+    why: Why = Why.NACKED,
+) -> Stored:
+    return stored(offset, key, RetryInfo(TOPIC_ID, 0, origin, attempt, 0, due, why))
+
+
+class Scene:
+    """One partition; what it wants is kept until the scene answers."""
+
+    def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None) -> None:
+        start = RetryStart("t", TOPIC_ID, 0, end=len(retry))
+        rules = Rules(ordered=True, backoff=Backoff(1, 1), policy=policy or Policy(), subscription="s")
+        commit = CommitBoth(0, "", Commit(0, ""))
+        self.partition = Partition(Start(0, 1, 1, commit, 0, retry=start), rules, lambda: 0.5)
+        self.now = 0.0
+        self.retry = list(retry)
+        self.do(RetryFetched(retry))
+        self.do(RetryCaughtUp(len(retry)))
+        self.do(Tick())
+        self.do(CommitAnswered(True))
+
+    def do(self, event: Event) -> list[Effect]:
+        effects = list(self.partition.handle(event, self.now))
+        self.partition.check()
+        return effects
+
+    def tick(self, seconds: float = 1.0) -> list[Effect]:
+        self.now += seconds
+        return self.do(Tick())
+
+    def settle(self) -> None:
+        """The log takes what it is given, until nothing is left to be sent."""
+        for _ in range(10):
+            for effect in self.tick(0.2):
+                if isinstance(effect, Relocate):
+                    self.take(effect)
+                elif isinstance(effect, CommitBoth):
+                    self.do(CommitAnswered(True))
+                elif isinstance(effect, ReadBodies):
+                    self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
+
+    def take(self, effect: Relocate) -> None:
+        first = len(self.retry)
+        for each in effect.records:
+            if not each.dead:
+                self.retry.append(Stored(len(self.retry), each.record.key(), each.headers))
+        self.do(Relocated(Ending.STORED))
+        self.do(RetryFetched(self.retry[first:]))
+
+    def begun(self, limit: int = 9) -> list[Lease]:
+        effects = self.do(Demand(limit, 9))
+        return [lease for effect in effects if isinstance(effect, Deliver) for lease in effect.leases]
+
+    def fetch(self, *records: tuple[int, bytes | None]) -> None:
+        self.do(Fetched([FakeBody(1, offset, key) for offset, key in records]))
+
+    def nack(self, lease: Lease) -> None:
+        self.do(Released([Release(lease, 0, Verdict.NACKED, None, "ValueError: no")]))
+
+
+def infos(effects: Sequence[Effect]) -> list[RetryInfo]:
+    relocated = [record for effect in effects if isinstance(effect, Relocate) for record in effect.records]
+    found = [decode(record.headers[-1][1]) for record in relocated]
+    return [info for info in found if isinstance(info, RetryInfo)]
+
+
+def news(effects: Sequence[Effect]) -> list[News]:
+    return [effect.news for effect in effects if isinstance(effect, Announce)]
+
+
+def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
+    scene = Scene(
+        [parked(0, 3, attempt=6, due=FOREVER, why=Why.EXHAUSTED), parked(1, 5, why=Why.BACKLOG)],
+        Policy(5, Exhausted.PARK),
+    )
+    scene.fetch((6, b"other"))
+    assert [lease.key for lease in scene.begun()] == [b"other"]
+    scene.retry.append(parked(2, 3, why=Why.RELEASE))
+    scene.do(RetryFetched(scene.retry[2:]))
+    (info,) = infos(effects := scene.tick())
+    assert (info.origin, info.attempt, info.why, info.due <= 2000) == (3, 1, Why.REPLAYED, True)
+    for effect in effects:
+        if isinstance(effect, Relocate):
+            scene.take(effect)
+    scene.settle()
+    half = scene.partition.half
+    assert half is not None
+    assert not half.retries.releasing
+    assert [lease.records[0].offset() for lease in scene.begun()] == [3]
+
+
+def test_a_release_that_names_nothing_is_finished_at_once() -> None:
+    scene = Scene([parked(0, 3, why=Why.RELEASE)])
+    scene.settle()
+    assert scene.partition.half is not None
+    assert scene.partition.half.retries.books.committable == 1
+
+
+def test_used_up_attempts_park_the_key_and_say_so() -> None:
+    scene = Scene([parked(0, 3, attempt=5)], Policy(5, Exhausted.PARK))
+    scene.fetch((9, b"k"))
+    (lease,) = scene.begun()
+    assert lease.attempt == 5
+    scene.nack(lease)
+    (info,) = infos(effects := scene.tick())
+    assert (info.why, info.due, info.error) == (Why.EXHAUSTED, FOREVER, "ValueError: no")
+    for effect in effects:
+        if isinstance(effect, Relocate):
+            scene.take(effect)
+    assert News.PARKED in news(scene.tick())
+    scene.now += 10**6
+    scene.settle()
+    assert scene.begun() == []
+
+
+def test_a_dead_letter_frees_its_key_when_it_is_stored() -> None:
+    scene = Scene([parked(0, 3, attempt=5)], Policy(5))
+    scene.fetch((9, b"k"))
+    scene.nack(scene.begun()[0])
+    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
+    headers = dict(relocate.records[0].headers)
+    assert relocate.records[0].dead
+    assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
+    assert scene.begun() == []
+    scene.do(Relocated(Ending.STORED))
+    assert [lease.records[0].offset() for lease in scene.begun()] == [9]
+    assert News.DEAD_LETTER in news(scene.tick())
+
+
+def test_a_refused_record_waits_alone() -> None:
+    scene = Scene()
+    scene.fetch((0, b"a"), (1, b"b"))
+    for lease in scene.begun():
+        scene.nack(lease)
+    assert len(infos(scene.tick())) == 2
+    scene.do(Relocated(Ending.ABORTED, {0: "too large"}))
+    effects = scene.tick(0.01)
+    assert [info.origin for info in infos(effects)] == [1]
+    assert News.REFUSED in news(effects)
+    scene.do(Relocated(Ending.STORED))
+    assert [info.origin for info in infos(scene.tick(1.0))] == [0]
+
+
+def test_an_unknown_outcome_ends_the_ownership() -> None:
+    scene = Scene()
+    scene.fetch((0, b"a"), (1, b"b"))
+    first, second = scene.begun()
+    scene.nack(first)
+    scene.tick()
+    effects = scene.do(Relocated(Ending.UNKNOWN))
+    assert Restart() in effects
+    assert Withdraw([second]) in effects
+    assert scene.tick() == []
+    assert scene.begun() == []
+
+
+def test_the_last_word_takes_the_waiting_moves_with_it() -> None:
+    scene = Scene()
+    scene.fetch((0, b"a"))
+    scene.nack(scene.begun()[0])
+    (last,) = [effect for effect in scene.do(Revoked()) if isinstance(effect, Relocate)]
+    found = ack_map.decode(last.commit.metadata, last.commit.offset)
+    assert found is not None
+    assert (last.commit.offset, found.clean) == (1, True)
+    (plain,) = scene.do(Relocated(Ending.ABORTED))
+    assert isinstance(plain, CommitBoth)
+    assert plain.offset == 0
+
+
+def test_a_record_that_is_gone_is_told_and_frees_its_key() -> None:
+    scene = Scene([parked(at, at, why=Why.BACKLOG) for at in range(40)])
+    scene.fetch((50, b"k"))
+    (lease,) = scene.begun()
+    scene.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+    (ask,) = [effect for effect in scene.tick() if isinstance(effect, ReadBodies)]
+    scene.do(Bodies([], ask.offsets))
+    assert News.GONE in news(scene.tick())
+    scene.settle()
+    assert [lease.records[0].offset() for lease in scene.begun()] == [50]
+
+
+def test_an_unreadable_record_is_buried_as_it_is() -> None:
+    rubbish = Stored(0, b"k", [("kind", b"x"), ("ps-retry", b"rubbish")])
+    scene = Scene([rubbish], Policy(5))
+    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
+    assert list(relocate.records[0].headers)[:2] == rubbish.headers()
+    assert relocate.records[0].dead
+    scene.do(Relocated(Ending.STORED))
+    assert scene.partition.half is not None
+    assert scene.partition.half.retries.books.committable == 1
+
+
+def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -> None:
+    scene = Scene([Stored(0, b"k", [("ps-retry", b"rubbish")]), parked(1, 3)])
+    scene.fetch((4, b"k"))
+    scene.settle()
+    assert [lease.records[0].offset() for lease in scene.begun()] == [3]
+    assert scene.partition.half is not None
+    assert scene.partition.half.retries.books.committable == 0
+
+
+def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry_half, "TRIM", 100)
+    scene = Scene([parked(at, at, None) for at in range(250)])
+    trims: list[int] = []
+    for _ in range(40):
+        leases = scene.begun(20)
+        scene.do(Released([Release(lease, 1, Verdict.FINISHED) for lease in leases]))
+        for effect in scene.tick(0.2):
+            if isinstance(effect, CommitBoth):
+                scene.do(CommitAnswered(True))
+            elif isinstance(effect, Trim):
+                trims.append(effect.offset)
+    assert len(trims) == 2
+    assert all(later - earlier >= 100 for earlier, later in zip([0, *trims], trims, strict=False))
+
+
+def test_in_an_outage_it_probes_and_buries_few() -> None:
+    scene = Scene([parked(at, at, b"%d" % at, attempt=5) for at in range(60)], Policy(5))
+    scene.fetch((100, b"x"))
+    told: list[News] = []
+    dead = 0
+    begun = 0
+    for _ in range(300):
+        leases = scene.begun(10)
+        begun += len(leases)
+        for lease in leases:
+            scene.nack(lease)
+        for effect in scene.tick(0.1):
+            told += news([effect])
+            if isinstance(effect, CommitBoth):
+                scene.do(CommitAnswered(True))
+            elif isinstance(effect, Relocate):
+                dead += sum(record.dead for record in effect.records)
+                scene.take(effect)
+            elif isinstance(effect, ReadBodies):
+                scene.do(Bodies([scene.retry[offset] for offset in effect.offsets]))
+    assert told.count(News.OUTAGE) == 1
+    assert dead <= outage.ENOUGH + 10 + 300 * 0.1 / outage.DEAD_LETTERS_EVERY
+    assert begun <= outage.ENOUGH + 10 + 300 * 0.1 / outage.PROBE_EVERY + 1
