@@ -5,22 +5,23 @@ group's rebalances; effects become calls to the crew and commits to hand to the 
 thread and no clock: the simulation drives it step by step.
 
 Rules
-1. A revoked partition is *resting*: its books are kept, nothing begins. If it returns and the log holds exactly
-   what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
-2. A key whose old handler still runs here is held back in the new ownership until that handler has ended.
+1. Which partitions there are, and which handlers outlive them, is told in `holdings`.
+2. A partition that begins anew (`Restart`) is gone until it is assigned again; its handlers linger.
 3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
    because of its records only one is with a handler.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafka_pubsub.client.crews import Crew, Inline
 from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.holdings import Holdings, running
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core.effects import (
     Announce,
@@ -28,6 +29,7 @@ from kafka_pubsub.core.effects import (
     CommitBoth,
     Deliver,
     Effect,
+    News,
     ReadBodies,
     Relocate,
     Restart,
@@ -37,33 +39,46 @@ from kafka_pubsub.core.effects import (
     Withdraw,
 )
 from kafka_pubsub.core.events import (
+    Bodies,
     CommitAnswered,
     Demand,
     Ended,
     Event,
     Extended,
     Fetched,
-    Lost,
     Passed,
     Progress,
     Progressed,
     Record,
     Release,
     Released,
-    Returned,
-    Revoked,
+    Relocated,
+    RetryCaughtUp,
+    RetryFetched,
     Settled,
     Settlement,
     Tick,
+    Verdict,
 )
-from kafka_pubsub.core.flow import BufferGate, Change, Held
+from kafka_pubsub.core.flow import Change, Held
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.model import Committed
+from kafka_pubsub.model import Ending, StoredRecord
 
-__all__ = ["Coordinator", "Counts"]
+__all__ = ["Beside", "Coordinator", "Counts"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+class Beside(Protocol):
+    """Whoever deals with the retry topic (`relocating`): takes what a core asks for, and answers later."""
+
+    def relocate(self, number: int, epoch: int, effect: Relocate) -> None: ...
+    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
+    def trim(self, number: int, offset: int) -> None: ...
+    def restart(self, number: int) -> None: ...
 
 
 @dataclass
@@ -74,138 +89,31 @@ class Counts:
     redelivered: int = 0
     stale: int = 0
     commits: int = 0
+    relocated: int = 0
+    dead_lettered: int = 0
 
 
-class Coordinator:
+class Coordinator(Holdings):
     """The partitions of one stream."""
 
     def __init__(
-        self, rules: Rules, flow: FlowControl, crew: Crew, process: int, jitter: Callable[[], float]
+        self,
+        rules: Rules,
+        flow: FlowControl,
+        crew: Crew,
+        process: int,
+        jitter: Callable[[], float],
+        beside: Beside | None = None,
     ) -> None:
-        self._rules = rules
+        super().__init__(rules, process, jitter, flow.max_bytes)
         self._flow = flow
         self._crew = crew
-        self._process = process
-        self._jitter = jitter
-        self._epochs = 0
-        #: Partitions that are ours. Empty: nothing was assigned.
-        self.owned: dict[int, Partition] = {}
-        #: Revoked ones that may return.
-        self.resting: dict[int, Partition] = {}
-        #: Leases that are over while their handlers still run; each holds its key back.
-        self._lingering: set[Lease] = set()
-        #: Commits to send, by partition; the newest of each.
-        self.commits: dict[int, Commit] = {}
-        self.gate: BufferGate[int] = BufferGate(flow.max_bytes)
+        self._beside = beside
         self.counts = Counts()
-        #: What partitions that are gone had finished and committed.
-        self._past_finished = 0
-        self._past_positions: dict[int, int] = {}
-        self._leased = 0
         #: Leases that the fetcher may come to need for messages that its callbacks keep; nobody else gets them.
         self._reserved = 0
         self._turn = 0
         self.closing = False
-
-    # Ownership
-
-    def returns(self, number: int, committed: Committed) -> int | None:
-        """The in-memory position of a resting partition to which nobody else has written; else None."""
-        partition = self.resting.get(number)
-        if partition is None or partition.commits.stored != Commit(committed.offset or 0, committed.metadata):
-            return None
-        return partition.offsets.position
-
-    def assign(
-        self,
-        committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Beginning],
-        now: float,
-    ) -> dict[int, int]:
-        """Takes on partitions; returns where to read each. What rests and didn't return is over."""
-        positions: dict[int, int] = {}
-        self.gate.forget(committed)
-        for number, stored in committed.items():
-            position = self.returns(number, stored)
-            if position is not None:
-                self.owned[number] = self.resting.pop(number)
-                self._do(number, Returned(), now)
-            else:
-                self._forget(number, now)
-                position = self._start(number, stored, begin(number, stored))
-            positions[number] = position
-        for number in list(self.resting):
-            self._forget(number, now)
-        self._recount()
-        return positions
-
-    def _start(self, number: int, stored: Committed, start: Beginning) -> int:
-        self._epochs += 1
-        held_back = [
-            lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
-        ]
-        partition = Partition(
-            Start(
-                number,
-                self._epochs,
-                self._process,
-                Commit(stored.offset or 0, stored.metadata),
-                start.position,
-                start.known,
-                held_back,
-            ),
-            self._rules,
-            self._jitter,
-        )
-        self.owned[number] = partition
-        return partition.offsets.position
-
-    def revoke(self, numbers: Iterable[int], now: float) -> dict[int, Commit]:
-        """They go: begin nothing more; returns the last word on each, to be committed and answered."""
-        last: dict[int, Commit] = {}
-        for number in numbers:
-            partition = self.owned.get(number)
-            if partition is None:
-                continue
-            self.commits.pop(number, None)
-            self._do(number, Revoked(), now)
-            if (commit := self.commits.pop(number, None)) is not None:
-                last[number] = commit
-            self.resting[number] = self.owned.pop(number)
-        return last
-
-    def lose(self, numbers: Iterable[int], now: float) -> None:
-        """They are gone: nothing of them counts any more."""
-        for number in numbers:
-            if number in self.owned:
-                self.resting[number] = self.owned.pop(number)
-            self.commits.pop(number, None)
-            self._forget(number, now)
-        self._recount()
-
-    def end(self, now: float) -> None:
-        """The stream is over: what is still leased isn't its any more, so that later verdicts are stale."""
-        self.lose([*self.owned, *self.resting], now)
-
-    def _forget(self, number: int, now: float) -> None:
-        partition = self.resting.pop(number, None)
-        if partition is None:
-            return
-        self._past_finished += partition.finished
-        self._past_positions[number] = partition.commits.stored.offset
-        running = [
-            lease
-            for lease in partition.leases.active
-            if lease.key is not None and lease.state in (LeaseState.WALKING, LeaseState.EXPIRED)
-        ]
-        self._effects(number, partition.handle(Lost(), now))
-        self._lingering.update(running)
-
-    def _recount(self) -> None:
-        self._leased = sum(len(partition.leases.active) for partition in self._all())
-
-    def _all(self) -> list[Partition]:
-        return [*list(self.owned.values()), *list(self.resting.values())]
 
     # What happens
 
@@ -226,6 +134,41 @@ class Coordinator:
                         leases += effect.leases
         self._leased += len(leases)
         return leases
+
+    def retry_fetched(self, batches: Mapping[int, Sequence[StoredRecord]], now: float) -> None:
+        """Records of retry partitions were read; those of partitions that aren't ours are dropped."""
+        for number, records in batches.items():
+            if number in self.owned:
+                self._do(number, RetryFetched(records), now)
+
+    def caught_up(self, number: int, position: int, now: float) -> None:
+        """A retry partition was read as far as it went at the assignment."""
+        if number in self.owned:
+            self._do(number, RetryCaughtUp(position), now)
+
+    def landed(
+        self, number: int, epoch: int, ending: Ending, refused: Mapping[int, str], moved: int, now: float
+    ) -> None:
+        """A transaction has ended; `moved` of its records went to the retry topic."""
+        if (partition := self._under(number, epoch)) is None:
+            return
+        if ending is Ending.STORED:
+            self.counts.relocated += moved
+        old = running(partition) if ending is Ending.UNKNOWN else []
+        self._do(number, Relocated(ending, refused), now)
+        if self._under(number, epoch) is None:
+            self._lingering.update(old)
+
+    def found(
+        self, number: int, epoch: int, records: Sequence[StoredRecord], missing: Sequence[int], now: float
+    ) -> None:
+        """Bodies of parked messages were read."""
+        if self._under(number, epoch) is not None:
+            self._do(number, Bodies(records, missing), now)
+
+    def _under(self, number: int, epoch: int) -> Partition | None:
+        partition = self.owned.get(number) or self.resting.get(number)
+        return partition if partition is not None and partition.epoch == epoch else None
 
     def passed(self, passed: Passed, now: float) -> None:
         """An inline lease has ended."""
@@ -266,7 +209,7 @@ class Coordinator:
         self._lingering.discard(lease)
         current = self.owned.get(lease.partition) or self.resting.get(lease.partition)
         if current is not None and lease.key is not None and current.epoch > lease.epoch:
-            self._effects(lease.partition, current.handle(Ended([lease.key]), now))
+            self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
         """Verdicts that came outside of handlers."""
@@ -290,7 +233,8 @@ class Coordinator:
         """Time has passed: progress, deadlines, redeliveries, commits."""
         self.progress(now)
         for number in [*self.owned, *self.resting]:
-            self._to(number, Tick(), now)
+            if number not in self._leaving:
+                self._to(number, Tick(), now)
 
     def progress(self, now: float) -> None:
         """Looks how far the holders are."""
@@ -306,7 +250,7 @@ class Coordinator:
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
-        times = [partition.wakeup_at() for partition in self._all()]
+        times = [partition.wakeup_at() for partition in self._all() if partition.number not in self._leaving]
         return min((time for time in times if time is not None), default=None)
 
     # What is done about it
@@ -344,12 +288,12 @@ class Coordinator:
         """Which partitions to pause and resume."""
         return self.gate.change(held, waited=waited)
 
-    def take_commits(self) -> dict[int, Commit]:
+    def take_commits(self) -> dict[int, Commit | CommitBoth]:
         """The commits to send now."""
         commits, self.commits = self.commits, {}
         return commits
 
-    def current(self, commits: Mapping[int, Commit]) -> dict[int, Commit]:
+    def current(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, Commit | CommitBoth]:
         """Those that are still wanted: a partition that was revoked meanwhile has had its last word."""
         owned = self.owned
         return {
@@ -368,27 +312,58 @@ class Coordinator:
         effects = partition.handle(event, now)
         self._leased += len(partition.leases.active) - before
         if effects:
-            self._effects(number, effects)
+            self._effects(number, effects, now)
 
-    def _effects(self, number: int, effects: Sequence[Effect]) -> None:
+    def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
             match effect:
                 case Deliver(leases):
-                    self.counts.redelivered += sum(lease.attempt > 1 for lease in leases)
-                    self._crew.take(leases)
-                case Commit():
-                    self.commits[number] = effect
+                    self._hand_out(number, leases, now)
+                case Commit() | CommitBoth():
+                    (self.commits if number in self.owned else self.afterwords)[number] = effect
                 case Stop(leases):
                     self._stop(leases)
                 case Withdraw(leases):
-                    for lease in leases:
-                        if isinstance(lease.holder, Holder):
-                            lease.holder.withdrawn = lease.holder.stopped = True
-                        lease.holder = None
+                    self._withdraw(leases)
                 case Stale(verdicts):
                     self.counts.stale += verdicts
-                case CommitBoth() | Relocate() | ReadBodies() | Trim() | Restart() | Announce():
-                    raise InvariantViolated(f"no stream has a retry topic yet: {effect!r:.80}")
+                case Announce(news, detail):
+                    self._announce(number, news, detail)
+                case Relocate() | ReadBodies() | Trim() | Restart():
+                    self._have_done(number, effect, now)
+
+    def _hand_out(self, number: int, leases: Sequence[Lease], now: float) -> None:
+        if self.closing:  # they waited for their notes; nobody takes them any more
+            self._to(number, Released([Release(lease, 0, Verdict.UNTOUCHED) for lease in leases]), now)
+            return
+        self.counts.redelivered += sum(lease.attempt > 1 for lease in leases)
+        self._crew.take(leases)
+
+    def _withdraw(self, leases: Iterable[Lease]) -> None:
+        for lease in leases:
+            if isinstance(lease.holder, Holder):
+                lease.holder.withdrawn = lease.holder.stopped = True
+            lease.holder = None
+
+    def _have_done(self, number: int, effect: Relocate | ReadBodies | Trim | Restart, now: float) -> None:
+        """What concerns the retry topic."""
+        beside, partition = self._beside, self.owned.get(number) or self.resting[number]
+        if beside is None:
+            raise InvariantViolated(f"this stream has no retry topic: {effect!r:.80}")
+        match effect:
+            case Relocate():
+                beside.relocate(number, partition.epoch, effect)
+            case ReadBodies(offsets):
+                beside.read(number, partition.epoch, offsets)
+            case Trim(offset):
+                beside.trim(number, offset)
+            case Restart():
+                self.lose([number], now)
+                beside.restart(number)
+
+    def _announce(self, number: int, news: News, detail: str) -> None:
+        self.counts.dead_lettered += news is News.DEAD_LETTER
+        log.warning("partition %d: %s%s", number, news.value, detail and f" ({detail})")
 
     def _stop(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
@@ -400,21 +375,6 @@ class Coordinator:
     def in_flight(self) -> int:
         """Leases that aren't over."""
         return self._leased
-
-    def finished(self) -> int:
-        """Records that were acked, since the stream began."""
-        return self._past_finished + sum(partition.finished for partition in self._all())
-
-    def committed_positions(self) -> dict[int, int]:
-        """The last committed position of each partition that this stream had."""
-        return {
-            **self._past_positions,
-            **{partition.number: partition.commits.stored.offset for partition in self._all()},
-        }
-
-    def lingering(self) -> Counter[int]:
-        """Old handlers that still run, by partition."""
-        return Counter(lease.partition for lease in self._lingering)
 
     def check(self) -> None:
         """Checks every partition; for tests."""

@@ -33,10 +33,12 @@ from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
+from kafka_pubsub.client.relocating import LANDING, Relocating
+from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.client.walks import LOOK, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record, Release, Settlement
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
@@ -82,18 +84,23 @@ class Engine:
         on_handed_out: Callable[[str, Message], None],
         watch: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        relocating: Relocating | None = None,
     ) -> None:
         self.process = process
         self.failure: BaseException | None = None
         self.ended = threading.Event()
         self.coordinator: Coordinator
         self._reader = reader
-        self._rebalances = Rebalances(self, reader, record, look_up)
         self._on_end = on_end
         self._on_handed_out = on_handed_out
         self._watch = watch
         self.subscription = record.name
         self.clock = clock
+        self._relocating = relocating
+        self._rebalances = Rebalances(self, reader, record, look_up)
+        if relocating is not None:
+            self._rebalances.pairs = Takeovers(self, reader, relocating, wall)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
@@ -108,7 +115,7 @@ class Engine:
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._asleep = False
         #: Commits for the fetcher.
-        self._to_commit: deque[dict[int, Commit]] = deque()
+        self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
@@ -185,6 +192,8 @@ class Engine:
         self._join(self._runner, until)
         if not self._runner_alive():
             self.coordinator.end(self.clock())
+        if self._relocating is not None and not self._relocating.close(LANDING):
+            log.warning("subscription %r: its relocations end later", self.subscription)
         self.ended.set()
 
     def _join(self, thread: threading.Thread | None, until: float | None) -> None:
@@ -326,7 +335,7 @@ class Engine:
     # The fetcher
 
     def _run_fetcher(self) -> None:
-        self._reader.subscribe([self._rebalances.record.topic], self)
+        self._reader.subscribe(self._rebalances.topics(), self)
         self._run_fetcher_on()
 
     def _run_fetcher_on(self) -> None:
@@ -358,20 +367,21 @@ class Engine:
         while self._to_commit:
             self.commit(self.coordinator.current(self._to_commit.popleft()))
 
-    def commit(self, commits: Mapping[int, Commit]) -> None:
+    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
         """Sends commits and posts their answers."""
         if not commits:
             return
-        positions = {self._rebalances.place(number): Committed(*commit) for number, commit in commits.items()}
+        positions = self._rebalances.positions(commits)
         answers: Mapping[TopicPartition, PubSubError | None]
         try:
             answers = self._reader.commit(positions)
         except PubSubError as error:
             answers = dict.fromkeys(positions, error)
+        accepted = dict.fromkeys(commits, True)
         for place, answer in answers.items():
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
-        accepted = {place.partition: answer is None for place, answer in answers.items()}
+                accepted[place.partition] = False
         self.post(lambda: self.coordinator.answered(accepted, self.clock()))
 
     def _behind(self) -> bool:
@@ -383,7 +393,10 @@ class Engine:
     def fetch(self, wait: float) -> bool:
         """One read, posted to the runner or walked inline; False if another thread is the fetcher now."""
         inline = self.walks.limit(self.clock())
-        records = self._reader.read(max(1, min(inline or READ, self._most, self._available())), wait)
+        most = max(self._least(), min(inline or READ, self._most, self._available()))
+        records = self._reader.read(most, wait)
+        if (pairs := self._rebalances.pairs) is not None:
+            records = pairs.sort_out(records)
         if not records:
             return True
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
@@ -398,6 +411,23 @@ class Engine:
         count = len(records)
         self.post(lambda: self._book(batches, count))
         return True
+
+    def _least(self) -> int:
+        """Records of a read for which no room is needed: many, if only the retry topic is read just now."""
+        coordinator = self.coordinator
+        only_retries = self._relocating is not None and len(coordinator.gate.paused) >= len(coordinator.owned)
+        return LEAST_READ if only_retries else 1
+
+    def post_batch(self, take: Callable[[], None]) -> None:
+        """Posts a batch that needs no room, but its turn."""
+        self._fetched += 1
+
+        def book() -> None:
+            self._booked += 1
+            self._drained.set()
+            take()
+
+        self.post(book)
 
     def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
         self._booked += 1
@@ -433,10 +463,13 @@ class Engine:
         return self._fetching and thread is self._fetcher
 
     def take_on(
-        self, stored: Mapping[int, Committed], begin: Callable[[int, Committed], Beginning]
+        self,
+        stored: Mapping[int, Committed],
+        begin: Callable[[int, Committed], Beginning],
+        beside: Mapping[int, Committed] | None = None,
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""
-        positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock()))
+        positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
         for _ in range(len(self._valves)):  # a pause that was decided before would find nobody who ends it
             pause, resume = self._valves.popleft()
             self._valves.append(
@@ -444,11 +477,11 @@ class Engine:
             )
         return positions
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, Commit]:
+    def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""
         return self.ask(lambda: self._last_words(numbers, self.clock()))
 
-    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit]:
+    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
         self._take_reports(now)  # what was acked before, and waits behind this question, is part of them
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)

@@ -71,6 +71,7 @@ class Holder:
 
     __slots__ = (
         "_delay",
+        "_error",
         "begun",
         "detached",
         "done",
@@ -97,6 +98,8 @@ class Holder:
         self.seen = -1
         self.seen_at = 0.0
         self._delay: float | None = None
+        #: What the callback raised; empty: nothing.
+        self._error = ""
 
     def walk(self, callback: Callable[[Message], object]) -> Release:
         """Takes the records one by one until one isn't acked, or all are."""
@@ -146,6 +149,7 @@ class Holder:
         log.error("the callback of %r raised; the message is redelivered", message, exc_info=error)
         if message._state == PENDING:
             message._state = NACKED
+            self._error = f"{type(error).__name__}: {error}"
 
     def left(self, message: Message) -> Release:
         """The callback has returned and the message isn't acked."""
@@ -155,7 +159,7 @@ class Holder:
             return Release(self.lease, self.done + 1, Verdict.UNTOUCHED)
         if message._state == NACKED or self.withdrawn:
             self.let_go()
-            return Release(self.lease, self.done, Verdict.NACKED, self._delay)
+            return Release(self.lease, self.done, Verdict.NACKED, self._delay, self._error)
         return Release(self.lease, self.done, Verdict.KEPT)
 
     # The verbs of a message (MessageSink)

@@ -161,12 +161,12 @@ class InlineHolder(Holder):
                 holder.let_go()
                 return True
             if message._state == NACKED:
-                self._left.append(Release(holder.lease, 0, Verdict.NACKED, self._delay))
+                self._left.append(Release(holder.lease, 0, Verdict.NACKED, self._delay, self._error))
                 holder.let_go()
             else:
                 self._left.append(Release(holder.lease, 0, Verdict.KEPT))
                 self._spare -= 1
-            self._delay = None
+            self._delay, self._error = None, ""
             if key is not None:
                 self._skip.add(key)
             if self._spare <= 0:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed
 
@@ -26,10 +27,11 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 
 class Beginning(NamedTuple):
-    """Where to begin, and what is finished above it."""
+    """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one."""
 
     position: int
     known: Sequence[Run] = ()
+    retry: RetryStart | None = None
 
 
 def beginning(

@@ -4,10 +4,12 @@ Theory. All of it is told on the fetcher, inside a read. What it means is for th
 and waits; what has to be asked of the log before that, is asked here.
 
 Rules
-1. Whole or nothing: a layout that isn't the catalog's is refused before anything of it is delivered.
+1. Whole or nothing: a layout that isn't the catalog's is refused before anything of it is delivered. With a retry topic
+   partitions are taken on as pairs (`takeovers`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
-3. At a revoke every commit has been answered before the last word is sent.
+3. At a revoke every commit has been answered, and every relocation has landed, before the last word is sent. What
+   can't be told in time is given up without one, as if it had been lost.
 """
 
 from __future__ import annotations
@@ -20,8 +22,19 @@ from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.ownership import Beginning, beginning
 from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.client.relocating import positions_of, retry_topic_of
+from kafka_pubsub.client.retry_topics import retry_beginning
+from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PubSubError
+from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvariantViolated,
+    NotFound,
+    PubSubError,
+)
 from kafka_pubsub.model import Committed, TopicPartition
 
 if TYPE_CHECKING:
@@ -48,6 +61,8 @@ class Rebalances:
         look_up: Callable[[], SubscriptionRecord],
     ) -> None:
         self.record = record
+        #: Set for a subscription that redelivers through a retry topic.
+        self.pairs: Takeovers | None = None
         self._engine = engine
         self._reader = reader
         self._look_up = look_up
@@ -55,6 +70,22 @@ class Rebalances:
     def place(self, number: int) -> TopicPartition:
         """A partition of the topic."""
         return TopicPartition(self.record.topic, number)
+
+    def topics(self) -> list[str]:
+        """What the stream reads."""
+        return [self.record.topic] if self.pairs is None else [self.record.topic, self.pairs.retry]
+
+    def positions(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[TopicPartition, Committed]:
+        """Commits as the log takes them."""
+        positions: dict[TopicPartition, Committed] = {}
+        for number, commit in commits.items():
+            if isinstance(commit, Commit):
+                positions[self.place(number)] = Committed(*commit)
+            elif self.pairs is not None:
+                positions |= positions_of(self.record.topic, self.pairs.retry, number, commit)
+            else:
+                raise InvariantViolated(f"partition {number} has no retry half to commit")
+        return positions
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """They are ours; where to read each from."""
@@ -71,6 +102,13 @@ class Rebalances:
 
     def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self.record = self._look_up()  # rule 1
+        if retry_topic_of(self.record) != (None if self.pairs is None else self.pairs.retry):
+            raise FailedPrecondition(
+                f"the retry topic of subscription {self.record.name!r} isn't the one that it had when this stream was "
+                "opened: open it again"
+            )
+        if self.pairs is not None:
+            return self.pairs.take_on(self.record, partitions)
         # Others are younger than the layout that is being drained: they are read when it is the catalog's.
         partitions = [place for place in partitions if place.partition < self.record.partitions]
         committed = self._reader.committed(partitions)
@@ -85,11 +123,35 @@ class Rebalances:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """They go, with a last word."""
-        self._engine.commit(self._engine.last_words([place.partition for place in partitions]))
+        if self.pairs is not None:
+            self._pairs_revoked(self.pairs, partitions)
+        else:
+            self._engine.commit(self._engine.last_words([place.partition for place in partitions]))
+
+    def _pairs_revoked(self, pairs: Takeovers, partitions: Sequence[TopicPartition]) -> None:
+        numbers = pairs.let_go(partitions)
+        self._give_up(stuck := pairs.hold_still(numbers))
+        numbers = [number for number in numbers if number not in stuck]
+        self._engine.commit(self._engine.last_words(numbers))
+        self._give_up(pairs.relocating.wait(numbers))  # a last word may be a relocation
+        self._engine.commit(self._engine.ask(self._engine.coordinator.take_afterwords))
+
+    def _give_up(self, stuck: Sequence[int]) -> None:
+        if stuck:
+            log.error(
+                "subscription %r: relocations of partitions %s weren't answered; giving these up without a last word, "
+                "so some messages may be delivered again",
+                self.record.name,
+                stuck,
+            )
+            self._engine.lose(stuck)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They are gone."""
-        self._engine.lose([place.partition for place in partitions])
+        if self.pairs is not None:
+            self._engine.lose(self.pairs.let_go(partitions))
+        else:
+            self._engine.lose([place.partition for place in partitions])
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         """The log reported an error."""
@@ -104,6 +166,13 @@ class Rebalances:
         """The log won't read on at our position; retention may have moved its start past us."""
         owned = self._engine.coordinator.owned.get(place.partition)
         if owned is None:
+            return
+        if owned.half is not None and self.pairs is not None and place.topic == self.pairs.retry:
+            position = owned.half.retries.books.position
+            begun = retry_beginning(
+                self.record, place.partition, Committed(position, ""), self._reader.log_range(place)
+            )
+            self._reader.seek(place, begun.position)
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)

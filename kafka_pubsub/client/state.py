@@ -9,7 +9,9 @@ from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.leases import LeaseState
+from kafka_pubsub.core.parked import NEVER
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retry_record import Why
 
 __all__ = ["BlockedKey", "SubscriptionState", "state_of"]
 
@@ -78,6 +80,7 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
         LeaseState.EXPIRED: "its deadline has passed, its handler still runs",
     }
     for partition in partitions:
+        yield from _parked(partition)
         queues = partition.queues.queues
         for lease in partition.leases.active:
             if lease.key is not None:
@@ -93,3 +96,29 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
                     "waits for its redelivery",
                     len(queues.get(key, ())),
                 )
+
+
+def _parked(partition: Partition) -> Iterable[BlockedKey]:
+    """Keys that wait in the retry topic."""
+    if partition.half is None:
+        return
+    for key, line in partition.half.retries.parking.lines.items():
+        entry = line.peek()
+        if entry is None:
+            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", len(line))
+            continue
+        why = "parked until it is released" if entry.due == NEVER else f"parked: {_WHY[entry.why]}"
+        waiting = len(line) - 1 + len(partition.queues.queues.get(key, ()))
+        yield BlockedKey(key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting)
+
+
+_WHY = {
+    Why.NACKED: "nacked",
+    Why.EXPIRED: "its deadline has passed",
+    Why.BACKLOG: "behind an earlier message of its key",
+    Why.TAIL: "waits for its redelivery",
+    Why.CRASHED: "its process died",
+    Why.EXHAUSTED: "its attempts are used up",
+    Why.REPLAYED: "replayed",
+    Why.RELEASE: "released",
+}

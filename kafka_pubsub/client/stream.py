@@ -35,7 +35,8 @@ class Stats:
 
     `received` records read, `acked` finished, `redelivered` deliveries after the first, `stale` verdicts that came
     too late and changed nothing, `in_flight` leased now, `buffered_bytes` held in this process, `paused` partitions
-    that aren't fetched for lack of room, `partitions` that are ours.
+    that aren't fetched for lack of room, `partitions` that are ours, `relocated` messages that went to the retry topic
+    (nacked, or behind one that was), `dead_lettered` messages.
     """
 
     received: int
@@ -47,6 +48,8 @@ class Stats:
     buffered_bytes: int
     paused: tuple[int, ...]
     partitions: tuple[int, ...]
+    relocated: int = 0
+    dead_lettered: int = 0
 
 
 class Stream:
@@ -147,6 +150,8 @@ class Stream:
             buffered_bytes=sum(each.bytes for each in held.values()),
             paused=tuple(sorted(coordinator.gate.paused)),
             partitions=tuple(sorted(held)),
+            relocated=counts.relocated,
+            dead_lettered=counts.dead_lettered,
         )
 
     def __enter__(self) -> Self:

@@ -27,10 +27,11 @@ from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.relocating import Relocating, retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError, UnknownAck
 from kafka_pubsub.model import AckId, Message
@@ -140,6 +141,11 @@ class Subscriber:
                 raise FailedPrecondition("this PubSub is closed: make a new one")
         name = f"kafka_pubsub-{record.name}"
         reader = self._backend.reader(record.name, f"kafka_pubsub-{os.getpid()}")
+        relocating, writer = None, self._process
+        if (retry := retry_topic_of(record)) is not None:
+            # A number of the stream's own: two streams of a process under one transactional id would fence each other.
+            writer = secrets.randbits(60)
+            relocating = Relocating(self._backend, record, retry, writer, reader.membership)
         engine = Engine(
             reader,
             record,
@@ -148,10 +154,11 @@ class Subscriber:
             on_end=lambda: self._failed(engine),
             on_handed_out=self._handed_out,
             watch=watch,
+            relocating=relocating,
         )
         crew = make_crew(engine, name)
         engine.coordinator = Coordinator(
-            _rules(record), flow or FlowControl(), crew, self._process, random.random
+            _rules(record), flow or FlowControl(), crew, writer, random.random, relocating
         )
         stream = Stream(engine, crew, self._ended)
         with self._lock:
@@ -196,8 +203,16 @@ class Subscriber:
             newest = {**record.positions}
             for number, offset in positions.items():
                 newest[number] = max(offset, newest.get(number, 0))
-            if newest != record.positions:
-                catalog.put_subscription(record.model_copy(update={"positions": newest}), record)
+            after = record.model_copy(update={"positions": newest})
+            if record.retry_topic is not None:
+                beside = engine.coordinator.retry_positions()
+                newest = {**record.retry_topic.positions}
+                for number, offset in beside.items():
+                    newest[number] = max(offset, newest.get(number, 0))
+                retry = record.retry_topic.model_copy(update={"positions": newest})
+                after = after.model_copy(update={"retry_topic": retry})
+            if after != record:
+                catalog.put_subscription(after, record)
         except NotFound:
             pass  # deleted: nothing to remember
         except PubSubError as error:
@@ -313,7 +328,11 @@ def _rules(record: SubscriptionRecord) -> Rules:
     options = record.options
     retry = options.retry
     backoff = Backoff() if retry is None else Backoff(retry.min_backoff, retry.max_backoff)
-    return Rules(options.message_ordering, options.ack_deadline, options.max_extension, backoff)
+    dead = options.dead_letter
+    policy = Policy() if dead is None else Policy(dead.max_attempts, Exhausted(dead.on_exhausted))
+    return Rules(
+        options.message_ordering, options.ack_deadline, options.max_extension, backoff, policy, record.name
+    )
 
 
 def _check_callable(callback: object) -> None:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
@@ -159,11 +159,11 @@ class Ledger:
 
     # Commits
 
-    def commit_made(self, owner: Ownership, commit: Commit, known: Collection[int]) -> None:
+    def commit_made(self, owner: Ownership, commit: Commit | CommitBoth, known: Collection[int]) -> None:
         """The client decided to commit this when it knew of the acks `known`."""
         log = self.logs[owner.partition]
         promise(len(commit.metadata) <= ack_map.CAPACITY, f"I5: {owner!r}: {len(commit.metadata)} characters")
-        said = log.covered(*commit)
+        said = log.covered(commit.offset, commit.metadata)
         unsaid = set(known) - said
         promise(not unsaid, f"I5: {owner!r} commits {commit.offset} without its acks of {sorted(unsaid)}")
         self._only_acked(owner, said)
@@ -178,10 +178,10 @@ class Ledger:
         early = said - owner.finished - self.logs[owner.partition].gone
         promise(not early, f"I2: {owner!r} commits {sorted(early)}, which nobody has acked")
 
-    def commit_stored(self, owner: Ownership, commit: Commit) -> None:
+    def commit_stored(self, owner: Ownership, commit: Commit | CommitBoth) -> None:
         """The log has stored this."""
-        self._only_acked(owner, self.logs[owner.partition].covered(*commit))
-        self._stored(owner.partition, *commit)
+        self._only_acked(owner, self.logs[owner.partition].covered(commit.offset, commit.metadata))
+        self._stored(owner.partition, commit.offset, commit.metadata)
 
     def _stored(self, partition: int, offset: int, metadata: str) -> None:
         log = self.logs[partition]

@@ -17,7 +17,7 @@ from kafka_pubsub.client.holders import Holder, Reports
 from kafka_pubsub.client.inline import InlineHolder
 from kafka_pubsub.core import inline
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.effects import Effect, Stop, Withdraw
+from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Stop, Withdraw
 from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
@@ -68,7 +68,9 @@ def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
 def whoever_wrote_last(patch: pytest.MonkeyPatch) -> None:
     """A resting partition goes on though somebody else has committed since."""
 
-    def returns(self: Coordinator, number: int, committed: Committed) -> int | None:
+    def returns(
+        self: Coordinator, number: int, committed: Committed, beside: Committed | None = None
+    ) -> int | None:
         partition = self.resting.get(number)
         return None if partition is None else partition.offsets.position
 
@@ -369,8 +371,8 @@ def withdrawal_untold(patch: pytest.MonkeyPatch) -> None:
     """Holders don't hear that their lease is over."""
     real = Coordinator._effects
 
-    def effects(self: Coordinator, number: int, given: Sequence[Effect]) -> None:
-        real(self, number, [effect for effect in given if not isinstance(effect, Withdraw)])
+    def effects(self: Coordinator, number: int, given: Sequence[Effect], now: float) -> None:
+        real(self, number, [effect for effect in given if not isinstance(effect, Withdraw)], now)
 
     patch.setattr(Coordinator, "_effects", effects)
 
@@ -379,7 +381,7 @@ def stored_map_ignored(patch: pytest.MonkeyPatch) -> None:
     """A new owner doesn't read the map beside the position."""
     real = Coordinator._start
 
-    def start(self: Coordinator, number: int, stored: Committed, begin: object) -> int:
+    def start(self: Coordinator, number: int, stored: Commit | CommitBoth, begin: object) -> int:
         return real(self, number, stored, begin._replace(known=()))  # type: ignore[attr-defined]
 
     patch.setattr(Coordinator, "_start", start)

@@ -17,7 +17,7 @@ from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Passed, Release, Settlement
 from kafka_pubsub.core.inline import finished
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -154,7 +154,7 @@ class SimulatedEngine(Engine):
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
 
-    def commit(self, commits: Mapping[int, Commit]) -> None:
+    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
         before = self.owner.stored()
         authors = {number: self.owner.ownership(number) for number in commits}
         super().commit(commits)

@@ -14,7 +14,7 @@ from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.flow import WINDOW
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -92,10 +92,12 @@ class World:
         self.coordinator.released([Release(lease, done, verdict)], now)
         self.coordinator.check()
 
-    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, Commit]:
+    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, Commit | CommitBoth]:
         last = self.coordinator.revoke(numbers, 0.0)
         if accepted:
-            self.stored.update({number: Committed(*commit) for number, commit in last.items()})
+            self.stored.update(
+                {number: Committed(commit.offset, commit.metadata) for number, commit in last.items()}
+            )
         self.coordinator.answered(dict.fromkeys(last, accepted), 0.0)
         return last
 

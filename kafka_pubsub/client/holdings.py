@@ -1,0 +1,220 @@
+"""What a stream holds: the partitions that are its own, those that rest, and handlers that outlive their ownership.
+
+Theory. Partitions come and go with the group's rebalances, and mostly come back. What was delivered under an ownership
+that is over goes on running; here is who waits for it. What is done about anything else is the coordinator's.
+
+Rules
+1. A revoked partition is *resting*: its books are kept, nothing begins. If it returns and the log holds exactly
+   what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
+2. A key whose old handler still runs here is held back in the new ownership until that handler has ended.
+3. A partition that is about to be given up sends nothing of its own accord any more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
+from kafka_pubsub.core.events import Event, Lost, Returned, Revoked
+from kafka_pubsub.core.flow import BufferGate
+from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.suspects import Turn
+from kafka_pubsub.model import Committed
+
+__all__ = ["Holdings", "running"]
+
+
+class Holdings(ABC):
+    """The partitions of one stream, and who comes after whom."""
+
+    def __init__(self, rules: Rules, process: int, jitter: Callable[[], float], max_bytes: int) -> None:
+        self._rules = rules
+        self._process = process
+        self._jitter = jitter
+        self._suspects = Turn()
+        self._epochs = 0
+        #: Partitions that are ours. Empty: nothing was assigned.
+        self.owned: dict[int, Partition] = {}
+        #: Revoked ones that may return.
+        self.resting: dict[int, Partition] = {}
+        #: Leases that are over while their handlers still run; each holds its key back.
+        self._lingering: set[Lease] = set()
+        #: Commits to send, by partition; the newest of each.
+        self.commits: dict[int, Commit | CommitBoth] = {}
+        #: What partitions that were given up still have to say: a relocation that was their last word was aborted.
+        self.afterwords: dict[int, Commit | CommitBoth] = {}
+        #: Partitions that are about to be given up: they send nothing more of their own accord.
+        self._leaving: set[int] = set()
+        self.gate: BufferGate[int] = BufferGate(max_bytes)
+        #: What partitions that are gone had finished and committed.
+        self._past_finished = 0
+        self._past_positions: dict[int, int] = {}
+        self._past_retries: dict[int, int] = {}
+        self._leased = 0
+
+    @abstractmethod
+    def _do(self, number: int, event: Event, now: float) -> None:
+        """Tells a partition of an event, and does what it says."""
+
+    @abstractmethod
+    def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
+        """Does what a partition says."""
+
+    # Ownership
+
+    def returns(self, number: int, committed: Committed, beside: Committed | None = None) -> int | None:
+        """The in-memory position of a resting partition to which nobody else has written; else None."""
+        partition = self.resting.get(number)
+        if partition is None or partition.commits.stored != _stored(committed, beside):
+            return None
+        return partition.offsets.position
+
+    def assign(
+        self,
+        committed: Mapping[int, Committed],
+        begin: Callable[[int, Committed], Beginning],
+        now: float,
+        beside: Mapping[int, Committed] | None = None,
+    ) -> dict[int, int]:
+        """Takes on partitions; returns where to read each. What rests and didn't return is over.
+
+        `beside`: what is stored of their retry partitions.
+        """
+        positions: dict[int, int] = {}
+        self.gate.forget(committed)
+        for number, stored in committed.items():
+            retry = None if beside is None else beside[number]
+            position = self.returns(number, stored, retry)
+            if position is not None:
+                self.owned[number] = self.resting.pop(number)
+                self._do(number, Returned(), now)
+            else:
+                self._forget(number, now)
+                position = self._start(number, _stored(stored, retry), begin(number, stored))
+            positions[number] = position
+        for number in list(self.resting):
+            self._forget(number, now)
+        self._recount()
+        return positions
+
+    def _start(self, number: int, stored: Commit | CommitBoth, start: Beginning) -> int:
+        self._epochs += 1
+        held_back = [
+            lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
+        ]
+        partition = Partition(
+            Start(
+                number,
+                self._epochs,
+                self._process,
+                stored,
+                start.position,
+                start.known,
+                held_back,
+                start.retry,
+            ),
+            self._rules,
+            self._jitter,
+            self._suspects,
+        )
+        self.owned[number] = partition
+        return partition.offsets.position
+
+    def hold_still(self, numbers: Iterable[int]) -> None:
+        """They are about to go: whatever isn't under way by now waits for the last word."""
+        self._leaving.update(numbers)
+
+    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
+        """They go: begin nothing more; returns the last word on each, to be committed and answered."""
+        last: dict[int, Commit | CommitBoth] = {}
+        self._leaving.difference_update(numbers)
+        for number in numbers:
+            partition = self.owned.get(number)
+            if partition is None:
+                continue
+            self.commits.pop(number, None)
+            self._do(number, Revoked(), now)
+            if (commit := self.commits.pop(number, None)) is not None:
+                last[number] = commit
+            self.resting[number] = self.owned.pop(number)
+        return last
+
+    def take_afterwords(self) -> dict[int, Commit | CommitBoth]:
+        """The commits that partitions which were given up have left to send."""
+        words, self.afterwords = self.afterwords, {}
+        return words
+
+    def lose(self, numbers: Sequence[int], now: float) -> None:
+        """They are gone: nothing of them counts any more."""
+        self._leaving.difference_update(numbers)
+        for number in numbers:
+            if number in self.owned:
+                self.resting[number] = self.owned.pop(number)
+            self.commits.pop(number, None)
+            self._forget(number, now)
+        self._recount()
+
+    def end(self, now: float) -> None:
+        """The stream is over: what is still leased isn't its any more, so that later verdicts are stale."""
+        self.lose([*self.owned, *self.resting], now)
+
+    def _forget(self, number: int, now: float) -> None:
+        partition = self.resting.pop(number, None)
+        if partition is None:
+            return
+        self._past_finished += partition.finished
+        self._past_positions[number] = partition.commits.stored.offset
+        if isinstance(partition.commits.stored, CommitBoth):
+            self._past_retries[number] = partition.commits.stored.retry.offset
+        old = running(partition)
+        self._effects(number, partition.handle(Lost(), now), now)
+        self._lingering.update(old)
+
+    def _recount(self) -> None:
+        self._leased = sum(len(partition.leases.active) for partition in self._all())
+
+    def _all(self) -> list[Partition]:
+        return [*list(self.owned.values()), *list(self.resting.values())]
+
+    # Looking in
+
+    def finished(self) -> int:
+        """Records that were acked, since the stream began."""
+        return self._past_finished + sum(partition.finished for partition in self._all())
+
+    def committed_positions(self) -> dict[int, int]:
+        """The last committed position of each partition that this stream had."""
+        return {
+            **self._past_positions,
+            **{partition.number: partition.commits.stored.offset for partition in self._all()},
+        }
+
+    def retry_positions(self) -> dict[int, int]:
+        """The same of their retry partitions."""
+        stored = {partition.number: partition.commits.stored for partition in self._all()}
+        here = {number: each.retry.offset for number, each in stored.items() if isinstance(each, CommitBoth)}
+        return {**self._past_retries, **here}
+
+    def lingering(self) -> Counter[int]:
+        """Old handlers that still run, by partition."""
+        return Counter(lease.partition for lease in self._lingering)
+
+
+def _stored(main: Committed, retry: Committed | None) -> Commit | CommitBoth:
+    """What the log holds, as a core has it."""
+    offset = main.offset or 0
+    if retry is None:
+        return Commit(offset, main.metadata)
+    return CommitBoth(offset, main.metadata, Commit(retry.offset or 0, retry.metadata))
+
+
+def running(partition: Partition) -> list[Lease]:
+    """Leases whose handlers run, and hold their keys back. One that still waits for its note has no holder yet."""
+    states = (LeaseState.WALKING, LeaseState.EXPIRED)
+    active = [lease for lease in partition.leases.active if lease.holder is not None]
+    return [lease for lease in active if lease.key is not None and lease.state in states]

@@ -1,0 +1,187 @@
+"""What a stream does about its retry topic besides reading it: flights, bodies, deletions of what isn't needed.
+
+Theory. The core says what is to be moved, read again or deleted; all of that waits for the log, so it is done on
+threads of its own (`mover`, `body_reader`), and the answers are posted to the runner.
+
+Rules
+1. Whoever asks is the runner, which never waits; whoever gives partitions up may `wait` until their flights landed.
+2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
+3. A stream writes under a transactional id of its own, made of the number that its commits carry, so that whoever
+   finds a transaction open knows whose it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from kafka_pubsub.client import resources
+from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
+from kafka_pubsub.client.mover import Flight, Landing, Mover
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.effects import CommitBoth, Relocate, Relocation
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, StoredRecord, TopicPartition
+
+__all__ = ["LANDING", "Answers", "Relocating", "positions_of", "retry_topic_of", "transactional_id"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds that giving up a partition waits for its flight: some hundred times what one takes. The group waits as long.
+LANDING = 4.0
+#: Seconds for ending what a dead owner left open: a broker needs about one.
+FENCING = 10.0
+
+
+def retry_topic_of(record: SubscriptionRecord) -> str | None:
+    """The retry topic through which the subscription redelivers; None: in place."""
+    retry = record.retry_topic
+    if not resources.REDELIVERY_BUILT or retry is None or not retry.topic_id:
+        return None
+    return retry.name
+
+
+def transactional_id(subscription: str, writer: int) -> str:
+    """Under which whoever commits with that number relocates."""
+    return f"{subscription}-{writer}"
+
+
+def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
+    """A commit of both partitions, as the log takes it."""
+    return {
+        TopicPartition(topic, number): Committed(commit.offset, commit.metadata),
+        TopicPartition(retry, number): Committed(*commit.retry),
+    }
+
+
+class Answers(Protocol):
+    """Is told on the runner when an answer has come (`takeovers`)."""
+
+    def landed(self, landing: Landing) -> None:
+        """A flight has landed."""
+
+    def found(self, found: FoundBodies) -> None:
+        """Bodies were read."""
+
+    def restart(self, number: int) -> None:
+        """A partition's ownership must begin anew."""
+
+
+class Relocating:
+    """The retry topic's traffic of one stream."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        record: SubscriptionRecord,
+        retry: str,
+        writer: int,
+        membership: Callable[[], Membership | None],
+    ) -> None:
+        self.retry = retry
+        self._admin = backend.admin
+        self._topic = record.topic
+        self._membership = membership
+        policy = record.options.dead_letter
+        self._dead = None if policy is None else policy.topic
+        #: Asked for once: a dead letter's partition means something to its key's other dead letters only.
+        self._dead_partitions = 1 if policy is None else backend.admin.topic(policy.topic).partitions
+        name = f"kafka_pubsub-{record.name}"
+        own = transactional_id(record.name, writer)
+        self.mover = Mover(lambda: backend.transactions(own), self._landed, f"{name}-mover")
+        self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
+        #: Flights that haven't landed, by partition.
+        self._up: Counter[int] = Counter()
+        self._changed = threading.Condition()
+        self._post: Callable[[Callable[[], None]], None]
+        self._answers: Answers
+
+    def connect(self, post: Callable[[Callable[[], None]], None], answers: Answers) -> None:
+        """Where answers go; `post` hands a call to the runner."""
+        self._post, self._answers = post, answers
+
+    # On the runner
+
+    def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
+        """Has a partition's messages moved."""
+        records = [self._record(number, each) for each in effect.records]
+        positions = positions_of(self._topic, self.retry, number, effect.commit)
+        membership = self._membership()
+        if membership is None:
+            reason = FailedPrecondition("not a member of the group now")
+            nowhere = Flight(number, epoch, records, positions, Membership("", None))
+            landing = Landing(nowhere, Ending.ABORTED, reason=reason)
+            self._post(lambda: self._answers.landed(landing))
+            return
+        with self._changed:
+            self._up[number] += 1
+        self.mover.send(Flight(number, epoch, records, positions, membership))
+
+    def _record(self, number: int, each: Relocation) -> NewRecord:
+        record = cast("StoredRecord", each.record)
+        topic, partition, key = self.retry, number, record.key()
+        if each.dead:
+            topic = self._dead or self.retry
+            count = self._dead_partitions
+            partition = each.record.offset() % count if key is None else partition_of(key, count)
+        return NewRecord(topic, partition, key, record.value(), each.headers, record.timestamp()[1])
+
+    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
+        """Has records of the retry partition read again."""
+        self.bodies.ask(BodyRequest(TopicPartition(self.retry, number), epoch, offsets))
+
+    def restart(self, number: int) -> None:
+        """Has a partition's ownership begin anew."""
+        self._answers.restart(number)
+
+    def trim(self, number: int, offset: int) -> None:
+        """Has records of the retry partition deleted; rare, so a thread for each will do."""
+        threading.Thread(
+            target=self._trim, args=(number, offset), name="kafka_pubsub-trim", daemon=True
+        ).start()
+
+    def _trim(self, number: int, offset: int) -> None:
+        try:
+            self._admin.trim(self.retry, {number: offset})
+        except PubSubError as error:
+            log.warning("what %s[%d] holds below %d stays for now: %s", self.retry, number, offset, error)
+
+    # On the threads of their own
+
+    def _landed(self, landing: Landing) -> None:
+        self._post(lambda: self._answers.landed(landing))
+        with self._changed:
+            self._up[landing.flight.partition] -= 1
+            self._changed.notify_all()
+
+    def _found(self, found: FoundBodies) -> None:
+        self._post(lambda: self._answers.found(found))
+
+    # For whoever gives partitions up, or takes them on
+
+    def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
+        """Waits until nothing of these partitions is in the air; returns those of which something still is."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while up := [number for number in numbers if self._up[number]]:
+                left = until - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    return [number for number in up if self._up[number]]
+        return []
+
+    def fence(self, subscription: str, writer: int) -> None:
+        """Ends what whoever commits with that number left open; if that can't be done, the log ends it in time."""
+        try:
+            self.mover.fence(transactional_id(subscription, writer), FENCING)
+        except PubSubError as error:
+            log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
+
+    def close(self, timeout: float) -> bool:
+        """Ends the threads; False if that takes longer than `timeout` seconds."""
+        return all([self.mover.close(timeout), self.bodies.close(timeout)])

@@ -1,0 +1,279 @@
+"""Partitions of a subscription with a retry topic: taken on as pairs, and not delivered before the retry half is read.
+
+Theory. A partition of the topic and the one of the retry topic with the same number are served together or not at all.
+The retry partition is the lock: a key that waits there must not go on in main. So main's half is read only when the
+retry half has been read up to the high watermark that it had after `committed()` had answered. (Its end as a reader of
+committed records sees it can hide a relocation whose origin is already called finished.)
+
+Rules
+1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
+2. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
+   what was stored before names its writer, which is fenced.
+3. All of this runs on the fetcher, but for `landed`, `found` and `restart`, which are the runner's.
+4. What has to be sought is sought between two reads, never inside a callback of the group.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.client.batches import by_partition
+from kafka_pubsub.client.body_reader import FoundBodies
+from kafka_pubsub.client.mover import Landing
+from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.retry_topics import retry_beginning
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.rules import RetryStart
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.engine import Engine
+
+__all__ = ["Takeovers"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds after which an answer that doesn't come is held up by an open transaction; it takes milliseconds otherwise.
+BLOCKED = 1.0
+#: Seconds between two tries to begin an ownership anew.
+TRY_AGAIN = 0.5
+
+_NOTHING = AckMap(0, ())
+
+
+class Takeovers:
+    """What one stream's fetcher does about the retry topic."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: LogReader,
+        relocating: Relocating,
+        wall: Callable[[], float] = time.time,
+        nonce: Callable[[], int] = lambda: secrets.randbits(30),
+    ) -> None:
+        self.retry = relocating.retry
+        self.relocating = relocating
+        self._engine = engine
+        self._reader = reader
+        self._wall = wall
+        self._nonce = nonce
+        self._record: SubscriptionRecord
+        #: What the group has given us, whole or not.
+        self._held: set[TopicPartition] = set()
+        #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then (None: it has).
+        self._behind: dict[int, tuple[int, int | None]] = {}
+        #: Where to read on, once this read has returned.
+        self._late: dict[TopicPartition, int] = {}
+        #: Partitions that must begin anew, filled by the runner; and not before.
+        self._again: deque[int] = deque()
+        self._not_before = 0.0
+        relocating.connect(engine.post, self)
+
+    # What comes
+
+    def take_on(
+        self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """They are ours; where to read from, of those that begin now."""
+        self._record = record
+        self._held.update(partitions)
+        numbers = {place.partition for place in partitions if place.partition < record.partitions}
+        starts = self._begin([number for number in sorted(numbers) if self._whole(number)])
+        self._late.update({place: at for place, at in starts.items() if place not in partitions})
+        return {place: at for place, at in starts.items() if place in partitions}
+
+    def _whole(self, number: int) -> bool:
+        return {self._main(number), self._beside(number)} <= self._held
+
+    def _main(self, number: int) -> TopicPartition:
+        return TopicPartition(self._record.topic, number)
+
+    def _beside(self, number: int) -> TopicPartition:
+        return TopicPartition(self.retry, number)
+
+    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, int]:
+        """Has the runner take these on; returns where to read, main only of those that are caught up already."""
+        if not numbers:
+            self._engine.take_on({}, lambda number, stored: Beginning(0), {})
+            return {}
+        places = [*map(self._main, numbers), *map(self._beside, numbers)]
+        committed = self._committed(places)
+        ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
+        ranges = {place: self._reader.log_range(place) for place in places}
+
+        def begin(number: int, stored: Committed) -> Beginning:
+            main, beside = self._main(number), self._beside(number)
+            begun = beginning(self._record, number, stored, ranges[main])
+            low, high = ranges[beside]
+            retry = retry_beginning(self._record, number, committed[beside], (low, max(high, ends[beside])))
+            start = self._retry_start(stored, committed[beside], retry, ranges[main][1], ends[beside])
+            return begun._replace(retry=start)
+
+        positions = self._engine.take_on(
+            {number: committed[self._main(number)] for number in numbers},
+            begin,
+            {number: committed[self._beside(number)] for number in numbers},
+        )
+        starts: dict[TopicPartition, int] = {}
+        for number, position in positions.items():
+            beside = self._beside(number)
+            starts[beside] = at = self._retry_position(number)
+            if at >= ends[beside]:
+                starts[self._main(number)] = position
+                self._tell_caught_up(number, at)
+            else:
+                self._behind[number] = (ends[beside], position)
+        return starts
+
+    def _retry_position(self, number: int) -> int:
+        partition = self._engine.coordinator.owned.get(number)
+        if partition is None or partition.half is None:
+            raise InvariantViolated(f"partition {number} was taken on without its retry half")
+        return partition.half.retries.books.position
+
+    def _retry_start(
+        self, stored: Committed, retry_stored: Committed, begun: Beginning, main_end: int, end: int
+    ) -> RetryStart:
+        main, retry = _map_of(stored), _map_of(retry_stored)
+        return RetryStart(
+            self._record.topic,
+            self._record.topic_id,
+            begun.position,
+            begun.known,
+            not stored.metadata or (main is not None and main.clean),
+            (main or _NOTHING).notes,
+            main_end,
+            (retry or _NOTHING).notes,
+            end,
+            self._wall() - self._engine.clock(),
+            self._nonce(),
+        )
+
+    def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        try:
+            return self._reader.committed(places, BLOCKED)
+        except (BrokerUnavailable, DeadlineExceeded):
+            self._fence_writers(places)
+        return self._reader.committed(places)
+
+    def _fence_writers(self, places: Sequence[TopicPartition]) -> None:
+        maps = [_map_of(stored) for stored in self._reader.committed_unstable(places).values()]
+        for writer in {found.writer for found in maps if found is not None}:
+            self.relocating.fence(self._record.name, writer)
+
+    # What goes
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:
+        """They are no longer ours; returns the numbers of all that goes with them."""
+        gone = list(partitions)
+        self._held.difference_update(gone)
+        numbers = sorted({place.partition for place in gone})
+        for number in numbers:
+            self._behind.pop(number, None)
+            self._late.pop(self._main(number), None)
+            self._late.pop(self._beside(number), None)
+        return numbers
+
+    def hold_still(self, numbers: Sequence[int]) -> list[int]:
+        """Waits until nothing of them is in the air; returns those for which that takes too long."""
+        self._engine.ask(lambda: self._engine.coordinator.hold_still(numbers))
+        return self.relocating.wait(numbers)
+
+    # What is read
+
+    def sort_out(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+        """Posts what was read of the retry topic; returns the rest. Then does what had to wait for the read."""
+        retry = self.retry
+        mine = [record for record in records if record.topic() == retry]
+        if mine:
+            records = [record for record in records if record.topic() != retry]
+            batches = by_partition(mine)
+            coordinator, clock = self._engine.coordinator, self._engine.clock
+            self._engine.post_batch(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
+        if self._behind or self._late or self._again:
+            self._go_on()
+        return records
+
+    def _go_on(self) -> None:
+        for number, (end, main) in list(self._behind.items()):
+            position = self._reader.position(self._beside(number))
+            if position is not None and position >= end:
+                del self._behind[number]
+                self._tell_caught_up(number, position)
+                if main is not None:
+                    self._late[self._main(number)] = main
+        if self._again and self._engine.clock() >= self._not_before:
+            self._begin_again()
+        for place, at in list(self._late.items()):
+            self._read_on(place, at)
+
+    def _tell_caught_up(self, number: int, position: int) -> None:
+        coordinator, clock = self._engine.coordinator, self._engine.clock
+        self._engine.post(lambda: coordinator.caught_up(number, position, clock()))
+
+    def _read_on(self, place: TopicPartition, at: int) -> None:
+        try:
+            self._reader.seek(place, at)
+            self._reader.resume([place])
+        except PubSubError as error:
+            log.warning("subscription %r: reading %s on again: %s", self._record.name, place, error)
+        else:
+            del self._late[place]
+
+    def _begin_again(self) -> None:
+        """After an outcome that nobody knows: what is committed is the truth."""
+        asked: set[int] = set()
+        while self._again:  # the runner may add to it meanwhile
+            asked.add(self._again.popleft())
+        owned = self._engine.coordinator.owned
+        numbers = sorted(n for n in asked if n not in owned and self._whole(n))
+        try:
+            starts = self._begin(numbers) if numbers else {}
+        except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
+            log.warning("subscription %r: %s; trying again", self._record.name, error)
+            self._not_before = self._engine.clock() + TRY_AGAIN
+            self._again.extend(numbers)
+            return
+        for number in numbers:
+            if number in self._behind:  # main was read on all the time
+                end, at = self._behind[number]
+                self._behind[number] = (end, None)
+                starts[self._main(number)] = at or 0
+        self._late.update(starts)
+
+    # What the runner says (Answers)
+
+    def landed(self, landing: Landing) -> None:
+        """A flight has landed."""
+        flight, coordinator = landing.flight, self._engine.coordinator
+        moved = sum(record.topic == self.retry for record in flight.records)
+        refused = {at: str(error) for at, error in landing.refused.items()}
+        now = self._engine.clock()
+        coordinator.landed(flight.partition, flight.epoch, landing.ending, refused, moved, now)
+
+    def found(self, found: FoundBodies) -> None:
+        """Bodies were read."""
+        place, epoch, _ = found.request
+        coordinator = self._engine.coordinator
+        coordinator.found(place.partition, epoch, found.records, found.missing, self._engine.clock())
+
+    def restart(self, number: int) -> None:
+        """A partition must begin anew."""
+        self._again.append(number)
+
+
+def _map_of(stored: Committed) -> AckMap | None:
+    if stored.offset is None or not stored.metadata:
+        return None
+    return ack_map.decode(stored.metadata, stored.offset)

@@ -1,0 +1,133 @@
+"""Redelivery through the retry topic on a real Kafka: order, attempts, take-overs, dead letters, a killed owner."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_pubsub import Message, PubSub
+from kafka_pubsub.client import resources
+from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+
+#: Seconds after which a test gives up; far above what anything here takes.
+PATIENCE = 60.0
+QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.3)
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
+
+
+@pytest.fixture
+def ps(kafka: Any) -> Iterator[PubSub]:
+    with PubSub(kafka.bootstrap) as ps:
+        yield ps
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def publish(ps: PubSub, topic: str, numbers: range, keys: int) -> None:
+    futures = [
+        ps.topic(topic).publish(b"%d" % at, ordering_key=f"k{at % keys}", attributes={"n": str(at)})
+        for at in numbers
+    ]
+    for future in futures:
+        future.result(PATIENCE)
+
+
+class Seen:
+    """What was delivered and acked, by key."""
+
+    def __init__(self, fails: Callable[[Message], bool]) -> None:
+        self.begun: defaultdict[str | None, list[tuple[int, int]]] = defaultdict(list)
+        self.acked: defaultdict[str | None, list[int]] = defaultdict(list)
+        self.ids: set[str] = set()
+        self.fails = fails
+        self.changed = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        number = int(message.data)
+        assert message.attributes == {"n": str(number)}
+        with self.changed:
+            self.begun[message.ordering_key].append((number, message.delivery_attempt))
+            self.ids.add(message.message_id)
+            if self.fails(message):
+                message.nack()
+            else:
+                message.ack()
+                self.acked[message.ordering_key].append(number)
+            self.changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        """Until so many different messages were acked."""
+        with self.changed:
+            enough = self.changed.wait_for(
+                lambda: sum(len(set(some)) for some in self.acked.values()) >= count, PATIENCE
+            )
+            assert enough, {key: len(set(some)) for key, some in self.acked.items()}
+
+    def check(self) -> None:
+        for key, numbers in self.acked.items():
+            first = list(dict.fromkeys(numbers))
+            assert first == sorted(first), f"{key}: acked before an earlier one of its key: {numbers}"
+
+
+def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
+    ps.create_topic(name, partitions=4)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 3)
+    with sub.pull(seen) as stream:
+        publish(ps, name, range(2000), 50)
+        seen.wait_for(2000)
+        assert stream.stats.relocated >= 2 * 222
+    seen.check()
+    assert len(seen.ids) == 2000, "a redelivered message keeps its id"
+    assert sub.state().lag == 0
+
+
+def test_members_that_come_and_go_keep_the_order(kafka: Any, ps: PubSub, name: str) -> None:
+    ps.create_topic(name, partitions=4)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 3)
+    with sub.pull(seen):
+        publish(ps, name, range(500), 50)
+        with PubSub(kafka.bootstrap) as other:
+            with other.subscription(name).pull(seen):
+                publish(ps, name, range(500, 1000), 50)
+                seen.wait_for(900)
+            publish(ps, name, range(1000, 1500), 50)
+        seen.wait_for(1500)
+    seen.check()
+    assert sub.state().lag == 0
+
+
+def test_what_is_used_up_is_buried_and_its_successors_go_on(ps: PubSub, name: str) -> None:
+    ps.create_topic(name, partitions=2)
+    ps.create_topic(name + "-dead", partitions=3)
+    policy = DeadLetterPolicy(topic=name + "-dead", max_attempts=5)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK, dead_letter=policy)
+    graves = ps.create_subscription(name + "-dead", name + "-dead")
+    seen = Seen(lambda message: int(message.data) == 7)
+    with sub.pull(seen):
+        publish(ps, name, range(50), 5)
+        seen.wait_for(49)
+        until = time.monotonic() + PATIENCE
+        buried: list[Message] = []
+        while not buried:
+            assert time.monotonic() < until
+            buried = graves.receive(1, timeout=5)
+    seen.check()
+    assert [attempt for number, attempt in seen.begun["k2"] if number == 7] == [1, 2, 3, 4, 5]
+    assert (buried[0].data, buried[0].ordering_key) == (b"7", "k2")
+    assert dict(buried[0].headers)["ps-dead-attempts"] == b"5"
+    buried[0].ack()

@@ -1,0 +1,306 @@
+"""Redelivery through the retry topic over memory: what a user sees of nacks, expiry, two processes, crashes and poison.
+
+The shell is real, threads included; the log is in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafka_pubsub import Message, PubSub
+from kafka_pubsub.client import resources
+from kafka_pubsub.client.subscription import Subscription
+from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+from tests.unit.client.holding import PATIENCE
+
+QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.05)
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryBackend().cluster
+
+
+@pytest.fixture
+def ps(cluster: MemoryCluster) -> Iterator[PubSub]:
+    with PubSub.in_memory(MemoryBackend(cluster=cluster)) as ps:
+        ps.create_topic("orders", partitions=2)
+        yield ps
+
+
+@pytest.fixture
+def sub(ps: PubSub) -> Subscription:
+    return ps.create_subscription("billing", "orders", message_ordering=True, retry=QUICK)
+
+
+def publish(ps: PubSub, count: int, keys: int = 3, first: int = 0) -> None:
+    topic = ps.topic("orders")
+    numbers = range(first, first + count)
+    futures = [topic.publish(b"%d" % at, ordering_key=f"k{at % keys}") for at in numbers]
+    for future in futures:
+        future.result(timeout=PATIENCE)
+
+
+class Seen:
+    """What was delivered, by key: (message, attempt); and what was acked."""
+
+    def __init__(self, fails: Callable[[Message], bool] = lambda message: False) -> None:
+        self.by_key: defaultdict[str | None, list[tuple[int, int]]] = defaultdict(list)
+        self.acked: defaultdict[str | None, list[int]] = defaultdict(list)
+        self.ids: defaultdict[str, set[int]] = defaultdict(set)
+        self.count = 0
+        self.fails = fails
+        self.changed = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        with self.changed:
+            number = int(message.data)
+            self.by_key[message.ordering_key].append((number, message.delivery_attempt))
+            self.ids[message.message_id].add(number)
+            if self.fails(message):
+                message.nack()
+            else:
+                message.ack()
+                self.acked[message.ordering_key].append(number)
+                self.count += 1
+            self.changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        self.until(lambda: self.count >= count)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE), f"{self.count} acked: {dict(self.by_key)}"
+
+    def in_order(self) -> None:
+        for key, numbers in self.acked.items():
+            assert numbers == sorted(set(numbers)), f"{key}: {numbers}"
+
+
+def first_time(number: int) -> Callable[[Message], bool]:
+    return lambda message: int(message.data) == number and message.delivery_attempt == 1
+
+
+def settled(sub: Subscription, cluster: MemoryCluster) -> None:
+    """Everything is committed, in both topics."""
+    until = time.monotonic() + PATIENCE
+    backend = MemoryBackend(cluster=cluster)
+    retry = backend.catalog.subscriptions()["billing"].retry_topic
+    assert retry is not None
+    while True:
+        lag = sub.state().lag
+        ends = backend.admin.last_stable_offsets(retry.name)
+        stored = backend.admin.group_offsets("billing", retry.name)
+        if not lag and all((stored[n].offset or 0) >= end - 1 for n, end in ends.items() if end):
+            return
+        assert time.monotonic() < until, f"lag {lag}, retry topic ends {ends}, committed {stored}"
+        threading.Event().wait(0.01)
+
+
+def test_without_nacks_nothing_moves(ps: PubSub, sub: Subscription) -> None:
+    seen = Seen()
+    with sub.pull(seen) as stream:
+        publish(ps, 60)
+        seen.wait_for(60)
+        assert stream.stats.relocated == 0
+    seen.in_order()
+    assert all(attempt == 1 for some in seen.by_key.values() for _, attempt in some)
+    assert sub.state().lag == 0
+
+
+def test_a_nack_goes_through_the_retry_topic_and_its_successors_wait(
+    ps: PubSub, sub: Subscription, cluster: MemoryCluster
+) -> None:
+    seen = Seen(first_time(4))
+    with sub.pull(seen) as stream:
+        publish(ps, 60)
+        seen.wait_for(60)
+        assert stream.stats.relocated >= 1
+        settled(sub, cluster)
+    seen.in_order()
+    assert [each for each in seen.by_key["k1"] if each[0] == 4] == [(4, 1), (4, 2)]
+    at = seen.by_key["k1"].index((4, 1))
+    assert seen.by_key["k1"][at + 1] == (4, 2), "a successor came before its redelivery"
+    assert all(len(numbers) == 1 for numbers in seen.ids.values()), "an id stands for two messages"
+    assert len(seen.ids) == 60, "a redelivered message has its own id"
+
+
+def test_many_nacks_keep_every_key_in_order(ps: PubSub, sub: Subscription, cluster: MemoryCluster) -> None:
+    seen = Seen(lambda message: int(message.data) % 5 == 0 and message.delivery_attempt < 4)
+    with sub.pull(seen) as stream:
+        publish(ps, 200, keys=20)
+        seen.wait_for(200)
+        assert stream.stats.relocated >= 3 * 40
+        settled(sub, cluster)
+    seen.in_order()
+
+
+def test_a_message_without_a_key_parks_nobody(ps: PubSub, sub: Subscription) -> None:
+    seen = Seen(first_time(0))
+    topic = ps.topic("orders")
+    with sub.pull(seen) as stream:
+        for at in range(20):
+            topic.publish(b"%d" % at).result(PATIENCE)
+        seen.wait_for(20)
+        assert stream.stats.relocated == 1
+    assert sorted(seen.acked[None]) == list(range(20))
+    assert (0, 2) in seen.by_key[None]
+
+
+def test_a_deadline_that_passes_relocates(ps: PubSub) -> None:
+    sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=QUICK, ack_deadline=1)
+    kept: list[Message] = []
+    seen = Seen()
+
+    def handle(message: Message) -> None:
+        if int(message.data) == 0 and message.delivery_attempt == 1:
+            kept.append(message)
+        else:
+            seen(message)
+
+    with sub.pull(handle) as stream:
+        publish(ps, 9)
+        seen.wait_for(9)
+        kept[0].ack()  # too late
+        assert stream.stats.relocated >= 1
+    seen.in_order()
+    assert seen.by_key["k0"][0] == (0, 2)
+
+
+def test_what_waits_survives_its_process(ps: PubSub, cluster: MemoryCluster) -> None:
+    slow = RetryPolicy(min_backoff=0.5, max_backoff=0.6)
+    sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=slow)
+    first = Seen(first_time(4))
+    with sub.pull(first) as stream:
+        publish(ps, 30)
+        first.until(lambda: (4, 1) in first.by_key["k1"])
+        first.wait_for(20)
+        assert (4, 2) not in first.by_key["k1"]
+        settled_moves = time.monotonic() + PATIENCE
+        while not stream.stats.relocated:
+            assert time.monotonic() < settled_moves
+            threading.Event().wait(0.01)
+    second = Seen()
+    with (
+        PubSub.in_memory(MemoryBackend(cluster=cluster)) as other,
+        other.subscription("billing").pull(second),
+    ):
+        second.until(lambda: 28 in second.acked["k1"])
+    assert second.by_key["k1"][0] == (4, 2), "attempt and order survive"
+    second.in_order()
+    assert not second.by_key["k0"], "what was finished isn't delivered again"
+
+
+def test_two_processes_share_and_keep_the_order(
+    ps: PubSub, sub: Subscription, cluster: MemoryCluster
+) -> None:
+    seen = Seen(lambda message: int(message.data) % 7 == 0 and message.delivery_attempt < 3)
+    with sub.pull(seen):
+        publish(ps, 100, keys=10)
+        with PubSub.in_memory(MemoryBackend(cluster=cluster)) as other:
+            with other.subscription("billing").pull(seen):
+                publish(ps, 100, keys=10, first=100)
+                seen.wait_for(150)
+            seen.until(lambda: sum(len(set(some)) for some in seen.acked.values()) == 200)
+        settled(sub, cluster)
+    for numbers in seen.acked.values():
+        first = list(dict.fromkeys(numbers))
+        assert first == sorted(first), "a message was acked before an earlier one of its key"
+
+
+def test_attempts_that_are_used_up_end_in_the_dead_letters(ps: PubSub, cluster: MemoryCluster) -> None:
+    ps.create_topic("graves", partitions=3)
+    sub = ps.create_subscription(
+        "billing",
+        "orders",
+        message_ordering=True,
+        retry=QUICK,
+        dead_letter=DeadLetterPolicy(topic="graves", max_attempts=5),
+    )
+    graves = ps.create_subscription("graves", "graves")
+    buried: list[Message] = []
+    came = threading.Event()
+
+    def bury(message: Message) -> None:
+        buried.append(message)
+        message.ack()
+        came.set()
+
+    seen = Seen(lambda message: int(message.data) == 4)
+    with graves.pull(bury), sub.pull(seen) as stream:
+        publish(ps, 30)
+        seen.wait_for(29)
+        assert came.wait(PATIENCE)
+        assert stream.stats.dead_lettered == 1
+        settled(sub, cluster)
+    assert [attempt for number, attempt in seen.by_key["k1"] if number == 4] == [1, 2, 3, 4, 5]
+    seen.in_order()
+    (letter,) = buried
+    headers = dict(letter.headers)
+    assert letter.data == b"4"
+    assert letter.ordering_key == "k1"
+    assert headers["ps-dead-subscription"] == b"billing"
+    assert headers["ps-dead-attempts"] == b"5"
+    assert "ps-retry" not in headers
+
+
+def test_an_exception_is_told_in_the_dead_letter(ps: PubSub) -> None:
+    ps.create_topic("graves", partitions=1)
+    policy = DeadLetterPolicy(topic="graves", max_attempts=5)
+    sub = ps.create_subscription("billing", "orders", retry=QUICK, dead_letter=policy)
+    graves = ps.create_subscription("graves", "graves")
+    ps.topic("orders").publish(b"x").result(PATIENCE)
+
+    def fail(message: Message) -> None:
+        raise ValueError("no such customer")
+
+    with sub.pull(fail):
+        found: list[Message] = []
+        until = time.monotonic() + PATIENCE
+        while not found:
+            assert time.monotonic() < until
+            found = graves.receive(1, timeout=1)
+    headers = dict(found[0].headers)
+    assert headers["ps-dead-error-class"] == b"ValueError"
+    assert headers["ps-dead-error"] == b"no such customer"
+    found[0].ack()
+
+
+def test_park_keeps_a_key_and_says_why(ps: PubSub) -> None:
+    ps.create_topic("graves", partitions=1)
+    policy = DeadLetterPolicy(topic="graves", max_attempts=5, on_exhausted="park")
+    sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=QUICK, dead_letter=policy)
+    seen = Seen(lambda message: int(message.data) == 1)
+    with sub.pull(seen):
+        publish(ps, 30)
+        seen.wait_for(20)
+        seen.until(lambda: (1, 5) in seen.by_key["k1"])
+        until = time.monotonic() + PATIENCE
+        while not any(each.key == b"k1" and "parked" in each.reason for each in sub.state().blocked):
+            assert time.monotonic() < until, sub.state().blocked
+            threading.Event().wait(0.01)
+    assert [number for number, _ in seen.by_key["k1"]] == [1] * 5
+
+
+def test_a_stream_that_was_opened_without_reads_in_place(
+    ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "REDELIVERY_BUILT", False)
+    seen = Seen(first_time(4))
+    with sub.pull(seen) as stream:
+        publish(ps, 30)
+        seen.wait_for(30)
+        assert stream.stats.relocated == 0
+    seen.in_order()
