@@ -214,7 +214,11 @@ def _stored(main: Committed, retry: Committed | None) -> Commit | CommitBoth:
 
 
 def running(partition: Partition) -> list[Lease]:
-    """Leases whose handlers run, and hold their keys back. One that still waits for its note has no holder yet."""
-    states = (LeaseState.WALKING, LeaseState.EXPIRED)
-    active = [lease for lease in partition.leases.active if lease.holder is not None]
-    return [lease for lease in active if lease.key is not None and lease.state in states]
+    """Leases whose handlers run, and hold their keys back. One that waits for its note has no holder yet."""
+
+    def runs(lease: Lease) -> bool:
+        return lease.state is LeaseState.EXPIRED or (
+            lease.state is LeaseState.WALKING and lease.holder is not None
+        )
+
+    return [lease for lease in partition.leases.active if lease.key is not None and runs(lease)]
