@@ -1,0 +1,10 @@
+"""The rounds break brokers and processes for minutes; they join the suite when redelivery through retry topics is built.
+
+Until then: `KAFKA_PUBSUB_FAULTS=1 pytest tests/faults`, or one by one, `python -m tests.faults`.
+"""
+
+from __future__ import annotations
+
+import os
+
+collect_ignore = [] if os.environ.get("KAFKA_PUBSUB_FAULTS") else ["test_rounds.py", "test_cluster_rounds.py"]
