@@ -60,6 +60,8 @@ class Commits:
         self.in_flight: Commit | CommitBoth | None = None
         #: True when there is something to commit.
         self.dirty = False
+        #: Whether the last one was refused: then even who waits for the next waits until it is due.
+        self.refused = False
         self._not_before = 0.0
 
     def due_at(self) -> float | None:
@@ -73,7 +75,8 @@ class Commits:
     def hurry(self) -> None:
         """Somebody waits for the next commit."""
         self.dirty = True
-        self._not_before = 0.0
+        if not self.refused:
+            self._not_before = 0.0
 
     def make(self, now: float) -> Commit | CommitBoth:
         """The commit to send; it is in flight from now on."""
@@ -104,6 +107,7 @@ class Commits:
         """The log has answered the commit in flight."""
         if self.in_flight is None:
             return
+        self.refused = not accepted
         if accepted:
             self.stored = self.in_flight
         else:

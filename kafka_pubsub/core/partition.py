@@ -100,6 +100,7 @@ class Partition:
         )
         books = half.retries.books
         half.commits = Commits(self.offsets, start.writer, start.stored, start.retry.nonce, books, half)
+        half.commits.hurry()  # rule 7
         self.half = half
         return half.commits
 
@@ -330,8 +331,7 @@ class Partition:
         self.open = True
         self.commits.dirty = True
         if self.half is not None:
-            self.half.announced = False
-            self.commits.hurry()
+            self.half.returned()
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:

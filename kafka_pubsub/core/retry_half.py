@@ -184,7 +184,7 @@ class RetryHalf:
         if any(suspects.wants_turn for suspects in self._both) or retries.bodies.waiting or retries.news:
             times.append(0.0)
         if self.commits.in_flight is None:
-            times.append(retries.moves.due_at() if self.announced else 0.0)
+            times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
         return times
 
     # What is answered
@@ -222,6 +222,12 @@ class RetryHalf:
         """Bodies were read."""
         self.intake.bodies(event, now)
         return ()
+
+    def returned(self) -> None:
+        """The partition came back: it is announced anew, and what was being read for it is asked for again."""
+        self.announced = False
+        self.retries.bodies.answered()
+        self.commits.hurry()
 
     def close(self) -> None:
         """The partition isn't ours any more."""

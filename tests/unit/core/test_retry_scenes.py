@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_pubsub.core import ack_map, outage, retry_half
+from kafka_pubsub.core.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import (
     Announce,
     Commit,
@@ -31,6 +32,7 @@ from kafka_pubsub.core.events import (
     Relocated,
     RetryCaughtUp,
     RetryFetched,
+    Returned,
     Revoked,
     Tick,
     Verdict,
@@ -307,3 +309,31 @@ def test_in_an_outage_it_probes_and_buries_few() -> None:
     assert told.count(News.OUTAGE) == 1
     assert dead <= outage.ENOUGH + 10 + 300 * 0.1 / outage.DEAD_LETTERS_EVERY
     assert begun <= outage.ENOUGH + 10 + 300 * 0.1 / outage.PROBE_EVERY + 1
+
+
+def test_a_refused_commit_is_not_sent_again_and_again_at_once() -> None:
+    scene = Scene()
+    scene.do(Revoked())
+    scene.do(Returned())
+    sent = 0
+    for _ in range(100):
+        wake = scene.partition.wakeup_at()
+        if wake is not None and wake <= scene.now:
+            for effect in scene.do(Tick()):
+                if isinstance(effect, CommitBoth):
+                    sent += 1
+                    scene.do(CommitAnswered(False))
+        scene.now += 0.01
+    assert 2 <= sent <= 1 + 1.0 / COMMIT_INTERVAL + 1
+
+
+def test_what_was_being_read_at_a_revoke_is_asked_for_again() -> None:
+    scene = Scene([parked(at, at, why=Why.BACKLOG) for at in range(40)])
+    scene.fetch((50, b"k"))
+    (lease,) = scene.begun()
+    scene.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+    (ask,) = [effect for effect in scene.tick() if isinstance(effect, ReadBodies)]
+    scene.do(CommitAnswered(True))
+    scene.do(Revoked())
+    scene.do(Returned())
+    assert ask in scene.tick()
