@@ -1,4 +1,4 @@
-"""The rounds break brokers and processes for minutes; they join the suite when redelivery through retry topics is built.
+"""The rounds break brokers and processes for minutes; they join the suite with the retry topics that they test.
 
 Until then: `KAFKA_PUBSUB_FAULTS=1 pytest tests/faults`, or one by one, `python -m tests.faults`.
 """
