@@ -195,6 +195,8 @@ class Takeovers:
     def sort_out(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
         """Posts what was read of the retry topic; returns the rest. Then does what had to wait for the read."""
         retry = self.retry
+        if self._late:  # what comes from elsewhere than it will begin would leave a hole before it
+            records = [record for record in records if _place_of(record) not in self._late]
         mine = [record for record in records if record.topic() == retry]
         if mine:
             records = [record for record in records if record.topic() != retry]
@@ -202,10 +204,12 @@ class Takeovers:
             coordinator, clock = self._engine.coordinator, self._engine.clock
             self._engine.post_batch(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
         if self._behind or self._late or self._again:
-            self._go_on()
+            begun = self._go_on()
+            records = [record for record in records if record.partition() not in begun]
         return records
 
-    def _go_on(self) -> None:
+    def _go_on(self) -> Sequence[int]:
+        """Returns what has begun anew just now: what was read of it is of the ownership before."""
         for number, (end, main) in list(self._behind.items()):
             position = self._reader.position(self._beside(number))
             if position is not None and position >= end:
@@ -213,10 +217,11 @@ class Takeovers:
                 self._tell_caught_up(number, position)
                 if main is not None:
                     self._late[self._main(number)] = main
-        if self._again and self._engine.clock() >= self._not_before:
-            self._begin_again()
+        ready = self._again and self._engine.clock() >= self._not_before
+        begun = self._begin_again() if ready else ()
         for place, at in list(self._late.items()):
             self._read_on(place, at)
+        return begun
 
     def _tell_caught_up(self, number: int, position: int) -> None:
         coordinator, clock = self._engine.coordinator, self._engine.clock
@@ -231,7 +236,7 @@ class Takeovers:
         else:
             del self._late[place]
 
-    def _begin_again(self) -> None:
+    def _begin_again(self) -> Sequence[int]:
         """After an outcome that nobody knows: what is committed is the truth."""
         asked: set[int] = set()
         while self._again:  # the runner may add to it meanwhile
@@ -244,13 +249,14 @@ class Takeovers:
             log.warning("subscription %r: %s; trying again", self._record.name, error)
             self._not_before = self._engine.clock() + TRY_AGAIN
             self._again.extend(numbers)
-            return
+            return ()
         for number in numbers:
             if number in self._behind:  # main was read on all the time
                 end, at = self._behind[number]
                 self._behind[number] = (end, None)
                 starts[self._main(number)] = at or 0
         self._late.update(starts)
+        return numbers
 
     # What the runner says (Answers)
 
@@ -277,3 +283,7 @@ def _map_of(stored: Committed) -> AckMap | None:
     if stored.offset is None or not stored.metadata:
         return None
     return ack_map.decode(stored.metadata, stored.offset)
+
+
+def _place_of(record: StoredRecord) -> TopicPartition:
+    return TopicPartition(record.topic() or "", record.partition() or 0)
