@@ -50,6 +50,8 @@ class Parking:
         #: Empty: no key is parked.
         self.lines: dict[bytes, Line] = {}
         self.loose = Loose()
+        # Never given twice, so that a key that is parked again doesn't find its old appointments valid.
+        self._stamps = 0
         self._due: _Heap = []
         self._behind: _Heap = []
         self._next: _Heap = []
@@ -67,7 +69,7 @@ class Parking:
     def departs(self, key: bytes, origin: int) -> None:
         """A message of the key is on its way into the retry partition, or to the dead letters; settle the key anew."""
         line = self.line(key)
-        line.stamp += 1
+        self._stamp(line)
         if line.moving is None:
             line.moving = {}
         line.moving[origin] = line.moving.get(origin, 0) + 1
@@ -84,12 +86,16 @@ class Parking:
 
     def unsettle(self, key: bytes) -> None:
         """Somebody holds the key: it stands nowhere until it is settled again."""
-        self.lines[key].stamp += 1
+        self._stamp(self.lines[key])
+
+    def _stamp(self, line: Line) -> None:
+        self._stamps += 1
+        line.stamp = self._stamps
 
     def settle(self, key: bytes, main: int | None, position: int, now: float) -> Standing:
         """Where a key stands that nobody holds. `main` is the first origin that waits in the main partition."""
         line = self.lines[key]
-        line.stamp += 1
+        self._stamp(line)
         entry = line.peek()
         first = min(line.moving) if line.moving else None
         if entry is None and first is None:

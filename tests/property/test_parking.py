@@ -279,3 +279,15 @@ def test_a_million_parked_messages_stay_small() -> None:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size < 20_000_000 / 2, f"{size:,} bytes for 100,000 messages"
+
+
+def test_a_key_that_is_parked_again_has_no_old_appointments() -> None:
+    parking = Parking()
+    parking.line(b"a").add(Entry(3, 0))
+    assert parking.settle(b"a", None, 9, 0.0) is Standing.NEXT
+    parking.ready(b"a")
+    parking.line(b"a").pop()
+    assert parking.settle(b"a", None, 9, 0.0) is Standing.GONE
+    parking.line(b"a").add(Entry(5, 1, 100.0))
+    assert parking.settle(b"a", None, 9, 0.0) is Standing.DUE
+    assert parking.first() is None
