@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from tests.simulation.slices import SLICE, Outcome, run_slice
 from tests.simulation.world import simulate
@@ -20,12 +21,14 @@ def slices(first: int, count: int) -> Iterator[range]:
         yield range(start, min(start + SLICE, first + count))
 
 
-def run_many(first: int, count: int, jobs: int) -> int:
+def run_many(first: int, count: int, jobs: int, *, retry: bool = False) -> int:
     """Runs seeds in `jobs` processes; returns how many broke a promise."""
     began = told = time.monotonic()
     done = deliveries = failed = 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        outcomes: Iterable[Outcome] = pool.imap_unordered(run_slice, slices(first, count))
+        outcomes: Iterable[Outcome] = pool.imap_unordered(
+            partial(run_slice, retry=retry), slices(first, count)
+        )
         for outcome in outcomes:
             done = min(count, done + SLICE)
             deliveries += outcome.deliveries
@@ -42,10 +45,10 @@ def run_many(first: int, count: int, jobs: int) -> int:
     return failed
 
 
-def run_one(seed: int, *, trace: bool) -> int:
+def run_one(seed: int, *, trace: bool, retry: bool = False) -> int:
     """Tells one seed's story; 1 if it broke a promise."""
     try:
-        story = simulate(seed, print if trace else None)
+        story = simulate(seed, print if trace else None, retry=retry)
     except Exception:
         traceback.print_exc(file=sys.stdout)
         return 1
@@ -61,10 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes to run them in")
     parser.add_argument("--seed", type=int, help="run this one seed only")
     parser.add_argument("--trace", action="store_true", help="with --seed: print what happens, step by step")
+    parser.add_argument("--retry", action="store_true", help="worlds that redeliver through a retry topic")
     given = parser.parse_args(arguments)
     if given.seed is not None:
-        return run_one(given.seed, trace=given.trace)
-    return 1 if run_many(given.first, given.seeds, given.jobs) else 0
+        return run_one(given.seed, trace=given.trace, retry=given.retry)
+    return 1 if run_many(given.first, given.seeds, given.jobs, retry=given.retry) else 0
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ class Log:
         #: Offsets that the group's stored position and map call finished.
         self.durable: set[int] = set()
         self.position = 0
+        #: Offsets from before the subscription.
+        self.before: set[int] = set()
 
     def covered(self, offset: int, metadata: str) -> set[int]:
         """The records that a stored position and its map call finished."""
@@ -126,6 +128,7 @@ class Ledger:
         *,
         valid: bool,
         alone: bool,
+        now: float = 0.0,
     ) -> None:
         """A handler gets a record, alone or `together` with earlier ones of its key."""
         log, offset, key = self.logs[owner.partition], record.offset(), record.key()

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from kafka_pubsub.client import engine
+from kafka_pubsub.client import engine, rebalances, resources
 from kafka_pubsub.core import ack_map, commits, flow
-from kafka_pubsub.core.redelivery import Backoff
+from kafka_pubsub.core.redelivery import Backoff, Policy
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.memory import groups
 
-__all__ = ["Plan", "scaled"]
+__all__ = ["ATTEMPTS", "Plan", "scaled"]
+
+#: After so many a message is a dead letter, where there are dead letters.
+ATTEMPTS = 5
 
 #: How often each step of a healthy life is taken, beside each other.
 LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "handler": 40.0, "time": 8.0}
@@ -82,10 +85,37 @@ class Plan:
     inline: bool
     beside: float
     taken_over: float
+    #: Whether it redelivers through a retry topic; chances that a transaction's step fails, and that a marker is late.
+    retry: bool = False
+    broken_steps: float = 0.0
+    late_markers: float = 0.0
 
     @classmethod
-    def draw(cls, random: Random) -> Plan:
+    def draw(cls, random: Random, *, retry: bool = False) -> Plan:
         """What the seed decides."""
+        plan = cls._drawn(random)
+        return plan._with_retries(random) if retry else plan
+
+    def _with_retries(self, random: Random) -> Plan:
+        """The same world with a retry topic; its map has no room below that of the notes."""
+        without = ("retention", "compaction", "forget", "hole")
+        dead = random.random() < 0.7
+        return replace(
+            self,
+            retry=True,
+            actions={
+                **{name: 0.0 if name in without else weight for name, weight in self.actions.items()},
+                "mover": random.choice([4.0, 10.0, 30.0]),
+            },
+            rules=self.rules._replace(policy=Policy(ATTEMPTS if dead else 0), subscription="billing"),
+            capacity=random.choice([545, 560, 620, 4095]),
+            window=max(8, self.window),
+            broken_steps=random.choice([0.0, 0.0, 0.02, 0.1]),
+            late_markers=random.choice([0.0, 0.0, 0.2]),
+        )
+
+    @classmethod
+    def _drawn(cls, random: Random) -> Plan:
         calm = random.random() < 0.1
         strength = [0.0, 0.0] if calm else [0.0, 1.0, 1.0, 4.0]
         trouble = {name: weight * random.choice(strength) for name, weight in TROUBLE.items()}
@@ -130,12 +160,14 @@ class Plan:
 @contextmanager
 def scaled(plan: Plan) -> Iterator[None]:
     """The world's limits, shrunk to the plan's while it runs."""
-    limits = [
+    limits: list[tuple[object, str, object]] = [
         (ack_map, "CAPACITY", plan.capacity),
         (groups, "METADATA_LIMIT", plan.capacity),
         (flow, "WINDOW", plan.window),
         (engine, "POSTED", 2),
         (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
+        (rebalances, "TRY_AGAIN", 0.0),
+        (resources, "REDELIVERY_BUILT", plan.retry),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, value in limits:

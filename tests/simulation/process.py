@@ -22,11 +22,13 @@ from kafka_pubsub.core.events import Passed, Release, Settlement
 from kafka_pubsub.core.inline import finished
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster
+from kafka_pubsub.memory.faults import Step
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message, TopicPartition
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.ledger import Ledger, Ownership, promise
 from tests.simulation.plan import Plan
+from tests.simulation.retry import RetryLedger, SteppedRelocating
 
 __all__ = ["Process", "World"]
 
@@ -52,6 +54,7 @@ class World(Protocol):
     def say(self, text: str) -> None: ...
     def record(self) -> SubscriptionRecord: ...
     def go_on(self, steps: int) -> None: ...
+    def time_passes(self, seconds: float) -> None: ...
 
 
 class Faults(FaultPlan):
@@ -67,6 +70,17 @@ class Faults(FaultPlan):
         if world.chance(world.plan.refused):
             return Fate.REFUSED
         return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
+
+    def transaction(self, transactional_id: str, step: Step) -> Fate:
+        world = self._world
+        if world.calm or not world.chance(world.plan.broken_steps):
+            return Fate.DONE
+        return Fate.REFUSED if world.chance(0.5) else Fate.ANSWER_LOST
+
+    def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
+        world = self._world
+        late = not world.calm and world.chance(world.plan.late_markers)
+        return world.between(0.0, 1.0) if late else 0.0
 
     def read_limit(self, group: str, member: str, limit: int) -> int:
         return limit if self._world.calm else min(limit, self._world.plan.read_limit)
@@ -88,6 +102,11 @@ class SimulatedEngine(Engine):
 
     def ring(self) -> None:
         pass
+
+    def fetches(self, thread: threading.Thread) -> bool:
+        """It tries an assignment again: nothing but time helps."""
+        self.owner.world.time_passes(0.5)
+        return True
 
     def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
         box: list[Answer] = []
@@ -127,14 +146,17 @@ class SimulatedEngine(Engine):
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         copy, stored = self.owner.world.record().positions, self.owner.stored()
-        for number in {place.partition for place in partitions} - stored.keys():
+        for number in (
+            () if self.owner.plan.retry else {place.partition for place in partitions} - stored.keys()
+        ):
             if self.coordinator.returns(number, Committed(None, "")) is None:
                 # the broker forgot it; who begins anew does so at the copy, which may be newer than that
                 self.owner.ledger.forgotten(number, copy[number])
         positions = super().assigned(partitions)
         for place in partitions:
-            ownership = self.owner.ownership(place.partition)
-            self.owner.say(f"has {place.partition} from {positions[place]}: {ownership!r}")
+            if place.partition in self.coordinator.owned:
+                ownership = self.owner.ownership(place.partition)
+                self.owner.say(f"has {place} from {positions.get(place)}: {ownership!r}")
         return positions
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -145,7 +167,7 @@ class SimulatedEngine(Engine):
             self._leaving[number] = set(self.owner.ownership(number).reported)
         try:
             super().revoked(partitions)
-            for number in numbers:
+            for number in set(numbers):
                 self.owner.ledger.left(number, self._leaving.get(number, ()))
         finally:
             self._leaving.clear()
@@ -155,6 +177,9 @@ class SimulatedEngine(Engine):
         super().lost(partitions)
 
     def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
+        if self.owner.plan.retry:
+            self._commit_both(commits)
+            return
         before = self.owner.stored()
         authors = {number: self.owner.ownership(number) for number in commits}
         super().commit(commits)
@@ -167,6 +192,12 @@ class SimulatedEngine(Engine):
                     number in self.owner.share(), f"{self.owner.name} commits {number}, which isn't its own"
                 )
                 self.owner.ledger.commit_stored(authors[number], commit)
+
+    def _commit_both(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
+        super().commit(commits)
+        for number, commit in commits.items():
+            self.owner.say(f"commits {number}: {commit.offset}")
+        self.owner.look()
 
 
 class SimulatedCoordinator(Coordinator):
@@ -188,14 +219,22 @@ class Process:
         self._backend = MemoryBackend(cluster=world.cluster, faults=Faults(world), session_timeout=SESSION)
         self.subscription = world.record()
         self.reader: MemoryReader = self._backend.reader(self.subscription.name, name)
+        number = world.bits()
+        self.relocating: SteppedRelocating | None = None
+        if world.plan.retry:
+            self.relocating = SteppedRelocating(
+                world, self._backend, self.subscription, number, self.reader.membership
+            )
         self.engine = SimulatedEngine(
             self.reader,
             self.subscription,
-            world.bits(),
+            number,
             look_up=world.record,
             on_end=lambda: None,
             on_handed_out=lambda ack_id, message: None,
             clock=world.now,
+            wall=world.now,
+            relocating=self.relocating,
         )
         self.engine.owner = self
         self.engine._drained = Instant()
@@ -205,12 +244,12 @@ class Process:
             max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
         )
         self.coordinator = self.engine.coordinator = SimulatedCoordinator(
-            world.plan.rules, flow, self.crew, self.engine.process, world.jitter
+            world.plan.rules, flow, self.crew, self.engine.process, world.jitter, self.relocating
         )
         self.coordinator.owner = self
         #: Inline callbacks that run, one inside the other's take-over.
         self._depth = 0
-        self.reader.subscribe([self.subscription.topic], self.engine)
+        self.reader.subscribe(self.engine._rebalances.topics(), self.engine)
         #: Until when nothing, or the fetcher or the handlers alone, move.
         self.stalled_until = 0.0
         self.stalled: frozenset[str] = frozenset()
@@ -243,6 +282,16 @@ class Process:
         if self.crew.run == 1 and self.world.chance(0.5):
             self.crew.wanted = int(self.world.between(1, 5))
         self.engine.step(self.world.now())
+
+    def mover(self) -> None:
+        """One step of what moves."""
+        if self.relocating is not None:
+            self.relocating.step()
+
+    def look(self) -> None:
+        """The ledger looks at the log."""
+        if isinstance(self.ledger, RetryLedger):
+            self.ledger.look(self.world.now())
 
     def meanwhile(self) -> None:
         """While an inline callback runs the crew and the runner go on; after a take-over, the fetcher too."""
@@ -350,7 +399,13 @@ class Process:
             not self.crew.spread
         )  # the followers in a batch's run count as delivered only when it is their turn
         self.ledger.begins(
-            self.ownership_of(lease), record, message.delivery_attempt, together, valid=valid, alone=alone
+            self.ownership_of(lease),
+            record,
+            message.delivery_attempt,
+            together,
+            valid=valid,
+            alone=alone,
+            now=self.world.now(),
         )
 
     @staticmethod

@@ -19,13 +19,13 @@ class Outcome(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def run_slice(seeds: range) -> Outcome:
+def run_slice(seeds: range, *, retry: bool = False) -> Outcome:
     """Runs some seeds; never raises."""
     deliveries = 0
     failures = []
     for seed in seeds:
         try:
-            deliveries += simulate(seed).deliveries
+            deliveries += simulate(seed, retry=retry).deliveries
         except Exception as error:
             failures.append((seed, f"{type(error).__name__}: {error}"))
     return Outcome(deliveries, failures)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.ledger import Violation
 from tests.simulation.mutations import MUTATIONS
+from tests.simulation.retry_mutations import RETRY_MUTATIONS
 from tests.simulation.world import simulate
 
 #: How many seeds the suite runs; a million take an hour or two and aren't the suite's.
@@ -72,3 +73,28 @@ def test_a_broken_promise_says_what_and_where(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().out
     assert "joins" in told
     assert "which nobody has acked" in told
+
+
+#: Seeds of worlds with a retry topic; each takes some five times as long.
+RETRY_SEEDS = 100
+
+
+@pytest.mark.timeout(LIMIT + 60)
+def test_every_promise_holds_with_a_retry_topic() -> None:
+    done = command("--retry", "--seeds", str(RETRY_SEEDS), "--from", "0")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    last = re.search(rf"{RETRY_SEEDS} of {RETRY_SEEDS} seeds, .*, (\d+) deliveries, 0 failed", done.stdout)
+    assert last is not None, done.stdout
+    assert int(last[1]) > 10 * RETRY_SEEDS, "handlers hardly ever ran: the worlds are empty"
+
+
+@pytest.mark.parametrize("seed", [28, 261, 437])
+def test_worlds_with_a_retry_topic_that_once_broke(seed: int) -> None:
+    """A lease that waited for its note held its key for ever; a read was booked under the ownership after it."""
+    assert simulate(seed, retry=True).deliveries
+
+
+def test_a_broken_retry_promise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    RETRY_MUTATIONS["read_before"](monkeypatch)
+    with pytest.raises(Violation, match="claims"):
+        simulate(261, retry=True)

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
+from kafka_pubsub.model import TopicPartition
 from tests.simulation.ledger import Ledger, promise
-from tests.simulation.plan import Plan, scaled
+from tests.simulation.plan import ATTEMPTS, Plan, scaled
 from tests.simulation.process import SESSION, Process
+from tests.simulation.retry import GRAVES, RETRY, RetryLedger
 
 __all__ = ["Story", "simulate"]
 
@@ -44,15 +46,15 @@ class Story:
 class SimulatedWorld:
     """One seed's world."""
 
-    def __init__(self, seed: int, tell: Callable[[str], None] | None) -> None:
+    def __init__(self, seed: int, tell: Callable[[str], None] | None, *, retry: bool = False) -> None:
         self.random = Random(seed)
-        self.plan = plan = Plan.draw(self.random)
+        self.plan = plan = Plan.draw(self.random, retry=retry)
         self.calm = False
         self._tell = tell
         self._clock = VirtualClock(1000.0)
         self.backend = MemoryBackend(self._clock)
         self.cluster = self.backend.cluster
-        self.ledger = Ledger(plan.partitions, ordered=plan.rules.ordered)
+        self.ledger = self._make_ledger(plan)
         self.processes: list[Process] = []
         self._born = self._transactions = 0
         self._open: list[tuple[int, str, list[int]]] = []
@@ -61,6 +63,14 @@ class SimulatedWorld:
         self._conducts = [name for name, weight in plan.conduct.items() if weight]
         self._conduct_weights = list(accumulate(plan.conduct[name] for name in self._conducts))
         self._create()
+
+    def _make_ledger(self, plan: Plan) -> Ledger:
+        ordered = plan.rules.ordered
+        if not plan.retry:
+            return Ledger(plan.partitions, ordered=ordered)
+        return RetryLedger(
+            plan.partitions, ordered=ordered, cluster=self.cluster, group=GROUP, attempts=ATTEMPTS
+        )
 
     def _create(self) -> None:
         plan = self.plan
@@ -77,10 +87,25 @@ class SimulatedWorld:
             options=SubscriptionOptions(message_ordering=plan.rules.ordered),
             positions=dict(ends),
         )
+        places = {TopicPartition(TOPIC, number): end for number, end in ends.items()}
+        if plan.retry:
+            record = self._beside(record)
+            places |= {TopicPartition(RETRY, number): 0 for number in ends}
         self.backend.catalog.put_subscription(record, None)
-        self.backend.admin.set_group_offsets(GROUP, TOPIC, ends)
+        self.backend.admin.set_positions(GROUP, places)
         for number, start in enumerate(self.starts):
             self.ledger.subscribed(number, start)
+
+    def _beside(self, record: SubscriptionRecord) -> SubscriptionRecord:
+        """The subscription with a retry topic, and perhaps dead letters."""
+        info = self.backend.admin.create_topic(RETRY, self.plan.partitions, None, {})
+        self.backend.admin.create_topic(GRAVES, 1, None, {})
+        retry = RetryTopic(
+            name=RETRY, topic_id=info.topic_id, positions=dict.fromkeys(range(self.plan.partitions), 0)
+        )
+        dead = DeadLetterPolicy(topic=GRAVES) if self.plan.rules.policy.max_attempts else None
+        options = record.options.model_copy(update={"dead_letter": dead})
+        return record.model_copy(update={"retry_topic": retry, "options": options})
 
     # What processes see
 
@@ -109,6 +134,9 @@ class SimulatedWorld:
         if self._tell is not None:
             self._tell(f"{self.now() - 1000:9.3f} {text}")
 
+    def time_passes(self, seconds: float) -> None:
+        self._clock.advance(seconds)
+
     # The story
 
     def live(self) -> None:
@@ -117,6 +145,15 @@ class SimulatedWorld:
         acts = {name: getattr(self, name) for name in self._actions}
         for name in self.random.choices(self._actions, cum_weights=self._weights, k=self.plan.steps):
             acts[name]()
+            self._look()
+
+    def _look(self) -> None:
+        if isinstance(self.ledger, RetryLedger):
+            self.ledger.look(self.now())
+
+    def mover(self) -> None:
+        if (process := self._any("mover")) is not None:
+            process.mover()
 
     def go_on(self, steps: int) -> None:
         """Some of a healthy life, and a removal now and then, while a callback runs that was taken over."""
@@ -187,7 +224,7 @@ class SimulatedWorld:
     def stall(self) -> None:
         if self.processes:
             process = self.random.choice(self.processes)
-            everything = {"fetcher", "runner", "handler"}
+            everything = {"fetcher", "runner", "handler", "mover"}
             process.stalled = frozenset(
                 self.random.choice([everything, {"fetcher"}, {"fetcher", "runner"}, {"handler"}])
             )
@@ -286,7 +323,9 @@ class SimulatedWorld:
         self._close()
 
     def _finish_all(self) -> None:
-        for _ in range(SETTLING):
+        # After a crash a suspect's turn takes some seconds, one after the other.
+        suspects = 4 * sum(len(log.keys) for log in self.ledger.logs) if self.plan.retry else 0
+        for _ in range(SETTLING + suspects):
             if not self.processes:
                 self.join()
             self._round()
@@ -302,6 +341,9 @@ class SimulatedWorld:
         for process in self.processes:
             for _ in range(4):
                 process.runner()
+                for _ in range(60):
+                    process.mover()
+                self._look()
                 for hand in process.crew.movable():
                     while hand in process.crew.hands and not (hand.kept and hand.holder.withdrawn):
                         process.crew.move(hand)
@@ -326,12 +368,12 @@ class SimulatedWorld:
         promise(not any(lag.values()), f"lag {lag} when all is finished")
 
 
-def simulate(seed: int, tell: Callable[[str], None] | None = None) -> Story:
+def simulate(seed: int, tell: Callable[[str], None] | None = None, *, retry: bool = False) -> Story:
     """Tells one seed's story; raises what it broke."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # what fails on purpose needs no lines
-    world = SimulatedWorld(seed, tell)
+    world = SimulatedWorld(seed, tell, retry=retry)
     try:
         with scaled(world.plan):
             world.live()
