@@ -299,6 +299,7 @@ class World(Handlers):
             if each.owner is owner:
                 self.show(each)
         if same and self.chance(0.6):
+            owner.asked = None  # a read that was on its way is dropped, and asked for again
             self.do(owner, Returned())
             for walker in owner.walkers:
                 walker.stopped = walker.stopped and walker.running
