@@ -125,11 +125,19 @@ class Pump:
         False if that is up to the pump just now.
         """
         self._last_turn = time.monotonic()
-        if not (self._standing_by and self._serving.acquire(blocking=False)):
+        if not self._standing_by:
+            return False
+        turns: list[bool] = []
+        # The lock too: Ctrl-C between taking it and giving it back would stop the pump for ever.
+        signals_wait(lambda: turns.append(self._serve_here(seconds)))
+        return any(turns)
+
+    def _serve_here(self, seconds: float) -> bool:
+        if not self._serving.acquire(blocking=False):
             return False
         try:
             if self._standing_by:
-                signals_wait(lambda: self.writer.poll(seconds))
+                self.writer.poll(seconds)
             return self._standing_by
         finally:
             self._serving.release()

@@ -8,6 +8,7 @@ On every other thread there is nothing to do.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable
@@ -36,9 +37,10 @@ def signals_wait(work: Callable[[], object]) -> None:
                 signal.signal(number, lambda number, frame: noted.append((int(number), frame)))
         work()
     finally:
-        _restore(handlers)
-        for called, frame in noted:
-            handlers[called](called, frame)
+        with contextlib.ExitStack() as afterwards:  # each, even if another one raises
+            for called, frame in reversed(noted):
+                afterwards.callback(handlers[called], called, frame)
+            _restore(handlers)
 
 
 def _restore(handlers: dict[int, _Handler]) -> None:

@@ -181,16 +181,26 @@ def test_ctrl_c_while_publishing_at_full_speed_loses_no_report(broker: LocalKafk
     name = new_topic(broker.bootstrap)
     ended = run(
         """
-        futures, interrupts = [], 0
-        threading.Thread(
-            target=lambda: [(time.sleep(0.02), os.kill(os.getpid(), signal.SIGINT)) for _ in range(30)], daemon=True
-        ).start()
+        futures, interrupts, enough = [], 0, threading.Event()
+
+        def interrupt():  # again and again: two that come close together are one
+            while not enough.wait(0.02):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
         while interrupts < 30:
             try:
                 while True:
                     futures.append(publisher.publish(b"x" * 100, ordering_key=f"key-{len(futures) % 7}"))
             except KeyboardInterrupt:
                 interrupts += 1
+        while interrupter.is_alive():
+            try:
+                enough.set()
+                interrupter.join()
+            except KeyboardInterrupt:
+                pass
         publisher.flush(30)
         print(sum(not future.done() for future in futures), sum(bool(future.exception()) for future in futures))
         publisher.close()

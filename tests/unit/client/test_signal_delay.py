@@ -30,6 +30,22 @@ def test_ctrl_c_comes_after_the_work() -> None:
     assert done == ["all of it"]
 
 
+def test_a_handler_that_raises_keeps_no_other_from_running() -> None:
+    calls: list[int] = []
+    old = signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGUSR1)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signals_wait(work)
+        assert calls == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+
+
 def test_afterwards_the_handlers_are_the_users_own() -> None:
     calls: list[int] = []
     old = signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
