@@ -69,6 +69,8 @@ def test_an_anomaly_is_caught_wherever_it_is_planted(plan: Plan, name: str, wher
     with tempfile.TemporaryDirectory() as directory:
         story = Story(make(plan, Path(directory)), random.Random(where))
         assume(plant(story))
+        # A second owner of a partition in which nothing happens any more breaks no promise.
+        assume(name != "two_owners" or plan.messages >= 10)
         report = check(story.save())
     assert kinds & set(report.counts), report.summary()
 

@@ -142,7 +142,7 @@ def culprit_forgotten(patch: Patch) -> None:
 
 
 MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
-    (not_up_to_the_high_watermark, LATE, False),
+    (not_up_to_the_high_watermark, NACKS, False),
     (before_it_is_due, NACKS, False),
     (key_freed_when_stored, NACKS, False),
     (unknown_is_aborted, NACKS, False),
