@@ -70,17 +70,16 @@ class PublishFuture(Future[str]):
     def __call__(self, error: object, record: StoredRecord) -> None:
         """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
         epoch = self.epoch
-        size = len(record)
         if error is None:
             self._partition = record.partition()
             self._outcome = record.offset() or 0
         else:
             self._outcome = epoch.owner.failed(record.key(), error)
-        # Counted last: a flush that has returned promises resolved futures.
-        epoch.done_messages += 1
-        epoch.done_bytes += size
         if self._own_condition is not None:
             self._tell(self._own_condition)
+        # Counted last: a flush that has returned promises resolved futures.
+        epoch.done_messages += 1
+        epoch.done_bytes += len(record)
         if epoch.watched:
             epoch.outstanding.wake(epoch)
 
