@@ -9,12 +9,10 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
 from kafka_pubsub.local.errors import LocalKafkaError
-from kafka_pubsub.local.fleet import Fleet, FleetOptions, require_root
+from kafka_pubsub.local.fleet import Fleet, FleetOptions, FleetOwner, require_root
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]
@@ -22,7 +20,7 @@ __all__ = ["LocalKafka"]
 NODE = 1
 
 
-class LocalKafka:
+class LocalKafka(FleetOwner):
     """A single-node Apache Kafka on this machine, stopped when the `with` block ends or this process dies.
 
     >>> with LocalKafka() as kafka:
@@ -92,20 +90,3 @@ class LocalKafka:
     def kill(self) -> None:
         """End the broker at once, as a crash would (SIGKILL); `start()` brings it back on the same port."""
         self._fleet.end(signal.SIGKILL)
-
-    def close(self) -> None:
-        """Stop for good: data that was temporary is deleted."""
-        self._fleet.close()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -15,13 +15,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
 from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
-from kafka_pubsub.local.fleet import Fleet, FleetOptions, require_root
+from kafka_pubsub.local.fleet import Fleet, FleetOptions, FleetOwner, require_root
 from kafka_pubsub.local.metadata import cluster_view
 from kafka_pubsub.local.node import LOOPBACK, NodeSettings
 from kafka_pubsub.local.settings import checked_heap, checked_port
@@ -37,7 +36,7 @@ SYNC_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
 
 
-class LocalCluster:
+class LocalCluster(FleetOwner):
     """An Apache Kafka cluster on this machine, stopped when the `with` block ends or this process dies.
 
     >>> with LocalCluster(nodes=3) as cluster:
@@ -163,23 +162,6 @@ class LocalCluster:
                     code=UNAVAILABLE,
                 )
             time.sleep(POLL_S)
-
-    def close(self) -> None:
-        """Stop for good: data that was temporary is deleted."""
-        self._fleet.close()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _missing(self) -> Iterator[str]:
         """What each node lacks, lazily: the first is enough to go on waiting."""

@@ -16,10 +16,13 @@ import shutil
 import signal
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S, new_cluster_id, wait_until_ready
 from kafka_pubsub.local.diagnosis import explain_death
@@ -31,7 +34,7 @@ from kafka_pubsub.local.ports import free_ports, is_free
 from kafka_pubsub.local.settings import STOP_TIMEOUT_S
 from kafka_pubsub.local.tied import TiedBroker
 
-__all__ = ["Fleet", "FleetOptions"]
+__all__ = ["Fleet", "FleetOptions", "FleetOwner"]
 
 # Between choosing a free port and binding it another process may take it.
 SPARE_PORTS = 2
@@ -230,6 +233,33 @@ class Fleet:
         if self._guard is not None:
             self._guard.release()
         self._guard = None
+
+
+class FleetOwner(ABC):
+    """What a user holds: brokers from `start()` to `close()`, or for the length of a `with` block."""
+
+    _fleet: Fleet
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start what doesn't run, and wait until it answers."""
+
+    def close(self) -> None:
+        """Stop for good: data that was temporary is deleted."""
+        self._fleet.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def require_root(root: Path | None) -> Path:
