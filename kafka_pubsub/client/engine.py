@@ -45,7 +45,7 @@ from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import Committed, Message, TopicPartition
 
-__all__ = ["Engine", "by_partition"]
+__all__ = ["Engine"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
+from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import Engine, by_partition
+from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.rules import Rules
