@@ -225,11 +225,8 @@ class Admin(Protocol):
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
 
-    def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commits for a group without members; `FailedPrecondition` if it has any."""
-
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """The same for partitions of several topics, in one request: all are stored, or none."""
+        """Commits for a group without members, all or none; `FailedPrecondition` if it has any."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...
     def group_members(self, group: str) -> int:

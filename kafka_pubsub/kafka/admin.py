@@ -203,14 +203,8 @@ class KafkaAdmin:
         found = self._stored(group, [KafkaPartition(*each) for each in partitions], stable=False)
         return {each: found.get(each, Committed(None, "")) for each in partitions}
 
-    def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commits for a group without members; `FailedPrecondition` if it has any."""
-        self.set_positions(
-            group, {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
-        )
-
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """The same for partitions of several topics, in one request."""
+        """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
         doing = f"set the position of group {group!r}"
         wanted = ConsumerGroupTopicPartitions(
             group, [KafkaPartition(*partition, offset) for partition, offset in positions.items()]

@@ -81,14 +81,8 @@ class MemoryAdmin:
             logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
             return {log.partition: log.stable_end for log in logs}
 
-    def set_group_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commits for a group without members; `FailedPrecondition` if it has any."""
-        self.set_positions(
-            group, {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
-        )
-
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """The same for partitions of several topics, in one request."""
+        """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
         self._may("set_positions", group)
         with self._cluster.change():
             entry = self._cluster.group(group)

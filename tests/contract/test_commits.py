@@ -148,7 +148,7 @@ def test_a_reader_that_never_joined_may_not_commit(world: World) -> None:
     """A generation below 0 would get past the coordinator's fence."""
     topic, group = world.topic(), world.name("group")
     at = TopicPartition(topic, 0)
-    world.backend.admin.set_group_offsets(group, topic, {0: 2})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 2})
     answer = world.reader(group).commit({at: Committed(9, "")})
     assert isinstance(answer[at], FailedPrecondition)
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(2, "")}

@@ -11,7 +11,7 @@ from tests.contract.world import World, until
 
 def test_positions_set_from_outside_are_what_a_member_finds(world: World) -> None:
     topic, group = world.topic(partitions=2), world.name("group")
-    world.backend.admin.set_group_offsets(group, topic, {0: 5, 1: 0})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0})
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(5, ""), 1: Committed(0, "")}
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     found = world.reader(group).committed(partitions)
@@ -20,7 +20,7 @@ def test_positions_set_from_outside_are_what_a_member_finds(world: World) -> Non
 
 def test_only_what_was_committed_in_that_topic_is_reported(world: World) -> None:
     topic, other, group = world.topic(partitions=2), world.topic(), world.name("group")
-    world.backend.admin.set_group_offsets(group, topic, {1: 7})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 1): 7})
     assert world.backend.admin.group_offsets(group, topic) == {1: Committed(7, "")}
     assert world.backend.admin.group_offsets(group, other) == {}
 
@@ -33,14 +33,14 @@ def test_an_unknown_group_has_no_positions_and_no_members(world: World) -> None:
 
 def test_a_partition_that_never_was_committed_has_no_position(world: World) -> None:
     topic, group = world.topic(partitions=2), world.name("group")
-    world.backend.admin.set_group_offsets(group, topic, {0: 3})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 3})
     missing = TopicPartition(topic, 1)
     assert world.reader(group).committed([missing]) == {missing: Committed(None, "")}
 
 
 def test_positions_in_a_topic_that_is_not_there_are_refused(world: World) -> None:
     with pytest.raises(PubSubError):
-        world.backend.admin.set_group_offsets(world.name("group"), world.name("absent"), {0: 1})
+        world.backend.admin.set_positions(world.name("group"), {TopicPartition(world.name("absent"), 0): 1})
 
 
 def test_members_are_counted(world: World) -> None:
@@ -57,11 +57,11 @@ def test_members_are_counted(world: World) -> None:
 
 def test_a_group_with_members_keeps_its_positions(world: World) -> None:
     topic, group = world.topic(), world.name("group")
-    world.backend.admin.set_group_offsets(group, topic, {0: 2})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 2})
     member = world.member(group, topic)
     until(lambda: member.owned, member)
     with pytest.raises(FailedPrecondition):
-        world.backend.admin.set_group_offsets(group, topic, {0: 9})
+        world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 9})
     with pytest.raises(FailedPrecondition):
         world.backend.admin.delete_group(group)
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(2, "")}
@@ -75,13 +75,13 @@ def test_positions_survive_the_last_member_and_can_be_set_again(world: World) ->
     assert member.reader.commit({at: Committed(4, "note")}) == {at: None}
     member.reader.close()
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(4, "note")}
-    world.backend.admin.set_group_offsets(group, topic, {0: 1})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 1})
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(1, "")}
 
 
 def test_a_deleted_group_is_forgotten(world: World) -> None:
     topic, group = world.topic(), world.name("group")
-    world.backend.admin.set_group_offsets(group, topic, {0: 2})
+    world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 2})
     world.backend.admin.delete_group(group)
     assert world.backend.admin.group_offsets(group, topic) == {}
     with pytest.raises(NotFound):

@@ -166,7 +166,7 @@ def test_a_group_with_members_that_are_not_ours_is_left_alone(ps: PubSub, backen
 def test_a_group_with_a_position_that_is_not_ours_is_left_alone(ps: PubSub, backend: MemoryBackend) -> None:
     ps.create_topic("orders", partitions=2)
     store(backend, "orders", 9)
-    backend.admin.set_group_offsets("billing", "orders", {0: 1})
+    backend.admin.set_positions("billing", {TopicPartition("orders", 0): 1})
     with pytest.raises(FailedPrecondition, match="committed offsets in topic 'orders' which aren't ours"):
         ps.create_subscription("billing", "orders")
     assert backend.admin.group_offsets("billing", "orders")[0] == Committed(1, "")

@@ -11,6 +11,7 @@ from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.model import TopicPartition
 from tests.unit.client.holding import PATIENCE
 
 
@@ -181,7 +182,9 @@ def test_stats_tell_what_was_done(room: Room) -> None:
 
 def test_a_log_that_was_truncated_ends_the_stream_with_a_clear_error(room: Room) -> None:
     """The group stands beyond the end: that isn't the log that was read."""
-    room.backend.admin.set_group_offsets("billing", "orders", {0: 50, 1: 0})
+    room.backend.admin.set_positions(
+        "billing", {TopicPartition("orders", 0): 50, TopicPartition("orders", 1): 0}
+    )
     stream = room.sub.pull(acked)
     with pytest.raises(FailedPrecondition, match="stands at offset 50"):
         stream.result(timeout=PATIENCE)
