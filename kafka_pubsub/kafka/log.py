@@ -5,7 +5,9 @@ Rules
    once in `REPEAT_AFTER` seconds with a count; the repeats go to DEBUG.
 2. A connection that breaks is a warning, not an error: librdkafka connects again by itself, and what it costs
    the caller is reported by the call that it hurts.
-3. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
+3. So is a transaction that was refused or a producer that was fenced (librdkafka says CRITICAL): mostly it was us who
+   fenced it, and what it means is told by the transaction's outcome.
+4. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
    settings to all kinds on purpose, and tried the one experimental one that we use, so that goes to DEBUG.
 """
 
@@ -30,6 +32,8 @@ _NUMBERS = re.compile(r"\d+")
 _ON_PURPOSE = re.compile(
     r"is a (producer|consumer) property and will be ignored|enable\.gapless\.guarantee is experimental"
 )
+#: Whatever stands behind these lines is reported by the call, the delivery or the transaction that it hurts.
+_TOLD_BY_A_CALL = frozenset({"FAIL", "ERROR", "FATAL", "TXNERR", "ADDPARTS", "ADDOFFSETS"})
 
 
 class LibrdkafkaLog:
@@ -60,7 +64,7 @@ class LibrdkafkaLog:
     def _level(level: int, facility: str, text: str) -> int:
         if facility == "CONFWARN" and _ON_PURPOSE.search(text):
             return logging.DEBUG
-        if facility in ("FAIL", "ERROR"):
+        if facility in _TOLD_BY_A_CALL:
             return min(level, logging.WARNING)
         return level
 

@@ -77,6 +77,12 @@ def test_the_same_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+@pytest.mark.parametrize("facility", ["FATAL", "TXNERR", "ADDPARTS", "ADDOFFSETS"])
+def test_a_producer_that_was_fenced_is_a_warning(caplog: pytest.LogCaptureFixture, facility: str) -> None:
+    LibrdkafkaLog().log(logging.CRITICAL, "%s [%s] %s", facility, "client", "Producer epoch is fenced")
+    assert [line.levelname for line in caplog.records] == ["WARNING"]
+
+
 def test_a_setting_of_another_client_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOGGER_NAME)
     text = "Configuration property linger.ms is a producer property and will be ignored by this consumer instance"
