@@ -12,6 +12,7 @@ from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.record import MemoryRecord
@@ -27,6 +28,7 @@ class Valves:
 
     def __init__(self) -> None:
         self.paused: set[int] = set()
+        self.refused: dict[TopicPartition, PubSubError] = {}
 
     def subscribe(self, topics: Sequence[str], listener: object) -> None: ...
 
@@ -52,7 +54,7 @@ class Valves:
     def commit(
         self, positions: Mapping[TopicPartition, Committed]
     ) -> Mapping[TopicPartition, PubSubError | None]:
-        return dict.fromkeys(positions)
+        return {place: self.refused.get(place) for place in positions}
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
@@ -96,6 +98,18 @@ def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine,
     engine.assigned([TopicPartition("orders", 0)])
     engine._make_room()
     assert log.paused == {1}
+
+
+def test_a_refused_commit_is_no_accepted_one(
+    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for accepted, acks would count as stored, and retried messages begin unnoted."""
+    told: list[dict[int, bool]] = []
+    monkeypatch.setattr(engine, "post", lambda call: call())
+    monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
+    log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
+    engine.commit({0: Commit(3, ""), 1: Commit(4, "")})
+    assert told == [{0: True, 1: False}]
 
 
 def test_what_was_read_is_grouped_by_partition_in_its_order() -> None:
