@@ -44,7 +44,13 @@ CONSUMER: dict[str, str | int | float | bool] = {
 
 
 def prepare(
-    bootstrap: str, topic: str, distinct: int, messages: int, subscriptions: list[str], ours: bool = True
+    bootstrap: str,
+    topic: str,
+    distinct: int,
+    messages: int,
+    subscriptions: list[str],
+    ours: bool = True,
+    backoff: float | None = None,
 ) -> Measured:
     """Make a topic, its subscriptions, and fill it: in this order, for a subscription sees only what comes later.
 
@@ -52,7 +58,7 @@ def prepare(
     path (tried: 269,000 and 500,000 msg/s), and the first row would pay for all others.
     """
     if ours:
-        create_with_us(bootstrap, topic, subscriptions)
+        create_with_us(bootstrap, topic, subscriptions, backoff)
     else:
         create_plainly(bootstrap, topic)
     fill(bootstrap, topic, distinct, messages)
@@ -60,14 +66,17 @@ def prepare(
     return {"published": messages}
 
 
-def create_with_us(bootstrap: str, topic: str, subscriptions: list[str]) -> None:
-    """A topic and subscriptions of the client under test."""
-    from kafka_pubsub import PubSub
+def create_with_us(
+    bootstrap: str, topic: str, subscriptions: list[str], backoff: float | None = None
+) -> None:
+    """A topic and subscriptions of the client under test; `backoff`: seconds before each redelivery."""
+    from kafka_pubsub import PubSub, RetryPolicy
 
+    retry = None if backoff is None else RetryPolicy(min_backoff=backoff, max_backoff=backoff)
     with PubSub(bootstrap) as pubsub:
         pubsub.create_topic(topic, partitions=PARTITIONS, message_ordering=True)
         for name in subscriptions:
-            pubsub.create_subscription(name, topic=topic, message_ordering=True)
+            pubsub.create_subscription(name, topic=topic, message_ordering=True, retry=retry)
 
 
 def create_plainly(bootstrap: str, topic: str) -> None:

@@ -218,6 +218,35 @@ def _kill(quick: bool) -> Scenario:
     )
 
 
+def _nacks(quick: bool) -> Scenario:
+    warmup, measured = (2_000, 20_000) if quick else (500_000, 2_000_000)
+    distinct = 2_000 if quick else 100_000
+    size: dict[str, Parameter] = {**_READ, "warmup": warmup, "measured": measured, "patience": 600}
+
+    def row(name: str, title: str, percent: int, beside: str) -> Row:
+        return Row(name, title, f"{_ROWS}redelivery:nacks", True, beside, {**size, "percent": percent})
+
+    return Scenario(
+        "nacks",
+        "Pull while messages are nacked, redelivered after 1 s",
+        f"{measured:,} messages of 1 KB acknowledged after a warm-up of {warmup:,}, {distinct:,} keys, 8 partitions; "
+        "a message is nacked in its first delivery; the same subscription options in all rows",
+        {"rate": "msg/s acknowledged", "nacked": "nacked"},
+        [
+            row("none", "no nacks", 0, ""),
+            row("one", "1 % nacked", 1, "none"),
+            row("ten", "10 % nacked", 10, "none"),
+        ],
+        [
+            Target("1 % nacks: 80 % of the throughput without", "one", "rate", at_least=0.8, beside="none"),
+            Target("10 % nacks: 50 % of the throughput without", "ten", "rate", at_least=0.5, beside="none"),
+        ],
+        _FILL,
+        # More than is measured, so that the log doesn't run dry while messages wait for their backoff.
+        {**_fill(distinct, round((warmup + measured) * 1.2)), "backoff": 1.0},
+    )
+
+
 _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "publish": _publish,
     "pull": _pull,
@@ -226,6 +255,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "latency": _latency,
     "memory": _memory,
     "kill": _kill,
+    "nacks": _nacks,
 }
 
 NAMES = tuple(_ALL)
