@@ -1,5 +1,7 @@
 """A consumer process of a round: pulls, takes its time, acks most messages and nacks some; chokes on poison.
 
+SIGUSR1 has it die of SIGKILL inside its next transaction.
+
 It tells its history each delivery before anything else and each verdict before it is given, so that a SIGKILL in
 between can't make something look unexplained. Until the client tells its own history (`client.history`), this is all
 that is seen: nothing of assignments and commits.
@@ -14,24 +16,49 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
 
 from kafka_pubsub import FlowControl, Message, PubSub
+from kafka_pubsub.kafka import handles
 from kafka_pubsub.model import AckId
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan
 from tests.faults.publisher import intact
 
-__all__ = ["DAMAGED", "HANG"]
+__all__ = ["DAMAGED"]
 
 #: Bytes of history taken from the disk at a time: a round makes many short-lived processes.
 SEGMENT = 1 << 20
 WORKERS = 16
-#: Seconds that a poisoned handler hangs, beyond every deadline and extension of the round's subscription.
-HANG = 8.0
-#: Deliveries after which poison is digested: what is delivered for ever would let no round end.
-RAISES, KILLS = 4, 2
+#: Seconds until a SIGKILL that a process sends to itself has surely come.
+SOON = 10.0
 #: Exit code of a consumer that was given a message that isn't what was published.
 DAMAGED = 4
+
+
+class DoomedProducer(Producer):
+    """Dies inside a transaction, when it is asked to: before its offsets, its end, or the answer to that is used."""
+
+    doom = threading.Event()
+    mark: Path
+    rng: random.Random
+
+    def send_offsets_to_transaction(self, *arguments: Any, **named: Any) -> None:
+        self._die(0.2)
+        super().send_offsets_to_transaction(*arguments, **named)
+
+    def commit_transaction(self, *arguments: Any, **named: Any) -> None:
+        self._die(0.8)
+        super().commit_transaction(*arguments, **named)
+        self._die(1.0)
+
+    def _die(self, probability: float) -> None:
+        if self.doom.is_set() and self.rng.random() < probability:
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(SOON)
 
 
 class Choked(Exception):
@@ -56,9 +83,10 @@ class Consumer:
         try:
             if not intact(message.data):
                 self.damaged.set()
-            if "poison" in message.attributes and self._choke(message, lease):
-                return
-            self._work(message, lease)
+            if "poison" in message.attributes:
+                self._choke(message)
+            else:
+                self._work(message, lease)
         except BaseException as raised:
             error = raised
             self._history.nack(*where, lease.attempt, None)
@@ -70,6 +98,7 @@ class Consumer:
         plan = self._plan
         with self._lock:
             nacks, slow = (100 * self._rng.random() < each for each in (plan.nack_percent, plan.slow_percent))
+            nacks = nacks and message.delivery_attempt <= plan.last_nack
             takes = self._rng.uniform(0, plan.slow_handler if slow else plan.handler)
         time.sleep(takes)
         told = (lease.partition, lease.offset, lease.epoch, lease.attempt)
@@ -80,24 +109,16 @@ class Consumer:
             self._history.ack(*told)
             message.ack()
 
-    def _choke(self, message: Message, lease: AckId) -> bool:
-        """What poison does; True: the handler is to end without a verdict."""
-        match self._plan.poison:
-            case "raises" if message.delivery_attempt <= RAISES:
-                raise Choked(f"attempt {message.delivery_attempt}")
-            case "hangs" if message.delivery_attempt == 1:
-                time.sleep(HANG)
-                return True
-            case "kills" if self._deaths_of(lease) < KILLS:
+    def _choke(self, message: Message) -> None:
+        """What poison does: raise, hang and return without a verdict, or kill the process; whenever it comes."""
+        match message.attributes["poison"]:
+            case "hangs":
+                time.sleep(self._plan.hang)
+            case "kills":
                 os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(HANG)  # the signal comes to the process, not to this thread
-        return False
-
-    def _deaths_of(self, lease: AckId) -> int:
-        """How many died of it before; counts us."""
-        with (Path(self._plan.deaths) / f"{lease.partition}-{lease.offset}").open("ab") as file:
-            file.write(b"x")
-            return file.tell() - 1
+                time.sleep(SOON)
+            case _:
+                raise Choked(f"attempt {message.delivery_attempt}")
 
 
 def main() -> None:
@@ -105,6 +126,11 @@ def main() -> None:
     plan = ConsumerPlan.read(sys.argv[1])
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    doom = DoomedProducer.doom
+    signal.signal(signal.SIGUSR1, lambda *_: doom.set())
+    DoomedProducer.mark = Path(plan.deaths) / f"in-transaction-{os.getpid()}"
+    DoomedProducer.rng = random.Random(plan.seed)
+    vars(handles)["Producer"] = DoomedProducer
     history = HistoryFile(
         plan.path, role="subscriber", topic=plan.topic, subscription=plan.subscription, segment=SEGMENT
     )

@@ -80,6 +80,12 @@ class Crew:
         with self._lock:
             return [member.process.pid for member in self._members.values()]
 
+    def pid(self, slot: int) -> int | None:
+        """The slot's process; None when it has none now."""
+        with self._lock:
+            member = self._members.get(slot)
+            return None if member is None else member.process.pid
+
     def start(self, slot: int) -> None:
         """A new process for the slot."""
         with self._lock:
@@ -97,6 +103,11 @@ class Crew:
             member.process.kill()
             member.process.wait()
             self._bury(member)
+
+    def doom(self, slot: int) -> None:
+        """Have it die of SIGKILL inside its next transaction."""
+        with self._lock:
+            self._members[slot].process.send_signal(signal.SIGUSR1)
 
     def freeze(self, slot: int) -> None:
         """SIGSTOP."""

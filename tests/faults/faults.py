@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
 from kafka_pubsub.local import LocalCluster
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
@@ -22,19 +24,21 @@ from tests.faults.crew import Crew
 from tests.faults.plan import Poison
 from tests.faults.proxy import Direction, Proxy
 
-__all__ = ["FAULTS", "Fault", "NotBuilt", "Stage"]
+__all__ = ["FAULTS", "Fault", "Stage"]
 
 #: Seconds after which the group misses a member: the library's session time-out.
 SESSION = 6.0
+#: Seconds until a consumer that is to die in a transaction has surely had one, if transactions are possible at all.
+TRANSACTION_PATIENCE = 20.0
+#: Seconds for a change of a topic's settings, an election included.
+CONFIG_PATIENCE = 30.0
+#: Bytes of a record that a topic still takes when it is to take none: headers alone are larger.
+NEXT_TO_NOTHING = 10
 #: Slots of consumers that come and go beside the regular ones begin here.
 GUESTS = 100
 #: Seconds that a guest may take to come to work.
 GUEST_PATIENCE = 60
 CUTS: tuple[tuple[Direction, ...], ...] = (("to_broker", "to_client"), ("to_broker",), ("to_client",))
-
-
-class NotBuilt(Exception):
-    """The round needs something that doesn't exist yet."""
 
 
 @dataclass
@@ -45,6 +49,9 @@ class Stage:
     crew: Crew
     driver: HistoryFile
     until: float
+    #: The topics that a burst may make unwritable.
+    retry: str = ""
+    dead: str = ""
     #: Bursts done, by name.
     done: list[str] = field(default_factory=list)
 
@@ -89,23 +96,24 @@ class Fault:
     cluster: bool = False
     #: Clients go through the proxies.
     detour: bool = False
-    poison: Poison | None = None
+    poison: tuple[Poison, ...] = ()
     #: Per cent of handlers that take up to a second and a half.
     slow_percent: float = 0.0
-    #: Why it can't be done yet.
-    missing: str | None = None
+    #: Seconds that the partitions of a topic may stand still although messages wait, on a machine with other tenants.
+    longest_stall: float = 30.0
 
     def run(self, stage: Stage, seed: int) -> None:
         """Bursts until the round's time is over; raises what went wrong in them."""
-        if self.missing is not None:
-            raise NotBuilt(self.missing)
         errors: list[BaseException] = []
 
         def act(number: int, bursts: tuple[Burst, ...]) -> None:
             rng = random.Random(f"{seed}/{number}")
+            deck: list[Burst] = []
             try:
                 while not stage.over:
-                    burst = rng.choice(bursts)
+                    # Each comes once before any comes again.
+                    deck = deck or rng.sample(bursts, len(bursts))
+                    burst = deck.pop()
                     stage.done.append(burst.__name__)
                     burst(stage, rng)
                     stage.wait(rng.uniform(0.2, 2.0))
@@ -131,6 +139,20 @@ def kill_consumer(stage: Stage, rng: random.Random) -> None:
     stage.wait(rng.uniform(0, 3))
     stage.crew.start(slot)
     stage.wait(rng.uniform(1, 5))
+
+
+def kill_in_transaction(stage: Stage, rng: random.Random) -> None:
+    """It dies by itself, with a transaction open; who can't have one in this weather dies anyhow."""
+    slot = rng.choice(stage.crew.slots)
+    pid = stage.crew.pid(slot)
+    stage.crew.doom(slot)
+    until = time.monotonic() + TRANSACTION_PATIENCE
+    while stage.crew.pid(slot) == pid and time.monotonic() < until:
+        stage.wait(0.1)
+    if stage.crew.pid(slot) == pid:
+        stage.crew.kill(slot)
+        stage.crew.start(slot)
+    stage.wait(rng.uniform(3, 8))
 
 
 def stop_consumer(stage: Stage, rng: random.Random) -> None:
@@ -195,8 +217,79 @@ def _some_proxy(stage: Stage, rng: random.Random) -> Proxy:
     return rng.choice(stage.arena.proxies)
 
 
+def retry_refuses(stage: Stage, rng: random.Random) -> None:
+    _refuses(stage, rng, stage.retry)
+
+
+def retry_lacks_replicas(stage: Stage, rng: random.Random) -> None:
+    _lacks_replicas(stage, rng, stage.retry)
+
+
+def dead_letters_refuse(stage: Stage, rng: random.Random) -> None:
+    _refuses(stage, rng, stage.dead)
+
+
+def dead_letters_lack_replicas(stage: Stage, rng: random.Random) -> None:
+    _lacks_replicas(stage, rng, stage.dead)
+
+
+def _refuses(stage: Stage, rng: random.Random, topic: str) -> None:
+    """The topic refuses every record by itself, for its size; a consumer that starts may put that right."""
+    with stage.trouble(f"unwritable {topic}"), _setting(stage, topic, "max.message.bytes", NEXT_TO_NOTHING):
+        stage.wait(rng.uniform(2, 6))
+
+
+def _lacks_replicas(stage: Stage, rng: random.Random, topic: str) -> None:
+    """The topic takes nothing, because a broker is away and this topic wants all three in sync."""
+    node = rng.choice(stage.cluster.nodes)
+    with stage.trouble(f"unwritable {topic}"), _setting(stage, topic, "min.insync.replicas", 3):
+        stage.cluster.stop(node)
+        try:
+            stage.wait(rng.uniform(2, 8))
+        finally:
+            stage.cluster.start(node)
+    stage.cluster.wait_in_sync()
+
+
+@contextmanager
+def _setting(stage: Stage, topic: str, name: str, value: int) -> Iterator[None]:
+    """The topic has this setting from here to the end of the block, if nobody changes it meanwhile."""
+    admin = AdminClient({"bootstrap.servers": stage.arena.bootstrap})
+    topic_settings = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    (described,) = admin.describe_configs([topic_settings]).values()
+    before = described.result(CONFIG_PATIENCE)[name].value
+
+    def put(to: str) -> None:
+        entry = ConfigEntry(name, to, incremental_operation=AlterConfigOpType.SET)
+        changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        (done,) = admin.incremental_alter_configs([changed]).values()
+        done.result(CONFIG_PATIENCE)
+
+    put(str(value))
+    try:
+        yield
+    finally:
+        put(before)
+
+
+#: Bursts of the rounds in which anything may happen, those of consumers and those of brokers.
+OF_CONSUMERS: tuple[Burst, ...] = (kill_consumer, kill_in_transaction, stop_consumer, rejoin)
+OF_BROKERS: tuple[Burst, ...] = (
+    rolling_restart,
+    kill_broker,
+    slow_broker,
+    partition,
+    retry_refuses,
+    retry_lacks_replicas,
+    dead_letters_refuse,
+    dead_letters_lack_replicas,
+)
+
 FAULTS: Mapping[str, Fault] = {
     "kill-consumer": Fault("kill -9 of consumers, started again", ((kill_consumer,),)),
+    "kill-in-transaction": Fault(
+        "kill -9 of consumers inside an open transaction, started again", ((kill_in_transaction,),)
+    ),
     "stop-consumer": Fault("SIGSTOP of consumers beyond their session, then SIGCONT", ((stop_consumer,),)),
     "rejoin": Fault(
         "revoke and assign to the same owners, with slow handlers running", ((rejoin,),), slow_percent=3
@@ -207,23 +300,25 @@ FAULTS: Mapping[str, Fault] = {
     "partition": Fault(
         "a broker that clients can't hear, can't talk to, or both", ((partition,),), cluster=True, detour=True
     ),
-    "poison-raises": Fault("messages whose handler raises", poison="raises"),
-    "poison-hangs": Fault("messages whose handler hangs beyond its lease", poison="hangs"),
-    "poison-kills": Fault("messages that kill their process", poison="kills"),
+    "poison-raises": Fault("messages whose handler raises, always", poison=("raises",)),
+    "poison-hangs": Fault("messages whose handler hangs beyond its lease, always", poison=("hangs",)),
+    "poison-kills": Fault("messages that kill their process, always", poison=("kills",)),
     "retry-unwritable": Fault(
-        "the retry topic takes no writes",
-        missing="retry-unwritable needs a subscription's retry topic, and there is none yet",
+        "the retry topic takes no writes for a while", ((retry_refuses, retry_lacks_replicas),), cluster=True
     ),
     "dead-letter-unwritable": Fault(
-        "the dead-letter topic takes no writes",
-        missing="dead-letter-unwritable needs dead-letter topics, and there are none yet",
+        "the dead-letter topic takes no writes for a while",
+        ((dead_letters_refuse, dead_letters_lack_replicas),),
+        cluster=True,
+        poison=("raises",),
     ),
     "mixed": Fault(
-        "everything at once: consumers, brokers and network, at random",
-        ((kill_consumer, stop_consumer, rejoin), (rolling_restart, kill_broker, slow_broker, partition)),
+        "everything at once: consumers, brokers, network, topics and poison, at random",
+        (OF_CONSUMERS, OF_BROKERS),
         cluster=True,
         detour=True,
-        poison="raises",
+        poison=("raises", "hangs", "kills"),
         slow_percent=1,
+        longest_stall=60.0,
     ),
 }

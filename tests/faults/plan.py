@@ -15,6 +15,9 @@ __all__ = ["ConsumerPlan", "Poison", "PublisherPlan", "RoundPlan"]
 
 Poison = Literal["raises", "hangs", "kills"]
 
+#: Early, so that the end of poison is seen in a short round.
+FIRST_POISONED = 40
+
 
 @dataclass(frozen=True)
 class RoundPlan:
@@ -33,6 +36,8 @@ class RoundPlan:
     nack_percent: float = 5.0
     #: Seconds until everything that was published has to be acked.
     settle: float = 120.0
+    #: Each publisher's 40th message is poison, in a round with poison, and one in so many after it.
+    poison_every: int = 50_000
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,14 @@ class PublisherPlan(_ProcessPlan):
     rate: float = 200.0
     seconds: float = 60.0
     keys: int = 200
-    #: Messages (by number) that carry the attribute `poison`.
-    poisoned: tuple[int, ...] = ()
+    #: Kinds of poison, in turn; none: no message is poison.
+    poison: tuple[Poison, ...] = ()
+    poison_every: int = 50_000
+
+    def poison_of(self, number: int) -> Poison | None:
+        """What the attribute `poison` of that message says; None: it has none."""
+        nth, rest = divmod(number - FIRST_POISONED, self.poison_every)
+        return self.poison[nth % len(self.poison)] if self.poison and rest == 0 and nth >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,9 @@ class ConsumerPlan(_ProcessPlan):
     handler: float = 0.01
     slow_percent: float = 0.0
     slow_handler: float = 0.0
-    poison: Poison | None = None
-    #: A directory where deliveries of poison are counted across processes.
+    #: Attempts up to which messages that aren't poison may be nacked: they aren't to use them all up.
+    last_nack: int = 3
+    #: Seconds that a handler of poison that hangs takes, beyond the round's deadline and extension.
+    hang: float = 8.0
+    #: A directory in which those who die on purpose leave a mark.
     deaths: str = ""

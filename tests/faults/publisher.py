@@ -69,7 +69,8 @@ class Publisher:
     def _publish(self, number: int) -> None:
         (key,) = self._rng.choices(self._keys, cum_weights=self._weights)
         data = payload(self._rng.randbytes, self._rng.randint(SMALLEST, LARGEST))
-        attributes = {"poison": "yes"} if number in self._plan.poisoned else {}
+        poison = self._plan.poison_of(number)
+        attributes = {} if poison is None else {"poison": poison}
         self._history.send(number, key, fingerprint(key.encode(), data, attributes))
         future = self._topic.publish(data, ordering_key=key, attributes=attributes)
         future.add_done_callback(lambda done: self._note(number, key, done))

@@ -1,39 +1,48 @@
 """One round: publishers and consumers run, a fault strikes, everything settles, the histories are judged.
 
-Theory: the driver only starts, breaks and waits; what is judged afterwards is what the processes wrote down. Settled
-means: all publishers have flushed, and the subscription's lag is 0.
+Theory: the driver only starts, breaks and waits; what is judged afterwards is what the processes wrote down, and the
+dead letters. Settled means: all publishers have flushed, everything that was stored was acked or is a dead letter, and
+the log has it that nothing is left.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_pubsub import PubSub, RetryPolicy, Subscription
+from kafka_pubsub import DeadLetterPolicy, PubSub, RetryPolicy, Subscription
+from kafka_pubsub.client.names import retry_topic
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
-from tests.faults.check import judge, prove, read
+from tests.faults.check import histories, judge, prove
 from tests.faults.crew import Crew
-from tests.faults.faults import FAULTS, NotBuilt, Stage
+from tests.faults.faults import FAULTS, Stage
+from tests.faults.morgue import SILENCE, Morgue
 from tests.faults.plan import ConsumerPlan, PublisherPlan, RoundPlan
+from tests.faults.progress import Progress, place_of
 from tests.faults.watcher import Sight
 
 __all__ = ["Outcome", "run_round"]
 
 #: Seconds until the first message has come through; the start of the processes on a busy machine included.
 WARM_UP = 120.0
-#: Seconds that a lease lasts: short, so that a handler that hangs loses it within a round.
+#: Seconds that a lease lasts.
 ACK_DEADLINE = 2.0
-#: Seconds that a handler may go on: slow ones are to meet rebalances, not their deadline; those that hang do.
-MAX_EXTENSION, MAX_EXTENSION_OF_HANGING = 60.0, 1.0
+#: Seconds that a handler may go on: slow ones are to meet rebalances, not their deadline; those that hang do. Longer
+#: where both are about.
+MAX_EXTENSION, OF_HANGING, OF_BOTH = 60.0, 1.0, 6.0
+#: Seconds that those who hang take beyond both.
+TOO_LONG = 1.5
+#: Deliveries after which a message is given up.
+ATTEMPTS = 5
+DEAD_PARTITIONS = 2
 #: Seconds between nack and redelivery.
 RETRY = RetryPolicy(min_backoff=0.05, max_backoff=1.0)
 #: Seconds that slow handlers take at most.
 SLOW = 1.5
-#: Numbers of the messages of each publisher that are poison; early, so that their end is seen in a short round.
-POISONED = (40, 90)
 
 
 @dataclass
@@ -43,26 +52,31 @@ class Outcome:
     plan: RoundPlan
     problems: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    bursts: list[str] = field(default_factory=list)
-    #: Seconds from the last publishing to lag 0.
+    bursts: dict[str, int] = field(default_factory=dict)
+    #: Seconds from the last publishing until nothing was left to do.
     settled_in: float | None = None
+    #: Seconds that a partition stood still at most although messages waited in it.
+    stall: float = 0.0
 
 
 def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
-    """Runs it in `folder`, which keeps the histories; `NotBuilt` when the fault can't be made yet."""
-    missing = FAULTS[plan.fault].missing
-    if missing is not None:
-        raise NotBuilt(missing)
+    """Runs it in `folder`, which keeps the histories."""
     with PubSub(arena.bootstrap) as ps:
         played = _Round(plan, arena, folder, ps)
         try:
             played.play()
         finally:
             played.close()
-    verdict = judge(read(folder))
     outcome = played.outcome
+    verdict = judge(
+        histories(folder),
+        played.morgue.found,
+        is_poison=played.is_poison,
+        longest_stall=FAULTS[plan.fault].longest_stall,
+    )
     outcome.problems += played.crew.findings + verdict.problems + prove(folder)
-    outcome.counts = {**verdict.counts, "deaths": played.crew.deaths}
+    outcome.counts = {**verdict.counts, "deaths": played.crew.deaths, "in_transaction": played.in_transaction}
+    outcome.stall = round(verdict.stall, 1)
     return outcome
 
 
@@ -73,9 +87,12 @@ class _Round:
         self._plan, self._arena, self._folder = plan, arena, folder
         self._fault = FAULTS[plan.fault]
         self._topic = f"faults-{uuid.uuid4().hex[:12]}"
+        self._dead = f"{self._topic}-dead"
         self._deaths = folder / "deaths"
         self._deaths.mkdir()
         self._subscription = self._subscribe(ps)
+        self.morgue = Morgue(arena.bootstrap, self._dead, DEAD_PARTITIONS)
+        self._progress = Progress(folder)
         self._driver = HistoryFile(
             folder / "driver.jsonl", role="driver", topic=self._topic, subscription=self._subscription.name
         )
@@ -92,30 +109,44 @@ class _Round:
         if not self._warmed_up():
             self.outcome.problems.append(f"nothing was delivered within {WARM_UP:.0f} s")
             return
-        stage = Stage(self._arena, self.crew, self._driver, time.monotonic() + self._plan.seconds)
+        until = time.monotonic() + self._plan.seconds
+        retry = retry_topic(self._topic, self._subscription.name)
+        stage = Stage(self._arena, self.crew, self._driver, until, retry, self._dead)
         try:
             self._fault.run(stage, self._plan.seed)
         finally:
-            self.outcome.bursts = stage.done
+            self.outcome.bursts = dict(Counter(stage.done))
         self.crew.end_publishers()
         self._settle()
         self.crew.retire_all()
+        self.morgue.look(SILENCE)
 
     def close(self) -> None:
         """Nothing goes on."""
         self.crew.close()
+        self.morgue.close()
         self._driver.close()
+
+    def is_poison(self, history: str, number: int) -> bool:
+        """Whether that message of that publisher was poison."""
+        return self._publisher(int(history.rpartition("-")[2])).poison_of(number) is not None
+
+    @property
+    def in_transaction(self) -> int:
+        """How many consumers died inside a transaction because they were asked to."""
+        return sum(1 for _ in self._deaths.glob("in-transaction-*"))
 
     def _subscribe(self, ps: PubSub) -> Subscription:
         topic = ps.create_topic(self._topic, partitions=self._plan.partitions, message_ordering=True)
-        hangs = self._fault.poison == "hangs"
+        ps.create_topic(self._dead, partitions=DEAD_PARTITIONS)
         return ps.create_subscription(
             f"{self._topic}-s",
             topic,
             message_ordering=True,
             ack_deadline=ACK_DEADLINE,
-            max_extension=MAX_EXTENSION_OF_HANGING if hangs else MAX_EXTENSION,
+            max_extension=self._extension,
             retry=RETRY,
+            dead_letter=DeadLetterPolicy(topic=self._dead, max_attempts=ATTEMPTS),
         )
 
     def _warmed_up(self) -> bool:
@@ -130,19 +161,32 @@ class _Round:
             time.sleep(0.1)
         return False
 
+    @property
+    def _extension(self) -> float:
+        if "hangs" not in self._fault.poison:
+            return MAX_EXTENSION
+        return OF_BOTH if self._fault.slow_percent else OF_HANGING
+
     def _settle(self) -> None:
-        """Waits for lag 0."""
+        """Waits until everything is acked or a dead letter, and the log knows it."""
         began = time.monotonic()
         sight: Sight | None = None
+        left: set[int] = set()
         while time.monotonic() < began + self._plan.settle:
             self.crew.revive()
             sight = self.crew.watch(self._arena.bootstrap, self._subscription.name)
-            if sight is not None and sight.lag == 0:
+            self._progress.look()
+            self.morgue.look()
+            left = self._progress.unfinished({place_of(*each.origin) for each in self.morgue.found})
+            if not left and sight is not None and sight.left == 0:
                 self.outcome.settled_in = round(time.monotonic() - began, 1)
                 return
-            time.sleep(0.1)
+            time.sleep(0.2)
         seen = "nothing was seen" if sight is None else sight.text
-        self.outcome.problems.append(f"not settled after {self._plan.settle:.0f} s: {seen}")
+        some = [(place >> 48, place & ((1 << 48) - 1)) for place in sorted(left)[:5]]
+        self.outcome.problems.append(
+            f"not settled after {self._plan.settle:.0f} s: {seen}; {len(left)} not finished, such as {some}"
+        )
 
     @property
     def _bootstrap(self) -> str:
@@ -158,7 +202,7 @@ class _Round:
             nack_percent=self._plan.nack_percent,
             slow_percent=self._fault.slow_percent,
             slow_handler=SLOW,
-            poison=self._fault.poison,
+            hang=max(ACK_DEADLINE, self._extension) + TOO_LONG,
             deaths=str(self._deaths),
         )
 
@@ -174,5 +218,6 @@ class _Round:
             # It is ended when the fault is over; warming up comes on top.
             seconds=plan.seconds + WARM_UP + plan.settle,
             keys=plan.keys,
-            poisoned=POISONED if self._fault.poison else (),
+            poison=self._fault.poison[number:] + self._fault.poison[:number],
+            poison_every=plan.poison_every,
         )

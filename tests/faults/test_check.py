@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
-from tests.faults.check import Event, judge, prove, read
+from tests.faults.check import Event, histories, judge, prove
+from tests.faults.morgue import DeadLetter
 from tests.faults.publisher import intact, payload
 
 Histories = dict[str, list[Event]]
@@ -59,7 +61,9 @@ def test_what_is_well_is_well_and_counted() -> None:
         "again": 1,
         "acked": 3,
         "nacked": 1,
+        "buried": 0,
     }
+    assert verdict.stall < 1e-6
 
 
 def lose(histories: Histories) -> None:
@@ -117,10 +121,55 @@ def test_a_message_whose_publishing_nobody_confirmed_may_be_delivered() -> None:
     assert verdict.counts["unsure"] == 1
 
 
-def test_a_dead_letter_finishes_a_message() -> None:
+def poisoned() -> Histories:
+    """The first message of key a was poison and was never acked."""
     histories = well()
-    histories["consumer-1"][4]["event"] = "dead_letter"
-    assert judge(histories).problems == []
+    del histories["consumer-1"][1]
+    return histories
+
+
+LETTER = DeadLetter((0, 5), 5, "attempts used up", "s0")
+
+
+def bury(histories: Histories, *letters: DeadLetter, poison: bool = True) -> set[str]:
+    """The kinds of what is found."""
+    verdict = judge(histories, letters, is_poison=lambda name, number: poison and number == 0)
+    return {problem.partition(":")[0] for problem in verdict.problems}
+
+
+def test_a_dead_letter_finishes_poison() -> None:
+    assert bury(poisoned(), LETTER) == set()
+    assert judge(poisoned(), [LETTER], is_poison=lambda name, number: number == 0).counts["buried"] == 1
+
+
+def test_poison_must_be_buried_once_and_whole_and_nothing_else_may_be() -> None:
+    assert bury(poisoned()) >= {"lost", "digested"}
+    assert bury(well(), LETTER) == {"digested"}
+    assert bury(poisoned(), LETTER, LETTER) == {"buried"}
+    assert bury(poisoned(), LETTER, poison=False) == {"buried"}
+    assert bury(poisoned(), replace(LETTER, sha="other")) == {"buried"}
+    assert bury(poisoned(), LETTER, DeadLetter((-1, -1), 0, "unreadable", "s9")) == {"buried"}
+
+
+def test_the_successor_of_a_dead_letter_waits_for_its_end() -> None:
+    histories = poisoned()
+    histories["consumer-1"][2]["t"] = 19
+    assert bury(histories, LETTER) == {"order"}
+
+
+def test_a_partition_that_stands_still_although_it_could_go_on_is_found() -> None:
+    histories = well()
+    for event in histories["consumer-1"]:
+        event["t"] += 30 * 10**9
+    verdict = judge(histories, longest_stall=20.0)
+    # The second message of key a could not begin before the first was acked.
+    assert verdict.problems == []
+    histories["consumer-1"][1]["t"] = 21
+    verdict = judge(histories, longest_stall=20.0)
+    assert [problem.partition(" until")[0] for problem in verdict.problems] == [
+        "stalled: partition 0 stood still for 30.0 s"
+    ]
+    assert round(verdict.stall, 1) == 30.0
 
 
 def test_many_findings_of_a_kind_are_counted_not_listed() -> None:
@@ -139,7 +188,7 @@ def test_histories_are_read_to_where_a_kill_has_cut_them(tmp_path: Path) -> None
     # Not closed: zeros follow, as after SIGKILL; and a line without its end, as when it came in the middle of it.
     path = tmp_path / "consumer-0.jsonl"
     path.write_bytes(b'{"event":"open","t":1}\n{"event":"deliver","t":2,"par' + bytes(100))
-    found = read(tmp_path)
+    found = histories(tmp_path)
     assert [event["event"] for event in found["publisher-0"]] == ["open", "send"]
     assert [event["event"] for event in found["consumer-0"]] == ["open"]
     history.close()
@@ -175,7 +224,7 @@ def consume(folder: Path, *, assigned: bool) -> None:
 def test_the_checker_judges_everything_once_assignments_are_told(tmp_path: Path) -> None:
     consume(tmp_path, assigned=True)
     assert {problem.partition(":")[0] for problem in prove(tmp_path)} == {"commit_early"}
-    assert judge(read(tmp_path)).problems == []
+    assert judge(histories(tmp_path)).problems == []
 
 
 def test_until_then_it_finds_processes_that_vanished_and_nothing_that_it_cannot_know(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kafka_pubsub.local import processes
 from kafka_pubsub.observe.history import HistoryFile
 from tests.acceptance.support import wait_until
 from tests.faults.arena import Arena
-from tests.faults.check import read
+from tests.faults.check import histories
 from tests.faults.crew import ROOT, Crew
 from tests.faults.faults import Fault, Stage
 from tests.faults.plan import ConsumerPlan
@@ -89,7 +89,7 @@ def test_a_consumer_that_ends_by_itself_is_a_finding_and_is_replaced(
     assert crew.slots == [0]
     assert first not in crew.pids
     driver.close()
-    assert next(event["of"] for event in read(tmp_path)["driver"] if event["event"] == "crash") == first
+    assert next(event["of"] for event in histories(tmp_path)["driver"] if event["event"] == "crash") == first
 
 
 def test_a_frozen_consumer_can_be_killed_and_both_are_told(
@@ -101,7 +101,7 @@ def test_a_frozen_consumer_can_be_killed_and_both_are_told(
     crew.kill(0)
     assert (crew.slots, crew.findings, crew.deaths) == ([], [], 1)
     driver.close()
-    told = [(event["event"], event["of"]) for event in read(tmp_path)["driver"][1:-1]]
+    told = [(event["event"], event["of"]) for event in list(histories(tmp_path)["driver"])[1:-1]]
     assert told == [("stop", pid), ("crash", pid)]
 
 

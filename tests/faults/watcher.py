@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafka_pubsub import PubSub, PubSubError
+from kafka_pubsub.client.drain import Drain
+from kafka_pubsub.kafka.backend import KafkaBackend
 
 __all__ = ["Sight", "last_sight"]
 
@@ -23,9 +25,9 @@ EVERY = 0.2
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen last; `lag` is None when nobody answered."""
+    """What was seen last: messages that aren't finished by what is committed, retry topic included; None: no answer."""
 
-    lag: int | None
+    left: int | None
     text: str
 
 
@@ -37,17 +39,26 @@ def last_sight(path: Path) -> Sight | None:
         return None
 
 
+def _look(ps: PubSub, backend: KafkaBackend, drain: Drain, subscription: str) -> Sight:
+    state = ps.subscription(subscription).state()
+    record = backend.catalog.subscriptions()[subscription]
+    left = drain.left(record, backend.admin.last_stable_offsets(record.topic))
+    return Sight(
+        state.lag + left,
+        f"lag by partition {state.lag_by_partition}, {state.members} members, {left} by positions and maps",
+    )
+
+
 def main() -> None:
     """The process: address, subscription, where to write. It ends when whoever started it does."""
     bootstrap, subscription, told = sys.argv[1:]
     path, parent = Path(told), os.getppid()
+    backend = KafkaBackend(bootstrap, {})
+    drain = Drain(backend)
     with PubSub(bootstrap) as ps:
         while os.getppid() == parent:
             try:
-                state = ps.subscription(subscription).state()
-                sight = Sight(
-                    state.lag, f"lag by partition {state.lag_by_partition}, {state.members} members"
-                )
+                sight = _look(ps, backend, drain, subscription)
             except PubSubError as error:
                 sight = Sight(None, f"the lag can't be read: {error}")
             scratch = path.with_suffix(".tmp")
