@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 from kafka_pubsub.client.cluster import Cluster
+from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.repartition import RepartitionProgress
 from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_redelivery, refuse_unbuilt
@@ -47,7 +49,8 @@ class PubSub:
 
     `bootstrap` is the cluster's address; left out, it comes from `KAFKA_PUBSUB_BOOTSTRAP`, from
     `config["bootstrap.servers"]`, or is the embedded broker that `kafka-pubsub up` started. `config` are further
-    settings of librdkafka. `create=False` never makes topics or groups, for clusters where clients may not.
+    settings of librdkafka. `create=False` never makes topics or groups, for clusters where clients may not. `history`
+    is a directory in which each stream and publisher writes down what it does (docs/operations.md).
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class PubSub:
         config: Mapping[str, ConfigValue] | None = None,
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
+        history: str | PathLike[str] | None = None,
     ) -> None:
         settings = load_settings()
         merged = {**settings.config, **(config or {})}
@@ -71,10 +75,17 @@ class PubSub:
 
             return KafkaBackend(address, merged, create=may_create, group_protocol=protocol)
 
-        self._open(connect, may_create=may_create, where=address)
+        folder = (settings.history or None) if history is None else history
+        self._open(connect, may_create=may_create, where=address, history=folder)
 
     @classmethod
-    def in_memory(cls, backend: Backend | None = None, *, create: bool = True) -> Self:
+    def in_memory(
+        cls,
+        backend: Backend | None = None,
+        *,
+        create: bool = True,
+        history: str | PathLike[str] | None = None,
+    ) -> Self:
         """The same surface without a broker, for tests.
 
         Several that get backends of one `kafka_pubsub.memory` cluster are like processes on one Kafka.
@@ -86,11 +97,18 @@ class PubSub:
             return MemoryBackend() if backend is None else backend
 
         self = cls.__new__(cls)
-        self._open(connect, may_create=create, where="memory")
+        self._open(connect, may_create=create, where="memory", history=history)
         return self
 
-    def _open(self, connect: Callable[[], Backend], *, may_create: bool, where: str) -> None:
-        self._cluster = Cluster(connect, may_create=may_create)
+    def _open(
+        self,
+        connect: Callable[[], Backend],
+        *,
+        may_create: bool,
+        where: str,
+        history: str | PathLike[str] | None,
+    ) -> None:
+        self._cluster = Cluster(connect, may_create=may_create, histories=_histories(history))
         self._where = where
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -349,6 +367,14 @@ class PubSub:
 
 def _not_yet(what: str) -> NoReturn:
     raise FailedPrecondition(f"{what} is not supported yet")
+
+
+def _histories(directory: str | PathLike[str] | None) -> Histories | None:
+    if directory is None:
+        return None
+    from kafka_pubsub.observe.histories import HistoryFolder
+
+    return HistoryFolder(directory)
 
 
 def _address(bootstrap: object, config: Mapping[str, ConfigValue], settings: Settings) -> str:

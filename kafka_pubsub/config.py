@@ -229,6 +229,7 @@ class Settings(BaseSettings):
     create: bool = True
     group_protocol: Literal["classic", "consumer"] = "classic"
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    history: str | None = None
 
 
 def load_settings() -> Settings:

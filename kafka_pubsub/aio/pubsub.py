@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
 
@@ -39,14 +40,24 @@ class PubSub:
         config: Mapping[str, ConfigValue] | None = None,
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
+        history: str | PathLike[str] | None = None,
     ) -> None:
-        self._wrap(SyncPubSub(bootstrap, config=config, create=create, group_protocol=group_protocol))
+        sync = SyncPubSub(
+            bootstrap, config=config, create=create, group_protocol=group_protocol, history=history
+        )
+        self._wrap(sync)
 
     @classmethod
-    def in_memory(cls, backend: Backend | None = None, *, create: bool = True) -> Self:
+    def in_memory(
+        cls,
+        backend: Backend | None = None,
+        *,
+        create: bool = True,
+        history: str | PathLike[str] | None = None,
+    ) -> Self:
         """The same surface without a broker, for tests; see `kafka_pubsub.PubSub.in_memory`."""
         self = cls.__new__(cls)
-        self._wrap(SyncPubSub.in_memory(backend, create=create))
+        self._wrap(SyncPubSub.in_memory(backend, create=create, history=history))
         return self
 
     def _wrap(self, sync: SyncPubSub) -> None:

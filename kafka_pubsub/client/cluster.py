@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.publish_pool import WriterPool
 from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
@@ -24,6 +25,7 @@ from kafka_pubsub.client.repartition import Repartitioner
 from kafka_pubsub.client.resources import check_layout
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
+from kafka_pubsub.client.told_publisher import new_publisher
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.client.watch import Watch, reason_to_end
 from kafka_pubsub.errors import FailedPrecondition
@@ -46,8 +48,11 @@ class _Connection(NamedTuple):
 class Cluster:
     """A cluster that is connected when first used; everything behind a `PubSub`."""
 
-    def __init__(self, connect: Callable[[], Backend], *, may_create: bool) -> None:
+    def __init__(
+        self, connect: Callable[[], Backend], *, may_create: bool, histories: Histories | None = None
+    ) -> None:
         self._connect = connect
+        self._histories = histories
         self._may_create = may_create
         # Guards the first connection, the registries' growth and the end.
         self._lock = threading.RLock()
@@ -85,7 +90,9 @@ class Cluster:
             self._check_open()
             if subscription not in self._subscribers:
                 self._subscribers[subscription] = Subscriber(
-                    connection.backend, lambda: connection.subscriptions.usable(subscription)
+                    connection.backend,
+                    lambda: connection.subscriptions.usable(subscription),
+                    self._histories,
                 )
                 connection.watch.start()
             return self._subscribers[subscription]
@@ -171,8 +178,8 @@ class Cluster:
         with self._lock:
             self._check_open()
             if topic not in self.publishers:
-                self.publishers[topic] = TopicPublisher(
-                    topic, lambda: _target(connection.topics, topic), connection.writers
+                self.publishers[topic] = new_publisher(
+                    topic, lambda: _target(connection.topics, topic), connection.writers, self._histories
                 )
             return self.publishers[topic]
 

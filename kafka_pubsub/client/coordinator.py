@@ -312,6 +312,8 @@ class Coordinator(Holdings):
         effects = partition.handle(event, now)
         self._leased += len(partition.leases.active) - before
         if effects:
+            if self.evidence is not None and isinstance(event, Tick):
+                self.evidence.expiring(effects)
             self._effects(number, effects, now)
 
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
@@ -352,6 +354,8 @@ class Coordinator(Holdings):
             raise InvariantViolated(f"this stream has no retry topic: {effect!r:.80}")
         match effect:
             case Relocate():
+                if self.evidence is not None:
+                    self.evidence.relocating(number, partition.epoch, effect)
                 beside.relocate(number, partition.epoch, effect)
             case ReadBodies(offsets):
                 beside.read(number, partition.epoch, offsets)

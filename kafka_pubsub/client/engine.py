@@ -30,6 +30,7 @@ from typing import TypeVar
 
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.holders import Reports
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
@@ -70,7 +71,7 @@ POSTED = 4
 Answer = TypeVar("Answer")
 
 
-class Engine:
+class Engine(Reports):
     """Runs one coordinator on one reader. It is the coordinator's `Reports` and the reader's listener."""
 
     def __init__(

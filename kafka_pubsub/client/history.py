@@ -1,8 +1,8 @@
 """What the client tells a history: the steps from which a checker can prove, afterwards, that all promises were kept.
 
-Theory. A history is the evidence of one stream. It is given by whoever puts the client together and is None
-otherwise, so that it costs nothing where nobody looks. `observe.history` writes one to a file; `tests/checker`
-holds the files of all processes against each other.
+Theory. A history is the evidence of one stream, or of one topic's publisher. `Histories` are given by whoever puts the
+client together, and None otherwise, so that they cost nothing where nobody looks. `observe.history` writes a history to
+a file; `tests/checker` holds the files of all processes against each other.
 
 Rules
 1. A call returns when a SIGKILL can't take what it told away any more; any thread may call.
@@ -15,13 +15,14 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.model import Message
 
-__all__ = ["History", "Move", "Standing"]
+__all__ = ["Histories", "History", "Move", "PublishHistory", "Standing"]
 
 
 class Standing(NamedTuple):
@@ -127,3 +128,29 @@ class History(Protocol):
         placed: Sequence[tuple[int, int]] = (),
     ) -> None:
         """The log's answer; None: nobody can say. `placed`: where moved messages lie now (origin, retry offset)."""
+
+    def close(self) -> None:
+        """The stream has ended in good order; what is told later is of no interest."""
+
+
+class PublishHistory(Protocol):
+    """Told by one topic's publisher what it does."""
+
+    def send(self, number: int, key: str | None, data: bytes, attributes: Mapping[str, str]) -> None:
+        """Message `number` of this publisher is about to be published."""
+
+    def stored(self, number: int, partition: int, offset: int) -> None:
+        """It is on its replicas."""
+
+    def failed(self, number: int, error: str) -> None:
+        """Its future failed; it may have been stored nevertheless."""
+
+    def close(self) -> None:
+        """Nothing more is published."""
+
+
+class Histories(Protocol):
+    """Where histories come from."""
+
+    def of_stream(self, subscription: SubscriptionRecord) -> History: ...
+    def of_publisher(self, topic: str) -> PublishHistory: ...

@@ -19,14 +19,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol, cast
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import AckId, Message, StoredRecord
 
-__all__ = ["ACKED", "KEPT", "NACKED", "PENDING", "STALE", "Holder", "Reports"]
+if TYPE_CHECKING:
+    from kafka_pubsub.client.evidence import Evidence
+
+__all__ = [
+    "ACKED",
+    "KEPT",
+    "NACKED",
+    "PENDING",
+    "STALE",
+    "Holder",
+    "Reports",
+    "check_delay",
+    "check_extension",
+]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -38,6 +52,8 @@ class Reports(Protocol):
     """Where holders report to: the stream's runner. Any thread may call."""
 
     process: int
+    #: None: nobody keeps a history of the stream.
+    evidence: Evidence | None = None
 
     def released(self, release: Release) -> None: ...
     def settled(self, settlement: Settlement) -> None: ...
@@ -45,6 +61,18 @@ class Reports(Protocol):
     def stale(self) -> None: ...
     def take_over(self) -> None: ...
     def handed_out(self, ack_id: str, message: Message) -> None: ...
+
+
+def check_delay(delay: float | None) -> None:
+    """`InvalidArgument` for what no nack can wait."""
+    if delay is not None and not 0 <= delay <= 7 * 86_400:
+        raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to 604800 seconds")
+
+
+def check_extension(seconds: float) -> None:
+    """`InvalidArgument` for what no deadline can be."""
+    if not 0 <= seconds <= 600:
+        raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
 
 
 class HeldMessage(Message):
@@ -65,6 +93,10 @@ class HeldMessage(Message):
         if holder.detached:
             holder.acked_later(self)
 
+    def _fail(self) -> None:
+        """The callback raised, or its task was cancelled."""
+        self._state = NACKED
+
 
 class Holder:
     """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
@@ -80,8 +112,14 @@ class Holder:
         "seen",
         "seen_at",
         "stopped",
+        "told_acked",
+        "told_begun",
         "withdrawn",
     )
+
+    #: Offsets of the last ack and the last delivery that a history was told; never set where there is none.
+    told_acked: int
+    told_begun: int
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
@@ -104,7 +142,7 @@ class Holder:
     def walk(self, callback: Callable[[Message], object]) -> Release:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
-        new = object.__new__  # four stores here cost half of a call of `__init__`
+        new, kind = object.__new__, self._kind()  # four stores here cost half of a call of `__init__`
         self.begun = True
         attempt = lease.attempt
         done = 0
@@ -112,7 +150,7 @@ class Holder:
             if self.stopped:
                 self.let_go()
                 return Release(lease, done, Verdict.UNTOUCHED)
-            message = new(HeldMessage)
+            message = new(kind)
             message._record = record  # type: ignore[assignment]
             message._sink = self
             message._attempt = attempt
@@ -142,13 +180,18 @@ class Holder:
 
     def _message_of(self, at: int) -> Message:
         attempt = 1 if at else self.lease.attempt
-        return HeldMessage(cast("StoredRecord", self.lease.records[at]), self, attempt)
+        return self._kind()(cast("StoredRecord", self.lease.records[at]), self, attempt)
+
+    def _kind(self) -> type[HeldMessage]:
+        """What its messages are."""
+        evidence = self.reports.evidence
+        return HeldMessage if evidence is None else evidence.message
 
     def raised(self, message: Message, error: BaseException) -> None:
         """The callback raised: a nack, unless it had acked before."""
         log.error("the callback of %r raised; the message is redelivered", message, exc_info=error)
         if message._state == PENDING:
-            message._state = NACKED
+            cast("HeldMessage", message)._fail()
             self._error = f"{type(error).__name__}: {error}"
 
     def left(self, message: Message) -> Release:
@@ -179,8 +222,7 @@ class Holder:
         self.let_go()
 
     def nack(self, message: Message, delay: float | None) -> None:
-        if delay is not None and not 0 <= delay <= 7 * 86_400:
-            raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to 604800 seconds")
+        check_delay(delay)
         if self._late(message):
             return
         self._delay = delay
@@ -195,10 +237,7 @@ class Holder:
         self.let_go()
 
     def extend(self, message: Message, seconds: float) -> None:
-        if not 0 <= seconds <= 600:
-            raise InvalidArgument(
-                f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now"
-            )
+        check_extension(seconds)
         if seconds == 0:
             self.nack(message, None)
         elif not self._late(message):
@@ -239,21 +278,29 @@ class BatchHolder(Holder):
         if not self.stopped:
             self.begun = True
             self.messages = [self._message_of(at) for at in range(len(self.lease.records))]
+            if self.reports.evidence is not None:
+                self.reports.evidence.run_begins(self.messages)
         return self.messages
 
     def end_run(self, *, raised: bool) -> Release:
         """What the callback has made of the run."""
+        evidence = self.reports.evidence
+        with nullcontext() if evidence is None else evidence.step:
+            return self._end_run(raised=raised)
+
+    def _end_run(self, *, raised: bool) -> Release:
         if not self.messages:
             return Release(self.lease, 0, Verdict.UNTOUCHED)
         states = [message._state for message in self.messages]
         acked = max((at + 1 for at, state in enumerate(states) if state == ACKED), default=0)
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
-        done = acked if nacked is None else min(acked, nacked)
+        self.done = done = acked if nacked is None else min(acked, nacked)
+        if self.reports.evidence is not None:
+            self.reports.evidence.run_ends(self, self._delays, raised=raised)
         if done == len(states):
             self.let_go()
             self.messages = []
             return Release(self.lease, done, Verdict.FINISHED)
-        self.done = done
         current = self.messages[done]
         self._delay = self._delays.get(current.offset)
         for message in self.messages:

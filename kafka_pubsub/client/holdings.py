@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Event, Lost, Returned, Revoked
@@ -56,6 +57,8 @@ class Holdings(ABC):
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
         self._leased = 0
+        #: None: nobody keeps a history.
+        self.evidence: Evidence | None = None
 
     @abstractmethod
     def _do(self, number: int, event: Event, now: float) -> None:
@@ -93,9 +96,13 @@ class Holdings(ABC):
             if position is not None:
                 self.owned[number] = self.resting.pop(number)
                 self._do(number, Returned(), now)
+                begun = None
             else:
                 self._forget(number, now)
-                position = self._start(number, _stored(stored, retry), begin(number, stored))
+                begun = begin(number, stored)
+                position = self._start(number, _stored(stored, retry), begun)
+            if self.evidence is not None:
+                self.evidence.assigned(number, self.owned[number].epoch, stored, retry, begun)
             positions[number] = position
         for number in list(self.resting):
             self._forget(number, now)
@@ -152,6 +159,8 @@ class Holdings(ABC):
     def lose(self, numbers: Sequence[int], now: float) -> None:
         """They are gone: nothing of them counts any more."""
         self._leaving.difference_update(numbers)
+        if self.evidence is not None:
+            self.evidence.revoked(numbers, lost=True)
         for number in numbers:
             if number in self.owned:
                 self.resting[number] = self.owned.pop(number)

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from operator import length_hint
 
-from kafka_pubsub.client.holders import ACKED, NACKED, PENDING, HeldMessage, Holder, Reports
+from kafka_pubsub.client.holders import ACKED, NACKED, PENDING, Holder, Reports
 from kafka_pubsub.core.events import Passed, Record, Release, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import Message
@@ -122,13 +122,13 @@ class InlineHolder(Holder):
     def pass_through(self, callback: Callable[[Message], object]) -> Passed | Release | None:
         """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
         skip, records = self._skip, self._records
-        new = object.__new__  # as in `walk`
+        new, kind = object.__new__, self._kind()  # as in `walk`
         self.begun = True
         for record in records:
             if skip and record.key() in skip:
                 self._skips(record)
                 continue
-            message = new(HeldMessage)
+            message = new(kind)
             message._record = record  # type: ignore[assignment]
             message._sink = self
             message._attempt = 1

@@ -13,9 +13,10 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import cast
 
 from kafka_pubsub.client.crews import RUN
-from kafka_pubsub.client.holders import ACKED, NACKED, Holder, Reports
+from kafka_pubsub.client.holders import ACKED, HeldMessage, Holder, Reports
 from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import Message
@@ -94,7 +95,7 @@ class LoopCrew:
             except asyncio.CancelledError:
                 holder.stopped = True
                 if message._state != ACKED:
-                    message._state = NACKED
+                    cast("HeldMessage", message)._fail()
             except Exception as error:
                 holder.raised(message, error)
             if message._state != ACKED:

@@ -52,6 +52,9 @@ class Mailbox:
                 lease.holder = holder = Holder(lease, self._reports)
                 message = holder.begin()
                 assert message is not None
+                if (evidence := self._reports.evidence) is not None:  # a box has no handler that could end
+                    evidence.begins(message)
+                    evidence.ends(message)
                 self._reports.released(holder.left(message))
                 self._box.append((holder, message))
             self._changed.notify_all()

@@ -23,6 +23,8 @@ from datetime import timedelta
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.evidence import Evidence, around, around_coroutine
+from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
@@ -30,6 +32,7 @@ from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.relocating import Relocating, retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
+from kafka_pubsub.client.told_reader import ToldReader
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.rules import Rules
@@ -57,9 +60,15 @@ REGISTRY = 10_000
 class Subscriber:
     """Pulls one subscription; see `Subscription` for what users call."""
 
-    def __init__(self, backend: Backend, look_up: Callable[[], SubscriptionRecord]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        look_up: Callable[[], SubscriptionRecord],
+        histories: Histories | None = None,
+    ) -> None:
         self._backend = backend
         self._look_up = look_up
+        self._histories = histories
         self._process = secrets.randbits(60)
         self._lock = threading.RLock()
         self._streams: set[Stream] = set()
@@ -86,9 +95,10 @@ class Subscriber:
         workers = _workers(max_workers, WORKERS)
 
         def crew(engine: Engine, name: str) -> Crew:
+            told = around(callback, engine)
             if executor is not None:
-                return ExecutorCrew(callback, executor, workers, engine)
-            return ThreadCrew(callback, workers, engine, name)
+                return ExecutorCrew(told, executor, workers, engine)
+            return ThreadCrew(told, workers, engine, name)
 
         return self._open(crew, flow)
 
@@ -127,7 +137,9 @@ class Subscriber:
         """Runs the coroutine `callback` on `loop` for each message."""
         _check_callable(callback)
         workers = _workers(max_workers, TASKS)
-        return self._open(lambda engine, name: LoopCrew(callback, loop, workers, engine), flow)
+        return self._open(
+            lambda engine, name: LoopCrew(around_coroutine(callback, engine), loop, workers, engine), flow
+        )
 
     def _open(
         self,
@@ -141,6 +153,10 @@ class Subscriber:
                 raise FailedPrecondition("this PubSub is closed: make a new one")
         name = f"kafka_pubsub-{record.name}"
         reader = self._backend.reader(record.name, f"kafka_pubsub-{os.getpid()}")
+        evidence = None
+        if self._histories is not None:
+            evidence = Evidence(self._histories.of_stream(record), record.topic)
+            reader = ToldReader(reader, record.topic, evidence)
         relocating, writer = None, self._process
         if (retry := retry_topic_of(record)) is not None:
             # A number of the stream's own: two streams of a process under one transactional id would fence each other.
@@ -156,10 +172,12 @@ class Subscriber:
             watch=watch,
             relocating=relocating,
         )
+        engine.evidence = evidence
         crew = make_crew(engine, name)
         engine.coordinator = Coordinator(
             _rules(record), flow or FlowControl(), crew, writer, random.random, relocating
         )
+        engine.coordinator.evidence = evidence
         stream = Stream(engine, crew, self._ended)
         with self._lock:
             self._streams.add(stream)
@@ -179,6 +197,8 @@ class Subscriber:
             engine = self._engines.pop(stream, None)
             if self._mailbox is not None and self._mailbox[1] is stream:
                 self._mailbox = None
+        if engine is not None and engine.evidence is not None:
+            engine.evidence.close()
         if engine is not None:
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(

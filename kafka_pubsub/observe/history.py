@@ -31,14 +31,16 @@ Rules
 1. Any thread may tell; what one call tells is one line, and lines are in the order of the calls.
 2. A file belongs to one process and one stream: it is made anew, never appended to. A child after `fork` opens its own.
 3. Room is taken from the disk before it is mapped: a full disk raises `OSError` here, where a mapped hole would kill
-   the process.
+   the process. A `forgiving` file says so in the log and takes nothing any more.
 4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL caught has no end.
+5. What is told after `close` is dropped: a handler may outlive its stream.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import mmap
 import os
 import platform
@@ -51,6 +53,8 @@ from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.model import Message
 
 __all__ = ["FORMAT", "HistoryFile", "fingerprint", "this_host"]
+
+log = logging.getLogger("kafka_pubsub.history")
 
 #: Raised when an event changes its meaning.
 FORMAT = 1
@@ -106,7 +110,10 @@ class HistoryFile:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         time_ns: Callable[[], int] = time.time_ns,
         segment: int = SEGMENT,
+        forgiving: bool = False,
     ) -> None:
+        self._forgiving = forgiving
+        self._over = False
         self._segment = segment
         self._clock = monotonic_ns
         self._lock = threading.Lock()
@@ -132,9 +139,18 @@ class HistoryFile:
     def _tell(self, event: str, fields: str) -> None:
         line = f'{{"event":"{event}","t":{self._clock()},{fields}}}\n'.encode()
         with self._lock:
+            if self._over:
+                return
             end = self._at + len(line)
             if end > self._room:
-                self._next_segment(len(line))
+                try:
+                    self._next_segment(len(line))
+                except OSError as error:
+                    if not self._forgiving:
+                        raise
+                    self._over = True
+                    log.error("the history %s ends here: %s", self._file.name, error)
+                    return
                 end = self._at + len(line)
             self._map[self._at : end] = line
             self._at = end
@@ -149,13 +165,13 @@ class HistoryFile:
 
     def close(self) -> None:
         """The stream has ended in good order."""
-        if self._file.closed:
-            return
         self._tell("close", '"last":true')
         with self._lock:
-            self._map.close()
-            self._file.truncate(self._begins + self._at)
-            self._file.close()
+            if not self._file.closed:
+                self._over = True
+                self._map.close()
+                self._file.truncate(self._begins + self._at)
+                self._file.close()
 
     # A stream (client.history.History)
 

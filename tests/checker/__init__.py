@@ -1,10 +1,12 @@
 """The history checker: holds what all processes told of themselves against what was promised.
 
     python -m tests.checker DIRECTORY_OR_FILES...        0: all promises kept, 1: violated, 2: can't be checked
-    tests.checker.check.check(paths, Settings(...))      the same as a function; gives a `Report`
+    tests.checker.verdict.judge(directory, Settings(...)) the same as a function; gives a `Verdict`
+    tests.checker.check.check(paths, Settings(...))       of one subscription's files; gives a `Report`
 
-What goes in: the files of one subscription - of each subscriber, each publisher of its topic, and the test's driver -
-as `kafka_pubsub.observe.history` writes them; the format is at the head of that file. The driver must tell of every
+What goes in: the files of a subscription - of each stream, each publisher of its topic, and the test's driver - as
+`kafka_pubsub.observe.history` writes them; the format is at the head of that file. Processes write them by themselves
+with `KAFKA_PUBSUB_HISTORY=directory`. The driver must tell of every
 process that it kills (`crash`), stops and continues, of what it does to the network (`fault`, `mend`) and of replays;
 what is wrong and wasn't told of is a violation. Without a `subscribe` everything in the topic must be delivered.
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.checker.check import check
 from tests.checker.reading import NotAHistory
 from tests.checker.settings import Settings
+from tests.checker.verdict import judge
 
 __all__ = ["main"]
 
@@ -18,9 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     usual = Settings()
     parser = argparse.ArgumentParser(prog="python -m tests.checker", description=__doc__)
-    parser.add_argument(
-        "files", nargs="+", type=Path, help="histories of one subscription, or directories of them"
-    )
+    parser.add_argument("files", nargs="+", type=Path, help="histories, or directories of them")
     parser.add_argument(
         "--skew", type=float, default=usual.skew, help="seconds between wall clocks of two hosts"
     )
@@ -37,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     settings = Settings(given.skew, given.grace, given.max_lag, given.late_loss, drained=not given.unfinished)
     try:
-        report = check(files, settings, limit=given.limit)
+        verdict = judge(files, settings, limit=given.limit)
     except (NotAHistory, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(report.summary())
-    return 0 if report.ok else 1
+    print(verdict.text)
+    return 0 if verdict.ok else 1
 
 
 if __name__ == "__main__":

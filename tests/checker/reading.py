@@ -20,7 +20,7 @@ from typing import Any
 
 from kafka_pubsub.observe.history import FORMAT
 
-__all__ = ["Event", "History", "NotAHistory", "Order", "open_all", "read"]
+__all__ = ["Event", "History", "NotAHistory", "Order", "head_of", "open_all", "read"]
 
 Event = dict[str, Any]
 #: Is told of a line that isn't an event: which line, and why.
@@ -65,7 +65,7 @@ class History:
 
 def open_all(paths: Sequence[Path]) -> list[History]:
     """Reads the heads, and puts all clocks on one axis."""
-    histories = [History(number, path, _head(path)) for number, path in enumerate(paths)]
+    histories = [History(number, path, head_of(path)) for number, path in enumerate(paths)]
     for field in ("topic", "subscription"):
         told = {each.head[field] for each in histories if each.role == "subscriber"}
         if field == "topic":
@@ -83,7 +83,8 @@ def open_all(paths: Sequence[Path]) -> list[History]:
     return histories
 
 
-def _head(path: Path) -> Event:
+def head_of(path: Path) -> Event:
+    """A file's first line: who wrote it."""
     with path.open("rb") as file:
         line = file.readline(1 << 16)
     try:

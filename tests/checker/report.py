@@ -97,6 +97,25 @@ class Report:
         if self.counts[violation.kind] <= self.limit:
             self.violations.append(violation)
 
+    def figures(self) -> dict[str, int]:
+        """How much there was to judge, by name."""
+        return {
+            "messages": self.messages,
+            "keys": self.keys,
+            "deliveries": self.deliveries,
+            "acks": self.acks,
+            "commits": self.commits,
+            "ownerships": self.ownerships,
+            "relocations": self.relocations,
+            "dead_letters": self.dead_letters,
+            "parked": self.parked,
+            "in_doubt": self.in_doubt,
+            "redeliveries": self.redeliveries.total(),
+            **{f"redelivered_{cause.replace(' ', '_')}": count for cause, count in self.redeliveries.items()},
+            **{f"overlap_{why.replace(' ', '_')}": count for why, count in self.overlaps.items()},
+            "violations": self.counts.total(),
+        }
+
     def summary(self) -> str:
         """For people."""
         lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.core.events import Release, Settlement
 from kafka_pubsub.core.leases import Lease
@@ -21,6 +22,7 @@ class Reported:
     """Notes what was reported, and lets a test wait for it."""
 
     process = 7
+    evidence: Evidence | None = None
 
     def __init__(self) -> None:
         self.releases: list[Release] = []

@@ -1,0 +1,225 @@
+"""What a stream tells its history: verdicts before they take effect, and exactly those that count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_pubsub.client.crews import BatchCrew
+from kafka_pubsub.client.evidence import Evidence, around
+from kafka_pubsub.client.holders import BatchHolder, Holder
+from kafka_pubsub.client.mailbox import Mailbox
+from kafka_pubsub.core.effects import Withdraw
+from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import Message
+from kafka_pubsub.observe.history import HistoryFile
+from tests.support import FakeBody
+from tests.unit.client.holding import PATIENCE, Reported
+
+Events = list[tuple[Any, ...]]
+
+
+class Stream:
+    """Reports with a history, and a way to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.file = HistoryFile(path, role="subscriber", topic="t", subscription="s", segment=1 << 16)
+        self.reports = Reported()
+        self.evidence = self.reports.evidence = Evidence(self.file, "t")
+
+    def lease(self, length: int = 1, attempt: int = 1) -> Lease:
+        records = [FakeBody(offset=10 + at, key=b"k") for at in range(length)]
+        return Lease(0, 1, b"k", records, attempt)
+
+    def holder(self, length: int = 1, attempt: int = 1) -> Holder:
+        lease = self.lease(length, attempt)
+        lease.holder = holder = Holder(lease, self.reports)
+        return holder
+
+    def walk(self, holder: Holder, callback: Callable[[Message], object]) -> Release:
+        return holder.walk(around(callback, self.reports))
+
+    def expire(self, lease: Lease, state: LeaseState = LeaseState.EXPIRED) -> None:
+        """What the core and the runner do when its deadline has passed."""
+        lease.state = state
+        self.evidence.expiring([Withdraw([lease])])
+
+    def told(self, *fields: str) -> Events:
+        lines = self._path.read_bytes().split(b"\0")[0].splitlines()[1:]
+        events = [json.loads(line) for line in lines if line]
+        return [(event["event"], event["offset"], *(event[field] for field in fields)) for event in events]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    stream = Stream(tmp_path / "history.jsonl")
+    yield stream
+    stream.file.close()
+
+
+def test_a_walk_tells_each_message_from_its_beginning_to_its_end(stream: Stream) -> None:
+    stream.walk(stream.holder(2, attempt=3), lambda message: message.ack())
+    verbs = ["deliver", "ack", "handler_end"]
+    assert stream.told() == [(verb, offset) for offset in (10, 11) for verb in verbs]
+    attempts = [event["attempt"] for event in _events(stream) if event["event"] == "ack"]
+    assert attempts == [3, 1], "the followers of a redelivered message were never delivered"
+
+
+def _events(stream: Stream) -> list[dict[str, Any]]:
+    lines = stream._path.read_bytes().split(b"\0")[0].splitlines()[1:]
+    return [json.loads(line) for line in lines if line]
+
+
+def test_a_handler_that_raises_has_ended_and_nacked(stream: Stream) -> None:
+    def handle(message: Message) -> None:
+        raise ValueError("broken")
+
+    assert stream.walk(stream.holder(), handle).verdict is Verdict.NACKED
+    assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "nack"]
+    assert _events(stream)[1]["error"] == "ValueError: broken"
+
+
+def test_an_ack_before_raising_is_an_ack(stream: Stream) -> None:
+    def handle(message: Message) -> None:
+        message.ack()
+        raise ValueError("broken")
+
+    assert stream.walk(stream.holder(), handle).verdict is Verdict.FINISHED
+    assert [verb for verb, _ in stream.told()] == ["deliver", "ack", "handler_end"]
+
+
+def test_a_second_verdict_is_stale_and_one_that_is_refused_is_none(stream: Stream) -> None:
+    def handle(message: Message) -> None:
+        with pytest.raises(InvalidArgument):
+            message.nack(delay=-1)
+        with pytest.raises(InvalidArgument):
+            message.extend(601)
+        message.extend(5)
+        message.nack(delay=2)
+        message.ack()
+        message.extend(5)
+
+    stream.walk(stream.holder(), handle)
+    verbs = ["deliver", "extend", "nack", "stale", "stale", "handler_end"]
+    assert [verb for verb, _ in stream.told()] == verbs
+    assert _events(stream)[2]["delay"] == 2
+
+
+def test_extending_to_nothing_is_a_nack(stream: Stream) -> None:
+    stream.walk(stream.holder(), lambda message: message.extend(0))
+    assert [verb for verb, _ in stream.told()] == ["deliver", "nack", "handler_end"]
+
+
+def test_an_expiry_is_told_of_the_message_with_the_handler(stream: Stream) -> None:
+    holder = stream.holder(3)
+
+    def handle(message: Message) -> None:
+        if message.offset == 11:
+            stream.expire(holder.lease)  # the runner last saw the holder at its first message
+        message.ack()
+
+    release = stream.walk(holder, handle)
+    assert (release.done, release.verdict) == (1, Verdict.NACKED)
+    assert stream.told()[3:] == [("deliver", 11), ("expire", 11), ("stale", 11), ("handler_end", 11)]
+
+
+def test_an_ack_that_was_told_before_a_deadline_counts(stream: Stream) -> None:
+    holder = stream.holder(2)
+
+    def handle(message: Message) -> None:
+        message.ack()
+        stream.expire(holder.lease)
+
+    assert stream.walk(holder, handle).done == 1
+    assert stream.told() == [("deliver", 10), ("ack", 10), ("handler_end", 10)]
+
+
+def test_a_message_that_begins_when_its_lease_is_over_has_expired(stream: Stream) -> None:
+    holder = stream.holder()
+    message = holder.begin()
+    assert message is not None
+    stream.expire(holder.lease)
+    stream.evidence.begins(message)
+    assert stream.told() == [("deliver", 10), ("expire", 10)]
+
+
+def test_of_a_kept_message_the_deadline_wins(stream: Stream) -> None:
+    holder = stream.holder()
+    kept: list[Message] = []
+    assert stream.walk(holder, kept.append).verdict is Verdict.KEPT
+    kept[0].ack()
+    stream.expire(holder.lease, LeaseState.OVER)
+    assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "ack", "expire"]
+
+
+def test_a_holder_that_is_through_doesnt_expire(stream: Stream) -> None:
+    holder = stream.holder()
+    stream.walk(holder, lambda message: message.ack())
+    stream.expire(holder.lease)
+    assert "expire" not in [verb for verb, _ in stream.told()]
+
+
+def batch(stream: Stream, length: int, callback: Callable[[list[Message]], object]) -> Release:
+    lease = stream.lease(length)
+    crew = BatchCrew(callback, 10, 0.0, 1, stream.reports, "test")
+    crew.take([lease])
+    stream.reports.wait_until(lambda: bool(stream.reports.releases))
+    crew.close(PATIENCE)
+    return stream.reports.releases[0]
+
+
+def test_a_runs_verdicts_are_told_when_they_are_final(stream: Stream) -> None:
+    def handle(messages: list[Message]) -> None:
+        messages[3].ack()
+        messages[2].nack(7)
+        assert [verb for verb, _ in stream.told()] == ["deliver"] * 4
+
+    release = batch(stream, 4, handle)
+    assert (release.done, release.delay) == (2, 7)
+    ends = [("handler_end", offset) for offset in range(10, 14)]
+    assert stream.told()[4:] == [("ack", 10), ("ack", 11), ("nack", 12), *ends]
+    assert len({event["batch"] for event in _events(stream)[:4]}) == 1
+
+
+def test_of_a_run_that_raised_the_first_unfinished_message_failed(stream: Stream) -> None:
+    def handle(messages: list[Message]) -> None:
+        messages[0].ack()
+        raise ValueError
+
+    batch(stream, 2, handle)
+    assert stream.told()[2:4] == [("ack", 10), ("nack", 11)]
+
+
+def test_of_a_run_that_expired_what_was_acked_in_time_counts(stream: Stream) -> None:
+    lease = stream.lease(3)
+    lease.holder = holder = BatchHolder(lease, stream.reports)
+    messages = holder.begin_run()
+    messages[0].ack()
+    stream.expire(lease)
+    messages[1].ack()
+    assert holder.end_run(raised=False).done == 1
+    verdicts = [event for event in stream.told()[3:] if event[0] != "handler_end"]
+    assert verdicts == [("expire", 10), ("stale", 11), ("ack", 10), ("expire", 11)]
+
+
+def test_a_box_tells_the_end_at_once(stream: Stream) -> None:
+    box = Mailbox(stream.reports, lambda: None)
+    box.take([stream.lease()])
+    (message,) = box.receive(1, 0, lambda: False)
+    assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end"]
+    message.ack()
+    assert stream.told()[-1] == ("ack", 10)
+
+
+def test_without_a_history_a_callback_is_called_as_it_is() -> None:
+    def handle(message: Message) -> None:
+        message.ack()
+
+    assert around(handle, Reported()) is handle
