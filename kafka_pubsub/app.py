@@ -20,7 +20,7 @@ from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.repartition import RepartitionProgress
-from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_redelivery, refuse_unbuilt
+from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.client.topic import Topic
 from kafka_pubsub.config import (
@@ -238,8 +238,7 @@ class PubSub:
 
         `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
         """
-        refuse_redelivery(dead_letter=dead_letter, exactly_once=exactly_once)
-        refuse_unbuilt(filter=filter, expiration=expiration)
+        refuse_unbuilt(filter=filter, expiration=expiration, exactly_once=exactly_once or None)
         wanted = options_of(
             SubscriptionOptions,
             ack_deadline=ack_deadline,
@@ -291,7 +290,7 @@ class PubSub:
             exactly_once=exactly_once,
             labels=labels,
         )
-        refuse_redelivery(dead_letter=changes.get("dead_letter"), exactly_once=changes.get("exactly_once"))
+        refuse_unbuilt(exactly_once=changes.get("exactly_once") or None)
         if remake_retry_topic:
             self._cluster.subscriptions.remake_retry_topic(name)
         self._cluster.subscriptions.update(name, changes)

@@ -372,17 +372,7 @@ class Engine(Reports):
         """Sends commits and posts their answers."""
         if not commits:
             return
-        positions = self._rebalances.positions(commits)
-        answers: Mapping[TopicPartition, PubSubError | None]
-        try:
-            answers = self._reader.commit(positions)
-        except PubSubError as error:
-            answers = dict.fromkeys(positions, error)
-        accepted = dict.fromkeys(commits, True)
-        for place, answer in answers.items():
-            if answer is not None:
-                log.warning("the commit of %s was refused: %s", place, answer)
-                accepted[place.partition] = False
+        accepted = self._rebalances.commit(commits)
         self.post(lambda: self.coordinator.answered(accepted, self.clock()))
 
     def _behind(self) -> bool:
@@ -477,6 +467,12 @@ class Engine(Reports):
                 ([n for n in pause if n not in stored], [n for n in resume if n not in stored])
             )
         return positions
+
+    def announce(self, numbers: Sequence[int]) -> None:
+        """Tells the log who works there now, on which their first delivery waits, before anything is read."""
+        words = self.ask(lambda: self.coordinator.first_words(numbers, self.clock()))
+        self._commit_posted()  # the runner may have been quicker
+        self.commit(words)
 
     def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""

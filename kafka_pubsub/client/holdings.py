@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
-from kafka_pubsub.core.events import Event, Lost, Returned, Revoked
+from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
 from kafka_pubsub.core.flow import BufferGate
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
@@ -131,6 +131,12 @@ class Holdings(ABC):
         )
         self.owned[number] = partition
         return partition.offsets.position
+
+    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, Commit | CommitBoth]:
+        """What is to be committed before anything of them is delivered."""
+        for number in numbers:
+            self._do(number, Tick(), now)
+        return {number: self.commits.pop(number) for number in numbers if number in self.commits}
 
     def hold_still(self, numbers: Iterable[int]) -> None:
         """They are about to go: whatever isn't under way by now waits for the last word."""

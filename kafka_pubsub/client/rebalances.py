@@ -75,7 +75,22 @@ class Rebalances:
         """What the stream reads."""
         return [self.record.topic] if self.pairs is None else [self.record.topic, self.pairs.retry]
 
-    def positions(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[TopicPartition, Committed]:
+    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> Mapping[int, bool]:
+        """Sends commits; whether each was accepted."""
+        positions = self._positions(commits)
+        answers: Mapping[TopicPartition, PubSubError | None]
+        try:
+            answers = self._reader.commit(positions)
+        except PubSubError as error:
+            answers = dict.fromkeys(positions, error)
+        accepted = dict.fromkeys(commits, True)
+        for place, answer in answers.items():
+            if answer is not None:
+                log.warning("the commit of %s was refused: %s", place, answer)
+                accepted[place.partition] = False
+        return accepted
+
+    def _positions(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[TopicPartition, Committed]:
         """Commits as the log takes them."""
         positions: dict[TopicPartition, Committed] = {}
         for number, commit in commits.items():

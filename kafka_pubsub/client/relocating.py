@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from kafka_pubsub.client import resources
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
@@ -42,9 +41,7 @@ FENCING = 10.0
 def retry_topic_of(record: SubscriptionRecord) -> str | None:
     """The retry topic through which the subscription redelivers; None: in place."""
     retry = record.retry_topic
-    if not resources.REDELIVERY_BUILT or retry is None or not retry.topic_id:
-        return None
-    return retry.name
+    return None if retry is None or not retry.topic_id else retry.name
 
 
 def transactional_id(subscription: str, writer: int) -> str:

@@ -32,7 +32,6 @@ __all__ = [
     "dead_letters_of",
     "given",
     "options_of",
-    "refuse_redelivery",
     "refuse_unbuilt",
     "repartition_call",
     "same_settings",
@@ -41,9 +40,6 @@ __all__ = [
 
 T = TypeVar("T")
 Options = TypeVar("Options", TopicOptions, SubscriptionOptions)
-
-#: Whether streams do what `dead_letter` and `exactly_once` ask for. Until they do, both are refused.
-REDELIVERY_BUILT: Final = False
 
 #: The argument that is content with what exists.
 EXIST_OK: Final = ("exist_ok", True)
@@ -117,12 +113,6 @@ def refuse_unbuilt(**features: object) -> None:
     if asked:
         verb = "is" if len(asked) == 1 else "are"
         raise FailedPrecondition(f"{', '.join(asked)} {verb} not supported yet: leave it out")
-
-
-def refuse_redelivery(*, dead_letter: object = None, exactly_once: object = None) -> None:
-    """`FailedPrecondition` for the options that streams don't honour yet; nothing once they do."""
-    if not REDELIVERY_BUILT:
-        refuse_unbuilt(dead_letter=dead_letter, exactly_once=exactly_once or None)
 
 
 def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> list[str]:

@@ -125,6 +125,7 @@ class Takeovers:
             begin,
             {number: committed[self._beside(number)] for number in numbers},
         )
+        self._engine.announce(numbers)
         starts: dict[TopicPartition, int] = {}
         for number, position in positions.items():
             beside = self._beside(number)

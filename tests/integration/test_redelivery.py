@@ -12,17 +12,11 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client import resources
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 
 #: Seconds after which a test gives up; far above what anything here takes.
 PATIENCE = 60.0
 QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.3)
-
-
-@pytest.fixture(autouse=True)
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from confluent_kafka.admin import (
 )
 
 from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, PubSub
-from kafka_pubsub.client import resources
 from kafka_pubsub.client.companion import companion_settings
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
@@ -154,9 +153,7 @@ def test_dead_letter_topics_of_ours_are_set_and_adopted_ones_are_judged(
     backend: KafkaBackend,
     cluster: AdminClient,
     name: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
     ps.create_topic(name, partitions=1)
     ps.create_topic(f"{name}-dead", partitions=1)
     ps.create_subscription(name, name, dead_letter=DeadLetterPolicy(topic=f"{name}-dead"))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
-from kafka_pubsub.client import engine, rebalances, resources
+from kafka_pubsub.client import engine, rebalances
 from kafka_pubsub.core import ack_map, commits, flow
 from kafka_pubsub.core.redelivery import Backoff, Policy
 from kafka_pubsub.core.rules import Rules
@@ -167,7 +167,6 @@ def scaled(plan: Plan) -> Iterator[None]:
         (engine, "POSTED", 2),
         (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
         (rebalances, "TRY_AGAIN", 0.0),
-        (resources, "REDELIVERY_BUILT", plan.retry),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, value in limits:

@@ -15,14 +15,7 @@ from kafka_pubsub import (
     RetryPolicy,
     SubscriptionOptions,
 )
-from kafka_pubsub.client import resources
 from kafka_pubsub.memory.backend import MemoryBackend
-
-
-@pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if streams honoured the policies already."""
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
 
 
 def policy(topic: str = "dead", **fields: Any) -> DeadLetterPolicy:
@@ -57,11 +50,11 @@ def test_both_ends_of_the_attempts_are_in(attempts: int) -> None:
 def test_a_policy_is_stored_changed_and_taken_away(ps: PubSub) -> None:
     ps.create_topic("orders")
     ps.create_topic("dead")
-    sub = ps.create_subscription("billing", "orders", dead_letter=policy(), exactly_once=True)
-    assert sub.options == SubscriptionOptions(dead_letter=policy(), exactly_once=True)
+    sub = ps.create_subscription("billing", "orders", dead_letter=policy())
+    assert sub.options == SubscriptionOptions(dead_letter=policy())
     ps.update_subscription("billing", dead_letter=policy(max_attempts=9, on_exhausted="park"))
     assert sub.options.dead_letter == policy(max_attempts=9, on_exhausted="park")
-    ps.update_subscription("billing", dead_letter=None, exactly_once=False)
+    ps.update_subscription("billing", dead_letter=None)
     assert sub.options == SubscriptionOptions()
 
 
@@ -140,16 +133,9 @@ def test_a_topic_that_takes_dead_letters_cannot_be_deleted(ps: PubSub) -> None:
     assert ps.list_topics() == []
 
 
-def test_until_streams_honour_them_both_are_refused_by_name(
-    ps: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", False)
+def test_exact_acks_are_refused_by_name_until_streams_honour_them(ps: PubSub) -> None:
     ps.create_topic("orders")
-    ps.create_topic("dead")
     ps.create_subscription("billing", "orders", exactly_once=False)
-    for options in ({"dead_letter": policy()}, {"exactly_once": True}):
-        with pytest.raises(FailedPrecondition, match="is not supported yet"):
-            ps.create_subscription("other", "orders", **options)
-        with pytest.raises(FailedPrecondition, match="is not supported yet"):
-            ps.update_subscription("billing", **options)
+    with pytest.raises(FailedPrecondition, match="exactly_once is not supported yet"):
+        ps.update_subscription("billing", exactly_once=True)
     ps.update_subscription("billing", dead_letter=None, exactly_once=False)

@@ -9,7 +9,6 @@ import pytest
 
 from kafka_pubsub import (
     AlreadyExists,
-    DeadLetterPolicy,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -109,7 +108,6 @@ def test_a_wrong_setting_is_named_and_nothing_is_made(
 @pytest.mark.parametrize(
     "feature",
     [
-        {"dead_letter": DeadLetterPolicy(topic="dead")},
         {"filter": "attributes:a"},
         {"exactly_once": True},
         {"expiration": 86_400},

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from kafka_pubsub.client import resources
 from tests.unit.cli.conftest import CommandLine
 
 
@@ -128,31 +127,24 @@ def test_people_read_durations_as_they_type_them(run: CommandLine) -> None:
     assert row.split()[3:5] == ["90s", "500ms"]
 
 
-@pytest.fixture
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
-
-
-@pytest.mark.usefixtures("_built")
-def test_dead_letters_and_exact_acks_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
+def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
     for name in ("orders", "dead", "dead2"):
         run.json("topic", "create", name)
     made = run.json(
         *("sub", "create", "billing", "--topic", "orders", "--dead-letter-topic", "dead"),
-        *("--max-attempts", "7", "--on-exhausted", "park", "--exactly-once"),
+        *("--max-attempts", "7", "--on-exhausted", "park"),
     )
     assert isinstance(made, dict)
-    asked = {"dead_letter_topic": "dead", "max_attempts": 7, "on_exhausted": "park", "exactly_once": True}
+    asked = {"dead_letter_topic": "dead", "max_attempts": 7, "on_exhausted": "park"}
     assert {name: made[name] for name in asked} == asked
     assert run.json("sub", "update", "billing", "--max-attempts", "9") == {**made, "max_attempts": 9}
-    changed = run.json("sub", "update", "billing", "--dead-letter-topic", "dead2", "--no-exactly-once")
-    assert changed == {**made, "max_attempts": 9, "dead_letter_topic": "dead2", "exactly_once": False}
+    changed = run.json("sub", "update", "billing", "--dead-letter-topic", "dead2")
+    assert changed == {**made, "max_attempts": 9, "dead_letter_topic": "dead2"}
     gone = run.json("sub", "update", "billing", "--no-dead-letter")
     assert isinstance(gone, dict)
     assert (gone["dead_letter_topic"], gone["max_attempts"], gone["on_exhausted"]) == (None, None, None)
 
 
-@pytest.mark.usefixtures("_built")
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client import resources
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.memory.backend import MemoryBackend
@@ -21,11 +20,6 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from tests.unit.client.holding import PATIENCE
 
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.05)
-
-
-@pytest.fixture(autouse=True)
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
 
 
 @pytest.fixture
@@ -294,10 +288,12 @@ def test_park_keeps_a_key_and_says_why(ps: PubSub) -> None:
     assert [number for number, _ in seen.by_key["k1"]] == [1] * 5
 
 
-def test_a_stream_that_was_opened_without_reads_in_place(
-    ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
+def test_a_subscription_without_a_retry_topic_redelivers_in_place(
+    ps: PubSub, sub: Subscription, cluster: MemoryCluster
 ) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", False)
+    catalog = MemoryBackend(cluster=cluster).catalog
+    record = catalog.subscriptions()["billing"]
+    catalog.put_subscription(record.model_copy(update={"retry_topic": None}), record)
     seen = Seen(first_time(4))
     with sub.pull(seen) as stream:
         publish(ps, 30)
