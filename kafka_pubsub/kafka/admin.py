@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -51,6 +52,9 @@ _T = TypeVar("_T")
 
 #: The broker's default for a topic that sets nothing; only used if a broker doesn't report it.
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+
+#: Seconds without an answer after which to look who is there, and for that look.
+_SILENT, _LOOK = 1.0, 0.5
 
 #: Seconds that a change of settings is waited for; a broker hears of it within some 10 ms.
 _SHOW_DEADLINE = 2.0
@@ -151,7 +155,7 @@ class KafkaAdmin:
 
         def delete(client: AdminClient, left: float) -> None:
             for future in client.delete_records(wanted, request_timeout=left).values():
-                wait_for(future, left, client.poll)
+                wait_for(future, left, _serving(client))
 
         self._ask_here(f"trim topic {topic!r}", delete)
 
@@ -212,7 +216,7 @@ class KafkaAdmin:
 
         def commit(client: AdminClient, left: float) -> None:
             future = client.alter_consumer_group_offsets([wanted], request_timeout=left)[group]
-            for each in wait_for(future, left, client.poll).topic_partitions:
+            for each in wait_for(future, left, _serving(client)).topic_partitions:
                 if each.error is not None:
                     raise KafkaException(each.error)
 
@@ -307,7 +311,9 @@ class KafkaAdmin:
             return self._client
 
     def _ask(self, doing: str, request: Callable[[AdminClient, float], concurrent.futures.Future[_T]]) -> _T:
-        return self._ask_here(doing, lambda client, left: wait_for(request(client, left), left, client.poll))
+        return self._ask_here(
+            doing, lambda client, left: wait_for(request(client, left), left, _serving(client))
+        )
 
     def _ask_here(
         self,
@@ -342,7 +348,7 @@ class KafkaAdmin:
         # Both questions at once: they cost one round trip.
         topic = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
         settings = client.describe_configs([resource], request_timeout=left)[resource]
-        found: TopicDescription = wait_for(topic, left, client.poll)
+        found: TopicDescription = wait_for(topic, left, _serving(client))
         config = self._settings(client, settings, left)
         return TopicInfo(
             name=name,
@@ -357,7 +363,7 @@ class KafkaAdmin:
         self, client: AdminClient, asked: concurrent.futures.Future[dict[str, ConfigEntry]], left: float
     ) -> Mapping[str, str]:
         try:
-            found = wait_for(asked, left, client.poll)
+            found = wait_for(asked, left, _serving(client))
         except KafkaException as failure:
             # Seeing a topic and seeing its settings are two rights; without the second the defaults must do.
             if error_of(failure).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -368,7 +374,7 @@ class KafkaAdmin:
     def _shown(self, client: AdminClient, name: str, config: Mapping[str, str | None], left: float) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
         found = wait_for(
-            client.describe_configs([resource], request_timeout=left)[resource], left, client.poll
+            client.describe_configs([resource], request_timeout=left)[resource], left, _serving(client)
         )
         for key, value in config.items():
             entry = found.get(key)
@@ -379,7 +385,9 @@ class KafkaAdmin:
     def _settled(self, client: AdminClient, name: str, left: float, partitions: int = 1) -> TopicInfo:
         try:
             found = wait_for(
-                client.describe_topics(TopicCollection([name]), request_timeout=left)[name], left, client.poll
+                client.describe_topics(TopicCollection([name]), request_timeout=left)[name],
+                left,
+                _serving(client),
             )
             info = self._describe(client, name, left)
         except KafkaException as failure:
@@ -393,7 +401,9 @@ class KafkaAdmin:
     def _forgotten(self, client: AdminClient, name: str, left: float) -> None:
         try:
             wait_for(
-                client.describe_topics(TopicCollection([name]), request_timeout=left)[name], left, client.poll
+                client.describe_topics(TopicCollection([name]), request_timeout=left)[name],
+                left,
+                _serving(client),
             )
         except KafkaException as failure:
             if error_of(failure).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
@@ -409,7 +419,9 @@ class KafkaAdmin:
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
                 return {
-                    TopicPartition(each.topic, each.partition): wait_for(future, left, client.poll).offset
+                    TopicPartition(each.topic, each.partition): wait_for(
+                        future, left, _serving(client)
+                    ).offset
                     for each, future in futures.items()
                 }
             except KafkaException as failure:
@@ -424,6 +436,25 @@ class KafkaAdmin:
 
 class _Refused(Exception):
     """The broker's answer means something special to this call; the text is the code's name."""
+
+
+def _serving(client: AdminClient) -> Callable[[float], object]:
+    """Runs the client's callbacks while an answer is waited for, and has it look around when none comes.
+
+    Requests go to the broker that was the controller by the last metadata, and without topics of its own an admin
+    client never asks for newer ones: with that broker down they would wait until it is back (tried).
+    """
+    looked = time.monotonic()
+
+    def serve(wait: float) -> None:
+        nonlocal looked
+        client.poll(wait)
+        if time.monotonic() > looked + _SILENT:
+            with contextlib.suppress(KafkaException):
+                client.list_topics(timeout=_LOOK)
+            looked = time.monotonic()
+
+    return serve
 
 
 def _names(partitions: Sequence[TopicPartition]) -> str:

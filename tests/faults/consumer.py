@@ -1,6 +1,6 @@
 """A consumer process of a round: pulls, takes its time, acks most messages and nacks some; chokes on poison.
 
-SIGUSR1 has it die of SIGKILL inside its next transaction.
+SIGUSR1 has it die of SIGKILL inside its next transaction, SIGUSR2 tell what each of its threads is doing.
 
 It tells its history each delivery before anything else and each verdict before it is given, so that a SIGKILL in
 between can't make something look unexplained. Until the client tells its own history (`client.history`), this is all
@@ -9,6 +9,7 @@ that is seen: nothing of assignments and commits.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
@@ -126,6 +127,7 @@ def main() -> None:
     plan = ConsumerPlan.read(sys.argv[1])
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    faulthandler.register(signal.SIGUSR2)
     doom = DoomedProducer.doom
     signal.signal(signal.SIGUSR1, lambda *_: doom.set())
     DoomedProducer.mark = Path(plan.deaths) / f"in-transaction-{os.getpid()}"

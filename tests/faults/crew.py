@@ -126,6 +126,13 @@ class Crew:
                 member.process.send_signal(signal.SIGCONT)
                 member.frozen = False
 
+    def question(self) -> None:
+        """Has all consumers write into their logs what their threads are doing: something is stuck."""
+        with self._lock:
+            for member in self._members.values():
+                if member.begun:
+                    member.process.send_signal(signal.SIGUSR2)
+
     def retire(self, slot: int) -> None:
         """SIGTERM, and wait for an end in good order."""
         with self._lock:

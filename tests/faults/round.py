@@ -182,6 +182,7 @@ class _Round:
                 self.outcome.settled_in = round(time.monotonic() - began, 1)
                 return
             time.sleep(0.2)
+        self.crew.question()
         seen = "nothing was seen" if sight is None else sight.text
         some = [(place >> 48, place & ((1 << 48) - 1)) for place in sorted(left)[:5]]
         self.outcome.problems.append(
