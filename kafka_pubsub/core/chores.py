@@ -17,12 +17,12 @@ from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Leases, LeaseState
-from kafka_pubsub.core.moves import BATCH
+from kafka_pubsub.core.moves import BATCH, Move
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.redelivery import Exhausted
 from kafka_pubsub.core.retries import Retries
-from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.retry_record import RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG, SLOW, Rules
 
 __all__ = ["Chores"]
@@ -49,6 +49,9 @@ class Chores:
         self._offsets = offsets
         self._leases = leases
         self._rules = rules
+        # By the request's offset: the move that answers it. A message that fails fast may be parked again before the
+        # next look, and must not be released twice for one request.
+        self._granted: dict[int, Move] = {}
 
     def do(self, now: float) -> None:
         """All of them."""
@@ -166,6 +169,11 @@ class Chores:
 
     def _release(self, now: float) -> None:
         for offset, request in list(self._retries.releasing.items()):
+            granted = self._granted.get(offset)
+            if granted is not None:
+                if granted.stored:
+                    self._finish_request(offset)
+                continue
             key, origin = self._retries.key(request), request.offset()
             line = None if key is None else self._retries.parking.lines.get(key)
             if line is not None and line.moving and origin in line.moving:
@@ -174,11 +182,21 @@ class Chores:
             body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
             if entry is not None and body is None:
                 self._retries.bodies.want(entry.offset, key)
-            elif isinstance(body, RetryRecord):
-                self._retries.release(body, now)
+            elif isinstance(body, RetryRecord) and self._understood(request):
+                move = self._retries.release(body, now, drop=request.info.why is Why.DROP)
+                if move is not None:
+                    self._granted[offset] = move
             else:
-                del self._retries.releasing[offset]
-                self._retries.books.finish(offset)
+                self._finish_request(offset)
+
+    def _finish_request(self, offset: int) -> None:
+        self._granted.pop(offset, None)
+        del self._retries.releasing[offset]
+        self._retries.books.finish(offset)
+
+    def _understood(self, request: RetryRecord) -> bool:
+        """Whether what is asked for can be done: without a policy there is nowhere to drop a message."""
+        return request.info.why is not Why.DROP or bool(self._rules.policy.max_attempts)
 
     def _parked_for_ever(self, key: bytes | None, origin: int) -> Entry | None:
         if key is None:

@@ -100,6 +100,12 @@ class Fates:
         info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)
         return self._move(record, key, info)
 
+    def dropped(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
+        """Somebody has given up what was parked for ever."""
+        move = self._move(record, key, record.info)
+        move.death = self._death("dropped by a release, attempts used up", record.info.error, now)
+        return move
+
     def unreadable(self, record: StoredRecord, broken: Broken, now: float) -> Move:
         """A record of the retry partition that isn't a message: it goes to the dead letters as it is."""
         death = self._death(broken.reason, "", now)

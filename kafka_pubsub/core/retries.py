@@ -189,12 +189,16 @@ class Retries:
         self.depart(self.fates.stays(record, self.key(record)))
         return True
 
-    def release(self, record: RetryRecord, now: float) -> None:
-        """A message that was parked for ever may go again."""
+    def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | None:
+        """A message that was parked for ever may go again; `drop`: to the dead letters. None: somebody holds it."""
         touched: dict[bytes, None] = {}
-        if self._leaves(record, touched):
-            self.depart(self.fates.released(record, self.key(record), now))
+        if not self._leaves(record, touched):
+            return None
+        decide = self.fates.dropped if drop else self.fates.released
+        move = decide(record, self.key(record), now)
+        self.depart(move)
         self.settle_all(touched, now)
+        return move
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None]) -> bool:
         """Takes a parked message out of the index; False if it isn't there: somebody holds it."""

@@ -15,7 +15,7 @@ from kafka_pubsub.core.events import Bodies
 from kafka_pubsub.core.moves import BATCH
 from kafka_pubsub.core.parked import Entry
 from kafka_pubsub.core.retries import AHEAD, Retries
-from kafka_pubsub.core.retry_record import Broken, RetryRecord, Scan, Why
+from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryRecord, Scan
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.model import StoredRecord
 
@@ -49,7 +49,7 @@ class Intake:
                 self._unreadable(record, offset, found)
             elif offset == culprit:
                 retries.crashed(found, now)
-            elif found.info.why is Why.RELEASE:
+            elif found.info.why in REQUESTS:
                 retries.releasing[offset] = found
             else:
                 self._park(found, touched)

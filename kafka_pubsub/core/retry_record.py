@@ -26,8 +26,10 @@ from zlib import crc32
 from kafka_pubsub.model import Header, StoredRecord
 
 __all__ = [
+    "DEAD_PREFIX",
     "ERROR_BYTES",
     "FOREVER",
+    "REQUESTS",
     "RETRY_HEADER",
     "Broken",
     "Death",
@@ -43,7 +45,7 @@ __all__ = [
 ]
 
 RETRY_HEADER = "ps-retry"
-_DEAD_PREFIX = "ps-dead-"
+DEAD_PREFIX = "ps-dead-"
 
 #: Bytes of an error's text that travel with a message: a screenful, small beside any record.
 ERROR_BYTES = 512
@@ -66,10 +68,13 @@ class Why(IntEnum):
     EXHAUSTED = 5  #: attempts used up, parked until released
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
+    DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
 
 
 _REASONS = frozenset(Why)
-_WAITING = {why.value: why for why in Why if why is not Why.RELEASE}
+#: What isn't a message but a request.
+REQUESTS = frozenset({Why.RELEASE, Why.DROP})
+_WAITING = {why.value: why for why in Why if why not in REQUESTS}
 
 
 class RetryInfo(NamedTuple):
@@ -255,7 +260,7 @@ def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, dea
         ("error", death.error),
         ("time", str(death.time)),
     ]
-    kept = [header for header in headers or () if not header[0].startswith(_DEAD_PREFIX)]
+    kept = [header for header in headers or () if not header[0].startswith(DEAD_PREFIX)]
     if isinstance(info, RetryInfo):
         kept = [header for header in kept if header[0] != RETRY_HEADER]
         said += [
@@ -266,4 +271,4 @@ def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, dea
             ("crashes", str(info.crashes)),
             ("failed-since", str(info.failed)),
         ]
-    return [*kept, *((_DEAD_PREFIX + name, cut(text, ERROR_BYTES)) for name, text in said)]
+    return [*kept, *((DEAD_PREFIX + name, cut(text, ERROR_BYTES)) for name, text in said)]
