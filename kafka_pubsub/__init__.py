@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.key_states import KeyState
+    from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
@@ -55,12 +57,16 @@ __all__ = [
     "AlreadyExists",
     "Batching",
     "BrokerUnavailable",
+    "DeadLetter",
     "DeadLetterPolicy",
+    "DeadLetterProgress",
+    "DeadLetterResult",
     "DeadlineExceeded",
     "FailedPrecondition",
     "FlowControl",
     "InvalidArgument",
     "InvariantViolated",
+    "KeyState",
     "Message",
     "NotFound",
     "OrderingKeyPaused",
@@ -87,8 +93,12 @@ __all__ = [
 #: Where the names live that aren't errors.
 _HOMES = {
     "Batching": "config",
+    "DeadLetter": "client.letters",
     "DeadLetterPolicy": "config",
+    "DeadLetterProgress": "client.letters",
+    "DeadLetterResult": "client.letters",
     "FlowControl": "config",
+    "KeyState": "client.key_states",
     "Message": "model",
     "PubSub": "app",
     "PublishFlow": "config",

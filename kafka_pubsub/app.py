@@ -260,6 +260,7 @@ class PubSub:
             name,
             admin=lambda: cluster.subscriptions,
             subscriber=partial(cluster.subscriber, name),
+            desk=lambda: cluster.desk,
             delete=partial(cluster.delete_subscription, name),
         )
 

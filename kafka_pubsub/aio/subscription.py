@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from kafka_pubsub.aio.stream import Opening
+from kafka_pubsub.client.key_states import KeyState
+from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
 from kafka_pubsub.client.state import SubscriptionState
 from kafka_pubsub.client.subscription import Subscription as SyncSubscription
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
@@ -25,6 +28,9 @@ __all__ = ["Subscription"]
 
 #: Seconds that a thread waits for messages before it is given back: a loop that ends waits as long for it.
 SLICE: Final = 1.0
+
+#: Dead letters read on one trip to a thread.
+LETTERS: Final = 200
 
 
 class Subscription:
@@ -134,12 +140,144 @@ class Subscription:
         """Lag, in flight, and the keys that are blocked, with the reason for each."""
         return await asyncio.to_thread(self._sync.state)
 
+    async def dead_letters(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        topic: str | None = None,
+    ) -> AsyncIterator[DeadLetter]:
+        """Its dead letters that are neither replayed nor purged; see `kafka_pubsub.Subscription.dead_letters`."""
+        letters = self._sync.dead_letters(
+            keys=keys, ids=ids, since=since, until=until, error=error, topic=topic
+        )
+        while some := await asyncio.to_thread(lambda: list(islice(letters, LETTERS))):
+            for letter in some:
+                yield letter
+
+    async def replay_dead_letters(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        topic: str | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[DeadLetterProgress], object] | None = None,
+    ) -> DeadLetterResult:
+        """Delivers dead letters again; `on_progress` is called on the loop. A cancelled call stops soon.
+
+        See `kafka_pubsub.Subscription.replay_dead_letters`.
+        """
+        return await _long(
+            lambda tell: self._sync.replay_dead_letters(
+                keys=keys,
+                ids=ids,
+                since=since,
+                until=until,
+                error=error,
+                topic=topic,
+                dry_run=dry_run,
+                on_progress=tell,
+            ),
+            on_progress,
+        )
+
+    async def purge_dead_letters(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        topic: str | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[DeadLetterProgress], object] | None = None,
+    ) -> DeadLetterResult:
+        """Gives dead letters up; see `kafka_pubsub.Subscription.purge_dead_letters`."""
+        return await _long(
+            lambda tell: self._sync.purge_dead_letters(
+                keys=keys,
+                ids=ids,
+                since=since,
+                until=until,
+                error=error,
+                topic=topic,
+                dry_run=dry_run,
+                on_progress=tell,
+            ),
+            on_progress,
+        )
+
+    async def release(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        drop: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[DeadLetterProgress], object] | None = None,
+    ) -> DeadLetterResult:
+        """Has parked messages tried again, or dropped; see `kafka_pubsub.Subscription.release`."""
+        return await _long(
+            lambda tell: self._sync.release(
+                keys=keys,
+                ids=ids,
+                since=since,
+                until=until,
+                error=error,
+                drop=drop,
+                dry_run=dry_run,
+                on_progress=tell,
+            ),
+            on_progress,
+        )
+
+    async def keys(self) -> list[KeyState]:
+        """The keys that are parked, waiting or leased, and why: read from Kafka, whoever receives and wherever."""
+        return await asyncio.to_thread(self._sync.keys)
+
     async def delete(self) -> None:
         """Deletes the subscription and its position; its streams end with `NotFound`."""
         await asyncio.to_thread(self._sync.delete)
 
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"
+
+
+class _Cancelled(Exception):
+    """Ends the call in its thread, at its next word of progress; nobody waits for its answer."""
+
+
+async def _long(
+    call: Callable[[Callable[[DeadLetterProgress], object]], DeadLetterResult],
+    on_progress: Callable[[DeadLetterProgress], object] | None,
+) -> DeadLetterResult:
+    """Runs the call in a thread, tells its progress on the loop, and stops it when the caller is cancelled."""
+    loop, cancelled = asyncio.get_running_loop(), False
+
+    def tell(progress: DeadLetterProgress) -> None:
+        if cancelled:
+            raise _Cancelled
+        if on_progress is not None:
+            loop.call_soon_threadsafe(on_progress, progress)
+
+    running = asyncio.ensure_future(asyncio.to_thread(call, tell))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        cancelled = True
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
 
 
 def _give_back(got: asyncio.Future[list[Message]]) -> None:

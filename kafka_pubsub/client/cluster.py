@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kafka_pubsub.client.desk import Desk, open_desk
 from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.publish_pool import WriterPool
@@ -41,6 +42,7 @@ class _Connection(NamedTuple):
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
     repartitioner: Repartitioner
+    desk: Desk
     writers: WriterPool
     watch: Watch
 
@@ -78,6 +80,11 @@ class Cluster:
     def repartitioner(self) -> Repartitioner:
         """Changes of topics' layouts."""
         return self._connected().repartitioner
+
+    @property
+    def desk(self) -> Desk:
+        """What is dead, parked or waits."""
+        return self._connected().desk
 
     def publisher(self, topic: str) -> TopicPublisher:
         """The topic's publisher; it looks the topic up at its first message."""
@@ -157,10 +164,11 @@ class Cluster:
                 topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
+                desk = open_desk(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 self._connection = _Connection(
-                    os.getpid(), backend, topics, subscriptions, repartitioner, writers, watch
+                    os.getpid(), backend, topics, subscriptions, repartitioner, desk, writers, watch
                 )
             return self._connection
 

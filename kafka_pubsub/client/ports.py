@@ -225,6 +225,9 @@ class Admin(Protocol):
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
 
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset still stored, and the next one to be written."""
+
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
         """Commits for a group without members, all or none; `FailedPrecondition` if it has any."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.key_states import KeyState, key_states
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.leases import LeaseState
@@ -48,7 +49,10 @@ class SubscriptionState:
 
 
 def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Engine]) -> SubscriptionState:
-    """Reads the state from the log, and asks the streams of this process."""
+    """Reads the state from the log, and asks the streams of this process.
+
+    What is held up in partitions that aren't this process's is read from the retry topic.
+    """
     committed = backend.admin.group_offsets(record.name, record.topic)
     ends = backend.admin.last_stable_offsets(record.topic)
     lag = {}
@@ -56,11 +60,15 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
         stored = committed[number].offset if number in committed else None
         lag[number] = max(0, end - (record.positions.get(number, 0) if stored is None else stored))
     blocked: list[BlockedKey] = []
+    own: set[int] = set()
     in_flight = buffered = 0
     for engine in engines:
         in_flight += engine.coordinator.in_flight()
         buffered += sum(held.bytes for held in engine.coordinator.held().values())
+        own.update(engine.coordinator.owned)
         blocked += engine.ask(lambda e=engine: list(_blocked(e.coordinator.owned.values())))  # type: ignore[misc]
+    elsewhere = [number for number in range(record.partitions) if number not in own]
+    blocked += map(_from_log, key_states(backend, record, elsewhere, LISTED))
     return SubscriptionState(
         record.name,
         record.topic,
@@ -98,6 +106,13 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
                 )
 
 
+def _from_log(state: KeyState) -> BlockedKey:
+    why = "parked until it is released" if state.state == "parked" else f"{state.state}: {state.reason}"
+    return BlockedKey(
+        state.key or b"", state.partition, state.offset, f"{why}, attempt {state.attempt}", state.behind
+    )
+
+
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Keys that wait in the retry topic."""
     if partition.half is None:
@@ -121,4 +136,5 @@ _WHY = {
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed",
     Why.RELEASE: "released",
+    Why.DROP: "dropped",
 }

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult, Selection
 from kafka_pubsub.client.resources import refuse_unbuilt
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
@@ -22,6 +23,8 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 if TYPE_CHECKING:
+    from kafka_pubsub.client.desk import Desk
+    from kafka_pubsub.client.key_states import KeyState
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
     from kafka_pubsub.client.subscriber import Subscriber
@@ -37,7 +40,7 @@ class Subscription:
             stream.result(timeout=60)
     """
 
-    __slots__ = ("_admin", "_delete", "_name", "_subscriber")
+    __slots__ = ("_admin", "_delete", "_desk", "_name", "_subscriber")
 
     def __init__(
         self,
@@ -45,11 +48,13 @@ class Subscription:
         *,
         admin: Callable[[], SubscriptionAdmin],
         subscriber: Callable[[], Subscriber],
+        desk: Callable[[], Desk],
         delete: Callable[[], None],
     ) -> None:
         self._name = name
         self._admin = admin
         self._subscriber = subscriber
+        self._desk = desk
         self._delete = delete
 
     @property
@@ -135,12 +140,105 @@ class Subscription:
         """Lag, in flight, and the keys that are blocked, with the reason for each."""
         return self._subscriber().state()
 
+    # What is dead, parked or waits. `keys`, `ids`, `since`, `until` and `error` select; what isn't given doesn't
+    # restrict. `topic` is the dead-letter topic, where it isn't the policy's.
+
+    def dead_letters(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        topic: str | None = None,
+    ) -> Iterator[DeadLetter]:
+        """Its dead letters that are neither replayed nor purged, by place; read as they are asked for.
+
+        `keys`: of any of these ordering keys. `ids`: as `letter.id` says. `since`, `until`: died then. `error`: a part
+        of what was said of its failure.
+        """
+        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
+        return self._desk().letters.letters(self._name, selection, topic)
+
+    def replay_dead_letters(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        topic: str | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[DeadLetterProgress], object] | None = None,
+    ) -> DeadLetterResult:
+        """Delivers dead letters again, those of a key in the order in which they were published; attempts begin anew.
+
+        Each comes back once: a call that was interrupted is simply repeated. With `dry_run` nothing is changed.
+        """
+        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
+        return self._desk().letters.replay(
+            self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
+        )
+
+    def purge_dead_letters(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        topic: str | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[DeadLetterProgress], object] | None = None,
+    ) -> DeadLetterResult:
+        """Gives dead letters up, and frees the disk of what replays and purges have done with.
+
+        Nobody sees them here any more; Kafka deletes from the front of a topic only, so their bytes may stay a while.
+        """
+        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
+        return self._desk().letters.purge(
+            self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
+        )
+
+    def release(
+        self,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+        drop: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[DeadLetterProgress], object] | None = None,
+    ) -> DeadLetterResult:
+        """Has parked messages (`on_exhausted="park"`) tried again, their attempts beginning anew.
+
+        `drop`: sends them to the dead-letter topic instead, and their keys go on. `ids` are `PARTITION:OFFSET` of the
+        home topic, `since` and `until` when they failed first. Whoever receives does it, now or when somebody does.
+        """
+        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
+        return self._desk().releases.release(
+            self._name, selection, on_progress or _say_nothing, drop=drop, dry_run=dry_run
+        )
+
+    def keys(self) -> list[KeyState]:
+        """The keys that are parked, waiting or leased, and why: read from Kafka, whoever receives and wherever."""
+        return self._desk().keys(self._name)
+
     def delete(self) -> None:
         """Deletes the subscription and its position; its streams end with `NotFound`."""
         self._delete()
 
     def __repr__(self) -> str:
         return f"<Subscription {self._name!r}>"
+
+
+def _say_nothing(progress: DeadLetterProgress) -> None:
+    """Nobody listens."""
 
 
 def _refuse_coroutines(callback: object) -> None:

@@ -102,6 +102,13 @@ class MemoryAdmin:
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset still stored, and the next one to be written."""
+        self._may("log_range", partition.topic)
+        with self._cluster.changed:
+            log = self._cluster.log(partition)
+            return log.start, log.end
+
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
         """What the group has committed in the topic; empty if nothing, or if there is no such group."""
         self._may("group_offsets", group)
