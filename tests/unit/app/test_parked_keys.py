@@ -17,16 +17,15 @@ from kafka_pubsub import (
     RetryPolicy,
     Subscription,
 )
-from kafka_pubsub.client import resources, seat
+from kafka_pubsub.client import seat
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
+from tests.unit.app.dying import PATIENCE, QUICK, Handler, deliver, publish, until
 from tests.unit.app.support import another
-from tests.unit.app.test_replay import PATIENCE, QUICK, Handler, deliver, publish, until
 
 
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
     monkeypatch.setattr(seat, "PATIENCE", 0.3)
 
 

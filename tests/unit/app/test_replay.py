@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from kafka_pubsub import (
-    DeadLetter,
-    DeadLetterPolicy,
     FailedPrecondition,
     InvalidArgument,
     Message,
     NotFound,
     PubSub,
     PubSubError,
-    RetryPolicy,
     Subscription,
 )
-from kafka_pubsub.client import replaying, resources, seat
+from kafka_pubsub.client import replaying, seat
 from kafka_pubsub.client.marks import MARKS, MARKS_TOPIC
 from kafka_pubsub.client.replay_plan import ReplayPlan
 from kafka_pubsub.client.seat import seat_group
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
-from kafka_pubsub.model import TopicPartition
+from tests.unit.app.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import another
-
-PATIENCE = 30.0
-QUICK = RetryPolicy(min_backoff=0.001, max_backoff=0.002)
-POLICY = DeadLetterPolicy(topic="dead", max_attempts=5)
 
 
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "REDELIVERY_BUILT", True)
     monkeypatch.setattr(replaying, "PAUSE", 0.0)
     monkeypatch.setattr(seat, "PATIENCE", 0.3)
 
@@ -51,63 +40,6 @@ def sub(ps: PubSub) -> Subscription:
     return ps.create_subscription(
         "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY, ack_deadline=60
     )
-
-
-class Handler:
-    """Fails whatever `fails` says; remembers what was acked, and how each message looked then."""
-
-    def __init__(self, fails: Callable[[Message], bool] = lambda message: False) -> None:
-        self.fails = fails
-        self.acked: list[Message] = []
-        self.changed = threading.Condition()
-
-    def __call__(self, message: Message) -> None:
-        if self.fails(message):
-            message.nack()
-            return
-        message.ack()
-        with self.changed:
-            self.acked.append(message)
-            self.changed.notify_all()
-
-    def wait_for(self, count: int) -> list[Message]:
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.acked) >= count, PATIENCE), len(self.acked)
-            return list(self.acked)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
-
-
-def publish(ps: PubSub, *messages: tuple[str | None, bytes]) -> list[str]:
-    topic = ps.topic("orders")
-    return [
-        topic.publish(data, ordering_key=key, attributes={"n": data.decode()}).result(PATIENCE)
-        for key, data in messages
-    ]
-
-
-def kill(
-    sub: Subscription, count: int, dies: Callable[[Message], bool] = lambda message: True
-) -> list[DeadLetter]:
-    """Has messages die, until there are `count` dead letters."""
-    with sub.pull(Handler(dies)):
-        until(lambda: len(list(sub.dead_letters())) >= count)
-    return list(sub.dead_letters())
-
-
-def deliver(sub: Subscription, count: int) -> list[Message]:
-    """What is delivered next; fails if more comes than that."""
-    handler = Handler()
-    with sub.pull(handler):
-        handler.wait_for(count)
-        until(lambda: sub.state().lag == 0)
-    assert len(handler.acked) == count
-    return handler.acked
 
 
 def test_a_letter_tells_what_died_and_why(ps: PubSub, sub: Subscription) -> None:
@@ -448,81 +380,6 @@ def test_damaged_marks_show_a_letter_again_and_nothing_worse(
     cluster.append(MARKS_TOPIC, 0, (good.value() or b"")[:-1] + b"?", good.key())
     assert [each.id for each in sub.dead_letters()] == [letters[1].id]
     deliver(sub, 1)
-
-
-# -- purging -----------------------------------------------------------------------------------------------------
-
-
-def starts(backend: MemoryBackend) -> dict[int, int]:
-    return {
-        place.partition: backend.admin.log_range(place)[0]
-        for place in (TopicPartition("dead", number) for number in range(2))
-    }
-
-
-def test_what_is_purged_is_gone_from_sight_and_from_the_front(
-    ps: PubSub, sub: Subscription, backend: MemoryBackend
-) -> None:
-    publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(12)))
-    letters = kill(sub, 12)
-    assert sub.purge_dead_letters(dry_run=True).count == 12
-    assert len(list(sub.dead_letters())) == 12
-    last = letters[-1]
-    result = sub.purge_dead_letters(ids=[each.id for each in letters[:-1]])
-    assert (result.count, result.keys) == (11, 3)
-    assert list(sub.dead_letters()) == [last]
-    ends = backend.admin.last_stable_offsets("dead")
-    partition, offset = map(int, last.id.split(":"))
-    assert starts(backend) == {**ends, partition: offset}
-    assert sub.replay_dead_letters().count == 1
-    assert deliver(sub, 1)[0].data == last.data
-
-
-def test_a_purge_without_anything_to_purge_frees_what_was_replayed(
-    ps: PubSub, sub: Subscription, backend: MemoryBackend
-) -> None:
-    publish(ps, ("k", b"1"))
-    kill(sub, 1)
-    sub.replay_dead_letters()
-    assert starts(backend) == {0: 0, 1: 0}, "a replay deletes nothing"
-    assert sub.purge_dead_letters().count == 0
-    assert starts(backend) == backend.admin.last_stable_offsets("dead")
-
-
-@pytest.mark.parametrize("who", ["a stranger", "another subscription", "a reader"])
-def test_a_purge_never_deletes_what_others_need(
-    ps: PubSub, sub: Subscription, backend: MemoryBackend, who: str
-) -> None:
-    if who == "a stranger":
-        for key in (f"s{at}" for at in range(8)):
-            ps.topic("dead").publish(b"hello", ordering_key=key).result(PATIENCE)
-    elif who == "a reader":
-        ps.create_subscription("graves", "dead")
-    else:
-        other = ps.create_subscription(
-            "mail", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY
-        )
-        publish(ps, *((f"m{at}", b"0") for at in range(8)))
-        kill(other, 8)
-        kill(sub, 8)
-    publish(ps, ("k", b"1"))
-    count = len(kill(sub, 9 if who == "another subscription" else 1))
-    assert sub.purge_dead_letters().count == count
-    assert list(sub.dead_letters()) == []
-    assert starts(backend) == {0: 0, 1: 0}
-
-
-def test_an_adopted_topic_is_never_cut(ps: PubSub, backend: MemoryBackend) -> None:
-    ps.create_topic("orders", partitions=2)
-    limit = str(3 * 1024 * 1024 + 2 * 1024 * 1024)
-    backend.admin.create_topic("dead", 2, 1, {"max.message.bytes": limit})
-    ps.adopt_topic("dead")
-    sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY)
-    publish(ps, ("k", b"1"))
-    kill(sub, 1)
-    assert sub.purge_dead_letters().count == 1
-    assert list(sub.dead_letters()) == []
-    assert starts(backend) == {0: 0, 1: 0}
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------

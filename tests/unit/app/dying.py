@@ -1,0 +1,82 @@
+"""Messages that die, for tests of what comes after."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kafka_pubsub import DeadLetter, DeadLetterPolicy, Message, PubSub, RetryPolicy, Subscription
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.model import TopicPartition
+
+__all__ = ["PATIENCE", "POLICY", "QUICK", "Handler", "deliver", "kill", "publish", "starts", "until"]
+
+#: Seconds after which a test gives up; far above what anything here takes.
+PATIENCE = 30.0
+QUICK = RetryPolicy(min_backoff=0.001, max_backoff=0.002)
+POLICY = DeadLetterPolicy(topic="dead", max_attempts=5)
+
+
+class Handler:
+    """Fails whatever `fails` says; remembers what was acked, and how each message looked then."""
+
+    def __init__(self, fails: Callable[[Message], bool] = lambda message: False) -> None:
+        self.fails = fails
+        self.acked: list[Message] = []
+        self.changed = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        if self.fails(message):
+            message.nack()
+            return
+        message.ack()
+        with self.changed:
+            self.acked.append(message)
+            self.changed.notify_all()
+
+    def wait_for(self, count: int) -> list[Message]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.acked) >= count, PATIENCE), len(self.acked)
+            return list(self.acked)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)
+
+
+def publish(ps: PubSub, *messages: tuple[str | None, bytes]) -> list[str]:
+    topic = ps.topic("orders")
+    return [
+        topic.publish(data, ordering_key=key, attributes={"n": data.decode()}).result(PATIENCE)
+        for key, data in messages
+    ]
+
+
+def kill(
+    sub: Subscription, count: int, dies: Callable[[Message], bool] = lambda message: True
+) -> list[DeadLetter]:
+    """Has messages die, until there are `count` dead letters."""
+    with sub.pull(Handler(dies)):
+        until(lambda: len(list(sub.dead_letters())) >= count)
+    return list(sub.dead_letters())
+
+
+def deliver(sub: Subscription, count: int) -> list[Message]:
+    """What is delivered next; fails if more comes than that."""
+    handler = Handler()
+    with sub.pull(handler):
+        handler.wait_for(count)
+        until(lambda: sub.state().lag == 0)
+    assert len(handler.acked) == count
+    return handler.acked
+
+
+def starts(backend: MemoryBackend) -> dict[int, int]:
+    return {
+        place.partition: backend.admin.log_range(place)[0]
+        for place in (TopicPartition("dead", number) for number in range(2))
+    }
