@@ -42,6 +42,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
 
 #: The rooms whose tests take longest come first, so that no worker is left alone with one of them at the end.
 LONGEST_FIRST = [
+    "tests/spark",
     "tests/faults",
     "tests/integration",
     "tests/simulation",
@@ -50,6 +51,9 @@ LONGEST_FIRST = [
     "tests/contract",
     "tests/property",
 ]
+
+#: Its tests share one session, which takes longer to start than most of them to run; so one worker has them all.
+ONE_SPARK = "tests/spark/session"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,6 +90,8 @@ class _ByTest(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file.startswith(ONE_SPARK):
+            return ONE_SPARK
         return file if _shares_fixtures(file) else nodeid
 
 

@@ -62,7 +62,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\n"
         "from kafka_pubsub.cli.main import cli\n"
         "cli.main(['--help'], standalone_mode=False)\n"
-        "heavy = {'confluent_kafka', 'pydantic', 'rich', 'kafka_pubsub.app', 'kafka_pubsub.local'}\n"
+        "heavy = {'confluent_kafka', 'pydantic', 'rich', 'pyspark', 'kafka_pubsub.app', 'kafka_pubsub.local'}\n"
         "print('LOADED', *sorted(heavy & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -51,6 +51,8 @@ def empty_house(tmp_path: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
     (package / "kafka" / "admin.py").write_text("import confluent_kafka\n")
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark" / "__init__.py").write_text("import pyspark\nfrom kafka_pubsub import model\n")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     return tmp_path
 
@@ -110,6 +112,23 @@ def test_every_dependency_is_imported_in_its_rooms_only(graph: grimp.ImportGraph
         (room, package) for room, package in external_imports(graph) if room not in OWNERS.get(package, set())
     }
     assert astray == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("spark/rows", "from kafka_pubsub.kafka import admin"),
+        ("spark/rows", "import confluent_kafka"),
+        ("spark/rows", "from kafka_pubsub import app"),
+        ("kafka_pubsub/cli/spark", "import spark"),
+        ("kafka_pubsub/cli/spark", "import pyspark"),
+    ],
+)
+def test_spark_and_the_client_stay_apart(empty_house: Path, path: str, line: str) -> None:
+    (empty_house / f"{path}.py").write_text(line + "\n")
+    result = lint_imports(empty_house)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "BROKEN" in result.stdout, result.stdout
 
 
 def test_core_imports_the_standard_library_only(graph: grimp.ImportGraph) -> None:

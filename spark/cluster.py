@@ -1,0 +1,124 @@
+"""What a driver asks the cluster, by the Java client that Spark brings: topics, ends of logs, commits of groups.
+
+Rules
+1. The same settings as the source, so whoever can read a topic with Spark can ask this as well; no librdkafka.
+2. Java's exceptions become ours, with the name of what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.model import Committed, TopicPartition
+
+from .place import Place
+from .session import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Cluster"]
+
+#: Milliseconds for one question: a frozen broker is told after that.
+_PATIENCE_MS = "20000"
+
+
+class Cluster:
+    """One admin client; close it."""
+
+    def __init__(self, spark: SparkSession, place: Place) -> None:
+        self._jvm = jvm(spark)
+        self._place = place
+        settings = self._jvm.java.util.Properties()
+        defaults = {"default.api.timeout.ms": _PATIENCE_MS, "request.timeout.ms": "10000"}
+        for name, value in {**defaults, **place.client_options()}.items():
+            settings.setProperty(name, value)
+        with self._explained("the cluster"):
+            self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def topics(self) -> set[str]:
+        """The names of all topics that we may see."""
+        options = self._jvm.org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(True)
+        with self._explained("topics"):
+            return set(self._client.listTopics(options).names().get())
+
+    def partitions(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions."""
+        return [found.partition() for found in self._describe(topic).partitions()]
+
+    def topic_id(self, topic: str) -> str:
+        """Changes when a topic is deleted and made again."""
+        return str(self._describe(topic).topicId().toString())
+
+    def _describe(self, topic: str) -> Any:
+        names = self._jvm.java.util.ArrayList()
+        names.add(topic)
+        with self._explained(f"topic {topic!r}"):
+            return self._client.describeTopics(names).allTopicNames().get().get(topic)
+
+    def beginnings(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is still there."""
+        return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+
+    def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """The last stable offset of each partition: where a `read_committed` reader ends."""
+        return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+
+    def _offsets(self, topics: Iterable[str], spec: Any) -> dict[TopicPartition, int]:
+        asked = self._jvm.java.util.HashMap()
+        for topic in topics:
+            for number in self.partitions(topic):
+                asked.put(self._jvm.org.apache.kafka.common.TopicPartition(topic, number), spec)
+        committed = self._jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED
+        options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(committed)
+        with self._explained("offsets"):
+            found = self._client.listOffsets(asked, options).all().get()
+            return {_place(at): found.get(at).offset() for at in asked.keySet()}
+
+    def commits(self, group: str) -> Mapping[TopicPartition, Committed]:
+        """A group's stored positions and their metadata."""
+        with self._explained(f"group {group!r}"):
+            found = self._client.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+            return {
+                _place(at): Committed(found.get(at).offset(), found.get(at).metadata() or "")
+                for at in found.keySet()
+                if found.get(at) is not None
+            }
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise _translated(error, what, self._place) from None
+
+
+def _place(java: Any) -> TopicPartition:
+    return TopicPartition(java.topic(), java.partition())
+
+
+def _translated(error: Any, what: str, place: Place) -> PubSubError:
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    name = cause.getClass().getSimpleName()
+    text = f"{what} on {place.bootstrap}: {cause.getMessage() or name}"
+    if name in ("UnknownTopicOrPartitionException", "InvalidTopicException", "GroupIdNotFoundException"):
+        return NotFound(text)
+    if name.endswith(("AuthorizationException", "AuthenticationException")):
+        return PermissionDenied(text)
+    return BrokerUnavailable(text)

@@ -1,0 +1,152 @@
+"""A topic as a DataFrame of messages, batch or stream: exactly the set that a subscription delivers.
+
+Rules
+1. `read_committed`, always: what an aborted transaction left is no message.
+2. Records that are gone (retention, a topic made again) fail a query that should have read them, and the error
+   says which; `lost="skip"` goes on without.
+3. New partitions, and new topics that fit a pattern, are read from their beginning by a stream that runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from kafka_pubsub.errors import InvalidArgument, NotFound
+
+from ..place import Place, place_of
+from ..session import check_kafka
+from .rows import rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Topics", "check_topics", "messages", "raw_records"]
+
+#: A topic, several, or a pattern that their whole name must match.
+Topics = str | Sequence[str] | re.Pattern[str]
+#: Topic -> partition -> offset; partitions that aren't named begin at the earliest.
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def messages(
+    spark: SparkSession,
+    topic: Topics,
+    *,
+    bootstrap: str | None = None,
+    config: Mapping[str, str] | None = None,
+    stream: bool = False,
+    starting: str | datetime | Offsets = "earliest",
+    ending: str | Offsets = "latest",
+    max_per_batch: int | None = None,
+    lost: Literal["fail", "skip"] = "fail",
+) -> DataFrame:
+    """One row a message; its columns are `transforms.rows.COLUMNS`.
+
+    `starting` and `ending` are "earliest", "latest", a time (by the records' timestamps) or offsets; a stream has no
+    `ending`, and begins at `starting` only while its checkpoint is new.
+
+    Example:
+        messages(spark, "orders", bootstrap="localhost:9092").select("ordering_key", "attributes").show()
+    """
+    return rows(
+        raw_records(
+            spark,
+            topic,
+            place_of(bootstrap, config),
+            stream=stream,
+            starting=starting,
+            ending=ending,
+            max_per_batch=max_per_batch,
+            lost=lost,
+        )
+    )
+
+
+def raw_records(
+    spark: SparkSession,
+    topic: Topics,
+    place: Place,
+    *,
+    stream: bool = False,
+    starting: str | datetime | Offsets = "earliest",
+    ending: str | Offsets = "latest",
+    max_per_batch: int | None = None,
+    lost: Literal["fail", "skip"] = "fail",
+) -> DataFrame:
+    """The records as Spark's own source gives them, headers included."""
+    check_kafka(spark)
+    if lost not in ("fail", "skip"):
+        raise InvalidArgument(f"lost must be 'fail' or 'skip', not {lost!r}")
+    options = {
+        **place.spark_options(),
+        **_subscription(topic),
+        **_from(spark, place, starting),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "failOnDataLoss": str(lost == "fail").lower(),
+    }
+    check_topics(spark, topic, place)
+    if stream:
+        if max_per_batch is not None:
+            options["maxOffsetsPerTrigger"] = str(max_per_batch)
+        return spark.readStream.format("kafka").options(**options).load()
+    options["endingOffsets"] = (
+        ending if isinstance(ending, str) else json.dumps(_filled(spark, place, ending, -1))
+    )
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _subscription(topic: Topics) -> dict[str, str]:
+    if isinstance(topic, re.Pattern):
+        return {"subscribePattern": topic.pattern}
+    names = [topic] if isinstance(topic, str) else list(topic)
+    if not names or not all(names):
+        raise InvalidArgument("topic: name at least one topic, or give a pattern")
+    return {"subscribe": ",".join(names)}
+
+
+def check_topics(spark: SparkSession, topic: Topics, place: Place) -> None:
+    """`NotFound` names what doesn't exist."""
+    # Spark itself would try for a minute, and then speak of metadata.
+    if isinstance(topic, re.Pattern):
+        return
+    from ..cluster import Cluster
+
+    wanted = [topic] if isinstance(topic, str) else list(topic)
+    with Cluster(spark, place) as cluster:
+        there = cluster.topics()
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise NotFound(f"topic {', '.join(map(repr, missing))} doesn't exist on {place.bootstrap}")
+
+
+def _from(spark: SparkSession, place: Place, starting: str | datetime | Offsets) -> dict[str, str]:
+    if isinstance(starting, datetime):
+        if starting.tzinfo is None:
+            raise InvalidArgument("starting: give the time with its zone, e.g. datetime.now(UTC)")
+        return {
+            "startingTimestamp": str(int(starting.timestamp() * 1000)),
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+    if isinstance(starting, str):
+        if starting not in ("earliest", "latest"):
+            raise InvalidArgument(
+                f"starting must be 'earliest', 'latest', a time or offsets, not {starting!r}"
+            )
+        return {"startingOffsets": starting}
+    return {"startingOffsets": json.dumps(_filled(spark, place, starting, -2))}
+
+
+def _filled(spark: SparkSession, place: Place, offsets: Offsets, other: int) -> dict[str, dict[str, int]]:
+    """Spark wants every partition named; -2 is its earliest, -1 its latest."""
+    from ..cluster import Cluster
+
+    with Cluster(spark, place) as cluster:
+        return {
+            topic: {str(number): told.get(number, other) for number in cluster.partitions(topic)}
+            for topic, told in offsets.items()
+        }

@@ -1,0 +1,222 @@
+"""Rows into a topic, so that our subscribers read them as any message.
+
+Theory. Spark's Kafka sink is the Java producer: idempotent, `acks=all`, and its partitioner puts a key where
+every other client puts it. What it can't promise is once: a task that failed, or a batch that is repeated after
+a crash, writes its rows again. So each row carries a `ps-id` that is the same each time, and whoever reads can
+tell a repeat.
+
+Rules
+1. The id is query, batch and row. A row's own name is `row_id` if the caller has one (an offset, say); else
+   what it holds, and its number among equal ones: that is the same however Spark spreads the rows.
+2. A key's rows are written by one task, in the order of `order_by`. Rows without a key go anywhere.
+3. What a publisher would refuse is refused here, and nothing of the batch is written unless a task had begun.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import RESERVED_HEADER_PREFIX
+
+from ..place import Place, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["records", "write", "write_records", "write_stream"]
+
+#: As in the seed, and in client/publish_checks.py.
+_MAX_KEY_BYTES = 1024
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def records(
+    messages: DataFrame,
+    *,
+    query: str,
+    batch: int = 0,
+    row_id: Column | None = None,
+    order_by: Sequence[str | Column] = (),
+    more_headers: Mapping[str, Column] | None = None,
+) -> DataFrame:
+    """Key, value and headers, as Spark's sink takes them, with the `ps-id` of each row.
+
+    `messages` has `data` (bytes or text), and may have `ordering_key` (text) and `attributes` (a map of texts).
+    `more_headers` are ours: names that begin with `ps-`.
+    """
+    _check_columns(messages)
+    if not query or ":" in query:
+        raise InvalidArgument(
+            f"query {query!r}: give the writing query a name without a colon; its ids begin with it"
+        )
+    keyed = "ordering_key" in messages.columns
+    key = F.col("ordering_key").cast("binary") if keyed else F.lit(None).cast("binary")
+    attributes = (
+        F.col("attributes") if "attributes" in messages.columns else F.lit(None).cast("map<string,string>")
+    )
+    named = messages.withColumn("_row", _row_name(messages, row_id))
+    identity = F.concat_ws(":", F.lit(query), F.lit(batch).cast("string"), F.col("_row"))
+    ours = [_header("id", identity), *(_header(*each) for each in (more_headers or {}).items())]
+    checked = named.select(
+        _checked_key(key).alias("key"),
+        F.col("data").cast("binary").alias("value"),
+        F.concat(_checked_headers(attributes), F.array(*ours)).cast(_HEADERS).alias("headers"),
+        *(
+            (F.col(each) if isinstance(each, str) else each).alias(f"_order{at}")
+            for at, each in enumerate(order_by)
+        ),
+    )
+    return _in_key_order(checked, len(order_by)).select("key", "value", "headers")
+
+
+def write(
+    messages: DataFrame,
+    topic: str,
+    *,
+    query: str,
+    batch: int = 0,
+    row_id: Column | None = None,
+    order_by: Sequence[str | Column] = (),
+    more_headers: Mapping[str, Column] | None = None,
+    bootstrap: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """Publishes the rows; at least once, a repeat has the same `ps-id`.
+
+    Example:
+        write(df.selectExpr("to_json(struct(*)) AS data", "user AS ordering_key"), "orders", query="daily-orders")
+    """
+    found = records(
+        messages, query=query, batch=batch, row_id=row_id, order_by=order_by, more_headers=more_headers
+    )
+    write_records(found, topic, place_of(bootstrap, config))
+
+
+def write_records(found: DataFrame, topic: str, place: Place) -> None:
+    """Publishes what `records` made."""
+    from .messages import check_topics
+
+    check_topics(found.sparkSession, topic, place)
+    found.write.format("kafka").options(**place.spark_options(), topic=topic).save()
+
+
+def write_stream(
+    messages: DataFrame,
+    topic: str,
+    *,
+    query: str,
+    checkpoint: str | os.PathLike[str],
+    row_id: Column | None = None,
+    order_by: Sequence[str | Column] = (),
+    bootstrap: str | None = None,
+    config: Mapping[str, str] | None = None,
+    available_now: bool = False,
+    every: str | None = None,
+) -> StreamingQuery:
+    """Publishes a stream's rows, batch by batch: a batch that is repeated has the same ids."""
+    place = place_of(bootstrap, config)
+
+    def publish(batch: DataFrame, number: int) -> None:
+        write_records(
+            records(batch, query=query, batch=number, row_id=row_id, order_by=order_by), topic, place
+        )
+
+    return start(messages, publish, query, str(checkpoint), available_now=available_now, every=every)
+
+
+def start(
+    frame: DataFrame,
+    each_batch: Callable[[DataFrame, int], None],
+    query: str,
+    checkpoint: str,
+    *,
+    available_now: bool = False,
+    every: str | None = None,
+    mode: str = "append",
+) -> StreamingQuery:
+    """A stream that hands each batch to a function."""
+    writer = frame.writeStream.queryName(query).outputMode(mode).option("checkpointLocation", checkpoint)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    elif every is not None:
+        writer = writer.trigger(processingTime=every)
+    return writer.foreachBatch(each_batch).start()
+
+
+def _check_columns(messages: DataFrame) -> None:
+    types = dict(messages.dtypes)
+    allowed = {
+        "data": ("binary", "string"),
+        "ordering_key": ("string",),
+        "attributes": ("map<string,string>",),
+    }
+    if "data" not in types:
+        raise InvalidArgument("the DataFrame has no column data: the body, as bytes or text")
+    for name, kinds in allowed.items():
+        if name in types and types[name] not in kinds:
+            raise InvalidArgument(f"column {name} is {types[name]}, not {' or '.join(kinds)}: cast it")
+
+
+def _header(name: str, value: Column) -> Column:
+    full = name if name.startswith(RESERVED_HEADER_PREFIX) else RESERVED_HEADER_PREFIX + name
+    return F.struct(F.lit(full).alias("key"), value.cast("binary").alias("value"))
+
+
+def _checked_key(key: Column) -> Column:
+    return (
+        F.when(F.length(key) == 0, F.raise_error(F.lit("ordering_key cannot be empty; null means no order")))
+        .when(
+            F.length(key) > _MAX_KEY_BYTES,
+            F.raise_error(F.lit(f"ordering_key exceeds maximum length of {_MAX_KEY_BYTES} bytes")),
+        )
+        .otherwise(key)
+    )
+
+
+def _checked_headers(attributes: Column) -> Column:
+    entries = F.map_entries(attributes)
+    ours = F.filter(entries, lambda each: each["key"].startswith(RESERVED_HEADER_PREFIX))
+    said = F.concat(
+        F.lit("attributes: the name '"),
+        F.get(ours, F.lit(0))["key"],
+        F.lit(f"' begins with '{RESERVED_HEADER_PREFIX}', which is reserved; choose another name"),
+    )
+    empty = F.filter(entries, lambda each: each["value"].isNull())
+    null = F.concat(F.lit("attributes: the value of '"), F.get(empty, F.lit(0))["key"], F.lit("' is null"))
+    texts = F.transform(
+        entries, lambda each: F.struct(each["key"].alias("key"), each["value"].cast("binary").alias("value"))
+    )
+    return (
+        F.when(attributes.isNull(), F.array().cast(_HEADERS))
+        .when(F.size(ours) > 0, F.raise_error(said))
+        .when(F.size(empty) > 0, F.raise_error(null))
+        .otherwise(texts.cast(_HEADERS))
+    )
+
+
+def _row_name(messages: DataFrame, row_id: Column | None) -> Column:
+    if row_id is not None:
+        return row_id.cast("string")
+    parts = [F.coalesce(F.hex(F.col("data").cast("binary")), F.lit("-"))]
+    if "ordering_key" in messages.columns:
+        parts.append(F.coalesce(F.hex(F.col("ordering_key").cast("binary")), F.lit("-")))
+    if "attributes" in messages.columns:
+        # As a list, because maps have no order of their own and can't be compared.
+        parts.append(F.coalesce(F.to_json(F.array_sort(F.map_entries("attributes"))), F.lit("-")))
+    digest = F.sha2(F.concat_ws("|", *parts), 256).substr(1, 32)
+    equal = Window.partitionBy(digest).orderBy(F.lit(0))
+    return F.concat_ws("-", digest, F.row_number().over(equal).cast("string"))
+
+
+def _in_key_order(found: DataFrame, columns: int) -> DataFrame:
+    # Without a key they may go anywhere, so they are spread by their id.
+    ids = F.xxhash64(F.get(F.reverse("headers"), F.lit(0))["value"])
+    together = found.repartition(F.coalesce(F.xxhash64("key"), ids))
+    order = [f"_order{at}" for at in range(columns)]
+    return together.sortWithinPartitions(*order) if order else together

@@ -1,0 +1,48 @@
+"""Spark for the tests: one local session for all of session/; drivers of their own for the others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from tests.spark.needs import need_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Small, because the rows are few and every partition is a task.
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.default.parallelism": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the suite."""
+    need_spark()
+    from spark.session import session
+
+    # Python workers must be the interpreter that runs the tests.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    made = session("tests", master="local[2]", conf={**SMALL, "spark.sql.warehouse.dir": str(warehouse)})
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic name of this test's own."""
+    return f"spark-{uuid4().hex[:12]}"

@@ -1,0 +1,98 @@
+"""Avro bodies: both decoders say the same, nothing that can't be read is lost, and dangerous schemas are refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+
+from kafka_pubsub import SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": LINE,
+            },
+        },
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+#: All its fields may be null, so a body that can't be read looks like one that is empty.
+LOOSE = {"type": "record", "name": "Loose", "fields": [{"name": "a", "type": ["null", "string"]}]}
+
+
+def body(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
+def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
+    from spark.transforms.avro import decoded
+
+    value = {"id": 5, "note": None, "lines": [{"sku": "x"}], "kind": "B", "at": 1_700_000_000_000}
+    good = body(ORDER, value)
+    frame = spark.createDataFrame([(1, good), (2, good[:-3]), (3, b""), (4, None)], "n int, data binary")
+    found = decoded(frame, json.dumps(ORDER), decoder=decoder).orderBy("n").collect()
+    assert [row.record is None for row in found] == [False, True, True, True]
+    assert [row.problem is None for row in found] == [True, False, False, False]
+    assert (found[0].record.id, found[0].record.lines[0].sku, found[0].record.kind) == (5, "x", "B")
+    assert found[0].record["at"].timestamp() == 1_700_000_000
+    assert "bytes)" in found[1].problem
+    assert found[3].problem == "a tombstone has no body"
+    assert bytes(found[1].data) == good[:-3]
+
+
+@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
+def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession, decoder: Any) -> None:
+    from spark.transforms.avro import decoded
+
+    frame = spark.createDataFrame([(1, body(LOOSE, {"a": None})), (2, b"\x07")], "n int, data binary")
+    first, second = decoded(frame, json.dumps(LOOSE), decoder=decoder).orderBy("n").collect()
+    assert (first.record.a, first.problem) == (None, None)
+    assert second.record is None
+    assert second.problem
+
+
+def test_both_decoders_give_the_same_columns(spark: SparkSession) -> None:
+    from spark.transforms.avro import decoded
+
+    frame = spark.createDataFrame([], "data binary")
+    one, other = (decoded(frame, json.dumps(ORDER), decoder=each) for each in ("spark", "fastavro"))
+    assert one.schema["record"].dataType.simpleString() == other.schema["record"].dataType.simpleString()
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("{", "not an Avro schema"),
+        ('{"type": "nonsense"}', "not an Avro schema"),
+        (
+            {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
+            "contains itself",
+        ),
+        ({"type": "array", "items": "null"}, "without limit"),
+        ({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}, "without limit"),
+    ],
+)
+def test_schemas_that_are_wrong_or_dangerous_are_refused(schema: Any, said: str) -> None:
+    from spark.transforms.avro import check_schema
+
+    with pytest.raises(SchemaError, match=said):
+        check_schema(schema if isinstance(schema, str) else json.dumps(schema))
