@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -149,9 +150,7 @@ def _ship(spark: SparkSession) -> None:
 
 def bundle(target: Path) -> Path:
     """A zip with this package under its present name, and what it imports of `kafka_pubsub`."""
-    import kafka_pubsub
-
-    own, base = Path(__file__).resolve().parent, Path(kafka_pubsub.__file__).resolve().parent
+    own, base = Path(__file__).resolve().parent, Path(errors.__file__).resolve().parent
     with zipfile.ZipFile(target, "w") as archive:
         for path in own.rglob("*.py"):
             archive.write(path, Path(__package__ or own.name) / path.relative_to(own))
