@@ -64,6 +64,7 @@ from kafka_pubsub.core.flow import Change, Held
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending, StoredRecord
 
@@ -104,8 +105,9 @@ class Coordinator(Holdings):
         process: int,
         jitter: Callable[[], float],
         beside: Beside | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        super().__init__(rules, process, jitter, flow.max_bytes)
+        super().__init__(rules, process, jitter, flow.max_bytes, turn)
         self._flow = flow
         self._crew = crew
         self._beside = beside

@@ -311,15 +311,15 @@ class BatchCrew:
 
     def _call(self, batch: Sequence[BatchHolder]) -> None:
         messages = [message for holder in batch for message in holder.begin_run()]
-        raised = False
+        raised: BaseException | None = None
         try:
             if messages:
                 self._callback(messages)
-        except BaseException:  # see Holder.walk
-            raised = True
+        except BaseException as error:  # see Holder.walk
+            raised = error
             log.exception("the batch callback raised; what it hadn't acked is redelivered")
         for holder in batch:
-            self._reports.released(holder.end_run(raised=raised))
+            self._reports.released(holder.end_run(raised))
 
     def walking(self) -> Iterable[Holder]:
         return [holder for batch in self._current for holder in batch]

@@ -17,6 +17,7 @@ Rules
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.retry_record import ERROR_BYTES
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import AckId, Message, StoredRecord
 
@@ -40,6 +42,7 @@ __all__ = [
     "Reports",
     "check_delay",
     "check_extension",
+    "words_of",
 ]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
@@ -73,6 +76,17 @@ def check_extension(seconds: float) -> None:
     """`InvalidArgument` for what no deadline can be."""
     if not 0 <= seconds <= 600:
         raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
+
+
+def words_of(error: BaseException | None) -> str:
+    """What travels with a message whose handler failed: "Class: text", within a bound; empty: no error is known."""
+    if error is None:
+        return ""
+    try:
+        text = str(error)
+    except Exception:  # an exception of the user's that can't say what it is
+        text = ""
+    return f"{type(error).__name__}: {text}"[:ERROR_BYTES]
 
 
 class HeldMessage(Message):
@@ -136,7 +150,7 @@ class Holder:
         self.seen = -1
         self.seen_at = 0.0
         self._delay: float | None = None
-        #: What the callback raised; empty: nothing.
+        #: What the callback raised, or was dealing with when it nacked; empty: nothing.
         self._error = ""
 
     def walk(self, callback: Callable[[Message], object]) -> Release:
@@ -192,7 +206,7 @@ class Holder:
         log.error("the callback of %r raised; the message is redelivered", message, exc_info=error)
         if message._state == PENDING:
             cast("HeldMessage", message)._fail()
-            self._error = f"{type(error).__name__}: {error}"
+            self._error = words_of(error)
 
     def left(self, message: Message) -> Release:
         """The callback has returned and the message isn't acked."""
@@ -225,15 +239,15 @@ class Holder:
         check_delay(delay)
         if self._late(message):
             return
-        self._delay = delay
+        self._delay, self._error = delay, words_of(sys.exc_info()[1])
         message._state = NACKED
         holder = cast("Holder", message._sink)  # another one, if it was left just now (`inline`)
         if holder.detached:
-            holder.nacked_later(delay)
+            holder.nacked_later(delay, self._error)
 
-    def nacked_later(self, delay: float | None) -> None:
+    def nacked_later(self, delay: float | None, error: str) -> None:
         """The callback has returned before."""
-        self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay))
+        self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay, error=error))
         self.let_go()
 
     def extend(self, message: Message, seconds: float) -> None:
@@ -268,10 +282,12 @@ class BatchHolder(Holder):
         super().__init__(lease, reports)
         self.messages: list[Message] = []
         self._delays: dict[int, float | None] = {}
+        self._errors: dict[int, str] = {}
 
     def nack(self, message: Message, delay: float | None) -> None:
         super().nack(message, delay)
         self._delays.setdefault(message.offset, delay)
+        self._errors.setdefault(message.offset, self._error)
 
     def begin_run(self) -> list[Message]:
         """All messages of the run; empty if nothing more may begin."""
@@ -282,13 +298,13 @@ class BatchHolder(Holder):
                 self.reports.evidence.run_begins(self.messages)
         return self.messages
 
-    def end_run(self, *, raised: bool) -> Release:
+    def end_run(self, raised: BaseException | None = None) -> Release:
         """What the callback has made of the run."""
         evidence = self.reports.evidence
         with nullcontext() if evidence is None else evidence.step:
-            return self._end_run(raised=raised)
+            return self._end_run(raised)
 
-    def _end_run(self, *, raised: bool) -> Release:
+    def _end_run(self, raised: BaseException | None) -> Release:
         if not self.messages:
             return Release(self.lease, 0, Verdict.UNTOUCHED)
         states = [message._state for message in self.messages]
@@ -296,17 +312,18 @@ class BatchHolder(Holder):
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
         self.done = done = acked if nacked is None else min(acked, nacked)
         if self.reports.evidence is not None:
-            self.reports.evidence.run_ends(self, self._delays, raised=raised)
+            self.reports.evidence.run_ends(self, self._delays, raised=raised is not None)
         if done == len(states):
             self.let_go()
             self.messages = []
             return Release(self.lease, done, Verdict.FINISHED)
         current = self.messages[done]
         self._delay = self._delays.get(current.offset)
+        self._error = self._errors.get(current.offset) or words_of(raised)
         for message in self.messages:
             if message is not current:
                 message._state = STALE
         self.messages = []
-        if raised and current._state == PENDING:
+        if raised is not None and current._state == PENDING:
             current._state = NACKED
         return self.left(current)

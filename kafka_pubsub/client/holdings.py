@@ -33,11 +33,18 @@ __all__ = ["Holdings", "running"]
 class Holdings(ABC):
     """The partitions of one stream, and who comes after whom."""
 
-    def __init__(self, rules: Rules, process: int, jitter: Callable[[], float], max_bytes: int) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        process: int,
+        jitter: Callable[[], float],
+        max_bytes: int,
+        turn: Turn | None = None,
+    ) -> None:
         self._rules = rules
         self._process = process
         self._jitter = jitter
-        self._suspects = Turn()
+        self._suspects = turn or Turn()
         self._epochs = 0
         #: Partitions that are ours. Empty: nothing was assigned.
         self.owned: dict[int, Partition] = {}

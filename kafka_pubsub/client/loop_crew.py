@@ -16,7 +16,7 @@ from functools import partial
 from typing import cast
 
 from kafka_pubsub.client.crews import RUN
-from kafka_pubsub.client.holders import ACKED, HeldMessage, Holder, Reports
+from kafka_pubsub.client.holders import ACKED, HeldMessage, Holder, Reports, words_of
 from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import Message
@@ -79,7 +79,7 @@ class LoopCrew:
         if task.cancelled() or error is not None:
             verdict = Verdict.NACKED if holder.begun else Verdict.UNTOUCHED
             holder.let_go()
-            self._reports.released(Release(holder.lease, holder.done, verdict))
+            self._reports.released(Release(holder.lease, holder.done, verdict, error=words_of(error)))
         else:
             self._reports.released(task.result())
         self._leave([holder])
@@ -92,10 +92,11 @@ class LoopCrew:
                 return Release(lease, index, Verdict.UNTOUCHED)
             try:
                 await callback(message)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as error:
                 holder.stopped = True
                 if message._state != ACKED:
                     cast("HeldMessage", message)._fail()
+                    holder._error = holder._error or words_of(error)
             except Exception as error:
                 holder.raised(message, error)
             if message._state != ACKED:

@@ -33,6 +33,7 @@ from kafka_pubsub.client.relocating import Relocating, retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.told_reader import ToldReader
+from kafka_pubsub.client.turns import turn_of
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.rules import Rules
@@ -175,7 +176,7 @@ class Subscriber:
         engine.evidence = evidence
         crew = make_crew(engine, name)
         engine.coordinator = Coordinator(
-            _rules(record), flow or FlowControl(), crew, writer, random.random, relocating
+            _rules(record), flow or FlowControl(), crew, writer, random.random, relocating, turn_of(record)
         )
         engine.coordinator.evidence = evidence
         stream = Stream(engine, crew, self._ended)

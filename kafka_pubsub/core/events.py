@@ -75,7 +75,7 @@ class Release(NamedTuple):
     done: int
     verdict: Verdict
     delay: float | None = None
-    #: What the handler raised, "Class: text".
+    #: What the handler raised, or was dealing with when it nacked, "Class: text".
     error: str = ""
 
 
@@ -123,6 +123,8 @@ class Settlement(NamedTuple):
     done: int
     acked: bool
     delay: float | None = None
+    #: What was being dealt with when it was nacked, "Class: text".
+    error: str = ""
 
 
 class Settled(NamedTuple):

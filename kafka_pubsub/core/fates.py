@@ -35,6 +35,10 @@ from kafka_pubsub.model import Header, StoredRecord
 __all__ = ["Fates", "headers_of"]
 
 
+#: What a person reads where no error is known.
+_NO_WORDS = {Why.NACKED: "it was nacked", Why.EXPIRED: "nobody had said a word when its deadline passed"}
+
+
 class Fates:
     """Decides for one partition."""
 
@@ -67,7 +71,7 @@ class Fates:
         error: str = "",
     ) -> Move:
         """A delivery came to nothing."""
-        info = self._said(record, now, error or f"the message was {why.name.lower()}")
+        info = self._said(record, now, error or _NO_WORDS[why])
         self._outage.failed(info.origin)
         deliveries = info.attempt + info.crashes
         if self._rules.policy.used_up(deliveries):

@@ -30,21 +30,25 @@ __all__ = ["Suspects", "Turn"]
 
 
 class Turn:
-    """Whose trial it is; shared by the partitions of a process."""
+    """Whose trial it is; shared by the partitions of a process, whatever threads they are decided on."""
 
     def __init__(self) -> None:
-        self.holder: object = None
+        #: Empty: nobody's. Of two that ask at the same time `setdefault` lets one be the first.
+        self._holder: dict[None, object] = {}
+
+    @property
+    def holder(self) -> object:
+        """Whose trial it is; None: nobody's."""
+        return self._holder.get(None)
 
     def take(self, who: object) -> bool:
         """True if the trial is now `who`'s."""
-        if self.holder is None:
-            self.holder = who
-        return self.holder is who
+        return self._holder.setdefault(None, who) is who
 
     def give_back(self, who: object) -> None:
         """The trial is over, if it was `who`'s."""
         if self.holder is who:
-            self.holder = None
+            del self._holder[None]
 
 
 class Suspects:

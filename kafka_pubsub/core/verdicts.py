@@ -135,7 +135,7 @@ class Verdicts:
             self._leases.close(lease)
             self._home.free(lease)
         else:
-            self._home.fail(lease, Why.NACKED, settlement.delay, "", now)
+            self._home.fail(lease, Why.NACKED, settlement.delay, settlement.error, now)
 
     def extended(self, event: Extended, now: float) -> Sequence[Effect]:
         """A deadline was moved."""

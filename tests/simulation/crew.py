@@ -229,7 +229,7 @@ class ScriptedCrew:
     def _begin_nothing(self, hand: Hand) -> None:
         done = hand.holder.done
         if isinstance(hand.holder, BatchHolder):
-            self._report(hand, hand.holder.end_run(raised=False))
+            self._report(hand, hand.holder.end_run())
         else:
             hand.holder.let_go()
             self._report(hand, Release(hand.lease, done, Verdict.UNTOUCHED))
@@ -354,7 +354,7 @@ class ScriptedCrew:
             for message in messages[:last]:
                 self.ack(hand, message)
             self.nack(hand, messages[last], None)
-        release = holder.end_run(raised=raised)
+        release = holder.end_run(ValueError("no") if raised else None)
         if not holder.withdrawn or release.done:
             stage.acked(hand.lease, [record.offset() for record in hand.lease.records[: release.done]])
         hand.messages = [messages[release.done]] if release.verdict is Verdict.KEPT else []

@@ -204,7 +204,7 @@ def test_of_a_run_that_expired_what_was_acked_in_time_counts(stream: Stream) -> 
     messages[0].ack()
     stream.expire(lease)
     messages[1].ack()
-    assert holder.end_run(raised=False).done == 1
+    assert holder.end_run().done == 1
     verdicts = [event for event in stream.told()[3:] if event[0] != "handler_end"]
     assert verdicts == [("expire", 10), ("stale", 11), ("ack", 10), ("expire", 11)]
 

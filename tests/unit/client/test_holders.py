@@ -11,6 +11,7 @@ import pytest
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
 from kafka_pubsub.client.holders import BatchHolder, Holder
 from kafka_pubsub.core.events import Release, Settlement, Verdict
+from kafka_pubsub.core.retry_record import ERROR_BYTES
 from kafka_pubsub.model import AckId
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 
@@ -67,6 +68,44 @@ def test_whatever_a_callback_raises_gives_the_key_back(error: BaseException) -> 
 
     release, _, _ = walk(handle)
     assert (release.done, release.verdict) == (0, Verdict.NACKED)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("I have no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("no such customer"), "ValueError: no such customer"),
+        (ValueError(), "ValueError: "),
+        (ValueError("x" * 10_000_000), "ValueError: " + "x" * (ERROR_BYTES - len("ValueError: "))),
+        (Speechless(), "Speechless: "),
+    ],
+)
+def test_what_was_raised_is_told_within_a_bound(error: BaseException, told: str) -> None:
+    def handle(message: Message) -> None:
+        raise error
+
+    release, _, _ = walk(handle)
+    assert release.error == told
+
+
+def test_a_nack_tells_what_its_callback_was_dealing_with() -> None:
+    def handle(message: Message) -> None:
+        try:
+            raise ValueError("no such customer")
+        except ValueError:
+            message.nack()
+
+    release, _, _ = walk(handle)
+    assert (release.verdict, release.error) == (Verdict.NACKED, "ValueError: no such customer")
+
+
+def test_a_nack_without_an_error_tells_none() -> None:
+    release, _, _ = walk(lambda message: message.nack())
+    assert (release.verdict, release.error) == (Verdict.NACKED, "")
 
 
 def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
@@ -242,7 +281,7 @@ def batch(
     holder = BatchHolder(lease_of(length=length), reports)
     messages = list(holder.begin_run())
     decide(messages)
-    return holder.end_run(raised=raised), messages, reports
+    return holder.end_run(ValueError("no") if raised else None), messages, reports
 
 
 def decide(**verbs: str) -> Callable[[list[Message]], object]:
@@ -278,6 +317,19 @@ def test_a_batch_whose_callback_raised_nacks_the_first_that_is_not_acked() -> No
     assert (release.done, release.verdict) == (1, Verdict.NACKED)
 
 
+def test_the_error_is_that_of_the_message_that_comes_again() -> None:
+    def both(messages: list[Message]) -> None:
+        for at in (2, 1):
+            try:
+                raise ValueError(at)
+            except ValueError:
+                messages[at].nack()
+        messages[0].ack()
+
+    release, _, _ = batch(both)
+    assert (release.done, release.error) == (1, "ValueError: 1")
+
+
 def test_the_delay_is_that_of_the_message_that_comes_again() -> None:
     def both(messages: list[Message]) -> None:
         messages[2].nack(delay=600)
@@ -306,4 +358,4 @@ def test_a_stopped_batch_begins_nothing() -> None:
     holder = BatchHolder(lease_of(length=2), reports)
     holder.stopped = True
     assert holder.begin_run() == []
-    assert holder.end_run(raised=False) == Release(holder.lease, 0, Verdict.UNTOUCHED)
+    assert holder.end_run() == Release(holder.lease, 0, Verdict.UNTOUCHED)

@@ -9,14 +9,19 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.notes import Notes
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.model import Committed, TopicPartition
 from tests.unit.client.holding import PATIENCE
 
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.05)
@@ -250,17 +255,34 @@ def test_attempts_that_are_used_up_end_in_the_dead_letters(ps: PubSub, cluster: 
     assert "ps-retry" not in headers
 
 
-def test_an_exception_is_told_in_the_dead_letter(ps: PubSub) -> None:
+def raises(message: Message) -> None:
+    raise ValueError("no such customer")
+
+
+def nacks_what_it_caught(message: Message) -> None:
+    try:
+        raises(message)
+    except ValueError:
+        message.nack()
+
+
+def nacks_later(message: Message) -> None:
+    threading.Thread(target=nacks_what_it_caught, args=(message,)).start()
+
+
+def raises_all(messages: list[Message]) -> None:
+    raises(messages[0])
+
+
+@pytest.mark.parametrize("fail", [raises, nacks_what_it_caught, nacks_later, raises_all])
+def test_an_exception_is_told_in_the_dead_letter(ps: PubSub, fail: Callable[[Any], None]) -> None:
     ps.create_topic("graves", partitions=1)
     policy = DeadLetterPolicy(topic="graves", max_attempts=5)
     sub = ps.create_subscription("billing", "orders", retry=QUICK, dead_letter=policy)
     graves = ps.create_subscription("graves", "graves")
     ps.topic("orders").publish(b"x").result(PATIENCE)
-
-    def fail(message: Message) -> None:
-        raise ValueError("no such customer")
-
-    with sub.pull(fail):
+    pull = sub.pull_batch if fail is raises_all else sub.pull
+    with pull(fail):
         found: list[Message] = []
         until = time.monotonic() + PATIENCE
         while not found:
@@ -300,3 +322,44 @@ def test_a_subscription_without_a_retry_topic_redelivers_in_place(
         seen.wait_for(30)
         assert stream.stats.relocated == 0
     seen.in_order()
+
+
+def test_suspects_are_tried_one_at_a_time_over_all_streams_of_a_process(
+    ps: PubSub, sub: Subscription, cluster: MemoryCluster
+) -> None:
+    publish(ps, 30, keys=10)
+    record = MemoryBackend(cluster=cluster).catalog.subscriptions()["billing"]
+    noted = ack_map.encode(AckMap(1, (), False, 1, Notes(((0, 1),))), 0)  # as a killed process leaves it
+    with cluster.change():
+        for number in range(2):
+            place = TopicPartition("orders", number)
+            assert cluster.log(place).end, "a partition without messages"
+            cluster.group(record.name).offsets[place] = Committed(0, noted)
+    lock, running, most = threading.Lock(), [0], [0]
+    both, suspects = threading.Event(), [0]
+
+    def handle(message: Message) -> None:
+        if message.offset == 0:
+            with lock:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+                if running[0] == 2:
+                    both.set()
+            both.wait(1)
+            with lock:
+                running[0] -= 1
+                suspects[0] += 1
+        message.ack()
+
+    with (
+        sub.pull(handle) as one,
+        PubSub.in_memory(MemoryBackend(cluster=cluster)) as other,
+        other.subscription("billing").pull(handle) as two,
+    ):
+        until = time.monotonic() + PATIENCE
+        while suspects[0] < 2:
+            assert time.monotonic() < until
+            threading.Event().wait(0.01)
+        assert one.stats.received
+        assert two.stats.received, "both streams must have had a partition, or this shows nothing"
+    assert most == [1]
