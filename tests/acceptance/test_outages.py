@@ -1,0 +1,57 @@
+"""What handlers need is down for a while: the subscription slows down, nothing good is thrown away, and it recovers.
+
+Twenty different messages must fail in a partition, more than are acked, before it counts as an outage; so one
+partition, and keys of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from kafka_pubsub import DeadLetterPolicy, Message, RetryPolicy
+from tests.acceptance.support import Deliveries, Room, all_stored, wait_until
+
+MESSAGES = 200
+#: Deliveries of an hour's outage, were each failure tried again at once.
+FLOOD = MESSAGES * 5
+
+
+def test_an_outage_does_not_empty_the_topic_into_the_dead_letters(
+    room: Room, log: Deliveries, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "kafka_pubsub.subscriber")
+    graves = room.topic(partitions=1)
+    topic = room.topic(partitions=1)
+    subscription = room.subscription(
+        topic,
+        retry=RetryPolicy(min_backoff=0, max_backoff=0.1),
+        dead_letter=DeadLetterPolicy(topic=graves.name, max_attempts=5),
+    )
+    buried = room.subscription(graves, message_ordering=False)
+    is_up = threading.Event()
+
+    def handle(message: Message) -> None:
+        with log.handling(message):
+            if not is_up.is_set():
+                raise ConnectionError("the database is down")
+            message.ack()
+
+    def said(word: str) -> bool:
+        return any(word in line.getMessage() for line in caplog.records)
+
+    all_stored(topic.publish(b"%d" % n, ordering_key=f"k{n}") for n in range(MESSAGES))
+    with subscription.pull(handle) as stream:
+        wait_until(lambda: said("most deliveries fail"))
+        before = len(log.all)
+        log.wait_for(before + 3)  # it goes on trying, one message at a time
+        is_up.set()
+        wait_until(lambda: said("deliveries succeed again"))
+        wait_until(lambda: stream.stats.acked + stream.stats.dead_lettered >= MESSAGES)
+        assert before < FLOOD
+        # Five attempts a message were more than enough for all of them, at full speed.
+        assert stream.stats.dead_lettered <= 2
+    assert set(log.bodies) == {b"%d" % n for n in range(MESSAGES)}
+    assert len(buried.receive(MESSAGES, timeout=1)) <= 2
