@@ -7,7 +7,8 @@ Rules
    the caller is reported by the call that it hurts.
 3. So is a transaction that was refused or a producer that was fenced (librdkafka says CRITICAL): mostly it was us who
    fenced it, and what it means is told by the transaction's outcome.
-4. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
+4. A coordinator that is just being found or loaded, as on any fresh broker, is asked again: that is information.
+5. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
    settings to all kinds on purpose, and tried the one experimental one that we use, so that goes to DEBUG.
 """
 
@@ -64,6 +65,8 @@ class LibrdkafkaLog:
     def _level(level: int, facility: str, text: str) -> int:
         if facility == "CONFWARN" and _ON_PURPOSE.search(text):
             return logging.DEBUG
+        if facility == "GETPID" and text.endswith("retrying"):
+            return logging.INFO
         if facility in _TOLD_BY_A_CALL:
             return min(level, logging.WARNING)
         return level

@@ -83,6 +83,14 @@ def test_a_producer_that_was_fenced_is_a_warning(caplog: pytest.LogCaptureFixtur
     assert [line.levelname for line in caplog.records] == ["WARNING"]
 
 
+def test_a_coordinator_that_is_asked_again_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER_NAME)
+    text = "Failed to acquire transactional PID from broker TxnCoordinator/1: Broker: Not coordinator"
+    LibrdkafkaLog().log(logging.WARNING, "%s [%s] %s", "GETPID", "client", f"{text}: retrying")
+    LibrdkafkaLog().log(logging.WARNING, "%s [%s] %s", "GETPID", "client", text)
+    assert [line.levelname for line in caplog.records] == ["INFO", "WARNING"]
+
+
 def test_a_setting_of_another_client_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOGGER_NAME)
     text = "Configuration property linger.ms is a producer property and will be ignored by this consumer instance"
