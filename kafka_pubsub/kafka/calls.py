@@ -95,6 +95,11 @@ class Bounded:
         # Taken by the caller, given back by the thread that made the call.
         self._free = threading.Lock()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call that was given up hasn't returned yet."""
+        return self._free.locked()
+
     def run(self, call: Callable[[], _T], seconds: float) -> _T:
         """The call's result, or `_TIMED_OUT` after `seconds`."""
         end = time.monotonic() + seconds
@@ -108,8 +113,10 @@ class Bounded:
 
     def _work(self, call: Callable[[], _T], answer: concurrent.futures.Future[_T]) -> None:
         try:
-            answer.set_result(call())
+            found = call()
         except BaseException as failure:
-            answer.set_exception(failure)
-        finally:
             self._free.release()
+            answer.set_exception(failure)
+        else:
+            self._free.release()
+            answer.set_result(found)

@@ -11,7 +11,10 @@ Rules
    which ends whatever is still open and shuts out what is still on its way.
 3. A waiting `poll` stays below 0.2 s: above, the Python client calls on after a fatal error with the exception
    still set, and reports are lost.
-4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the request that is under way.
+4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the request that is under way. librdkafka doesn't
+   see to that: when the group's coordinator leaves in the wrong moment, `send_offsets_to_transaction` never returns
+   (confluentinc/librdkafka#5456, #5511; seen in rolling restarts). So its calls are made on a thread that can be left
+   behind, with its producer, which is never touched again.
 5. A place in a group without a generation is never sent: the broker takes it for a commit from outside the group and
    doesn't fence it.
 """
@@ -21,13 +24,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
-from kafka_pubsub.kafka.calls import ask, explain
+from kafka_pubsub.kafka.calls import Bounded, ask, explain
 from kafka_pubsub.kafka.commits import requests
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
@@ -74,6 +78,12 @@ _ABORT_S = 5.0
 
 #: Seconds for a producer's start: 0.1 to 1.1 are normal, a broker that restarts is back in 5.
 _START_S = 10.0
+
+_THREAD = "kafka_pubsub-transaction"
+
+#: Seconds beyond its own limit after which a call counts as stuck (rule 4); the offsets' own is 5 or what is left.
+_STUCK_S = 1.0
+_OFFSETS_S = 5.0
 
 #: Seconds; see rule 3.
 _SLICE = 0.1
@@ -128,7 +138,7 @@ class KafkaTransactions:
                 attempt.prepare()
             except KafkaException as failure:
                 reason = self._reason(attempt.cause(failure), doing)
-                self._abort(failure)
+                self._abort(attempt, failure)
                 if attempt.refused:
                     # Its sequence numbers have a hole now, and the next transaction would fail for it (tried).
                     self._discard()
@@ -168,9 +178,10 @@ class KafkaTransactions:
         """A producer that has shut out all others of the id, whose transactions have ended by now."""
         rules = {**_RULES, "transactional.id": transactional_id}
         producer = self._handles.producer(_DEFAULTS, rules, self._trouble.note)
+        calls = Bounded(_THREAD)
         try:
             ask(
-                producer.init_transactions,
+                lambda left: calls.run(lambda: producer.init_transactions(left), left + _STUCK_S),
                 f"take over the transactions of {transactional_id!r}",
                 address=self._handles.address,
                 trouble=self._trouble,
@@ -188,14 +199,12 @@ class KafkaTransactions:
 
     # -- the end of a transaction ----------------------------------------------------------------------------
 
-    def _abort(self, failure: KafkaException) -> None:
-        if self._producer is None:
-            return
-        if error_of(failure).fatal():
+    def _abort(self, attempt: _Attempt, failure: KafkaException) -> None:
+        if attempt.stuck or error_of(failure).fatal():
             self._discard()
             return
         try:
-            self._producer.abort_transaction(_ABORT_S)
+            attempt.abort()
         except KafkaException as refused:
             _log.warning(
                 "transaction of %s: not aborted in good order: %s", self._id, error_of(refused).str()
@@ -230,10 +239,16 @@ class _Attempt:
         self._records = records
         self._requests = requests
         self._membership = membership
+        self._calls = Bounded(_THREAD)
         self._waiting = 0
         self._refused: KafkaError | None = None
         #: Where the records were stored, by their order; -1: not yet.
         self.offsets = [-1] * len(records)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a call hasn't returned: the producer must not be touched any more (rule 4)."""
+        return self._calls.busy
 
     @property
     def refused(self) -> bool:
@@ -249,7 +264,10 @@ class _Attempt:
         # While the coordinator answers, the records are on their way.
         for request in self._requests:
             left = max(end - time.monotonic(), _SLICE)
-            self._producer.send_offsets_to_transaction(request, self._membership.token, left)
+            self._call(
+                partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
+                max(left, _OFFSETS_S),
+            )
         while self._waiting and self._refused is None:
             self._producer.poll(_SLICE)
             if time.monotonic() > end:
@@ -264,11 +282,20 @@ class _Attempt:
         end = time.monotonic() + _DEADLINE
         while True:
             try:
-                self._producer.commit_transaction(max(end - time.monotonic(), _SLICE))
+                left = max(end - time.monotonic(), _SLICE)
+                self._call(partial(self._producer.commit_transaction, left), left)
                 return
             except KafkaException as failure:
-                if not error_of(failure).retriable() or time.monotonic() > end:
+                if self.stuck or not error_of(failure).retriable() or time.monotonic() > end:
                     raise
+
+    def abort(self) -> None:
+        """Ends the transaction in good order."""
+        self._call(partial(self._producer.abort_transaction, _ABORT_S), _ABORT_S)
+
+    def _call(self, call: Callable[[], object], seconds: float) -> None:
+        """A call of librdkafka's that should take so many seconds at most."""
+        self._calls.run(call, seconds + _STUCK_S)
 
     def cause(self, failure: KafkaException) -> KafkaException:
         """A refused record says more than "the transaction must be aborted"."""

@@ -1,38 +1,31 @@
-"""What a round's histories have to show, as far as handlers, publishers and the dead-letter topic can show it.
+"""What a round has to show besides what `tests/checker` proves of its histories.
 
-Theory: offsets name messages, and a key's offsets are in the order in which it was published, so the order of first
-deliveries can be judged from `deliver` and `stored` alone. All processes are of one machine and so of one monotonic
-clock. A long round has millions of events, so each history is walked through once and a message is a number. This sees
-nothing of assignments and commits; `tests/checker` does (`prove`).
+Theory: the checker judges what every process told of itself: loss, order, overlaps, duplicates, commits. It doesn't
+look into the dead-letter topic, and it doesn't ask how long anything took. Offsets name messages, and a key's offsets
+are in the order in which it was published. A long round has millions of events, so each history is walked through
+once, and a message is a number.
 
 What `judge` finds
-- lost: stored, and neither acked nor a dead letter
-- order: first delivered before every earlier message of its key was acked or buried
-- overlap: two handlers of one key at once in one process
-- damaged: delivered with another key, body or attributes than published
-- foreign: delivered and never published
+- lost: stored, and neither acked nor in the dead-letter topic
 - buried: a dead letter that was no poison, that isn't the message it says it was, or that came twice
 - digested: poison that was acked, or that isn't among the dead letters
-- stalled: a partition stood still although messages waited in it
+- stalled: a partition stood still although messages could have been delivered
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.checker.check import check
+from tests.checker import verdict as checker
 from tests.faults.morgue import DeadLetter
 from tests.faults.progress import place_of
 
-__all__ = ["Verdict", "histories", "judge", "prove"]
-
-#: What the checker can say of histories in which nobody tells of assignments.
-WITHOUT_ASSIGNMENTS = frozenset({"publish_order", "vanished", "malformed"})
+__all__ = ["Event", "Verdict", "histories", "judge", "prove"]
 
 #: Findings of a kind that are listed; the rest is counted.
 LISTED = 5
@@ -53,18 +46,17 @@ class Verdict:
 class _Sent(NamedTuple):
     key: str | None
     sha: str
-    poison: bool
 
 
 class _Life:
     """What became of one message, in nanoseconds of the machine's clock."""
 
-    __slots__ = ("begun", "deliveries", "earlier", "ended", "finished", "sent", "sha", "stored")
+    __slots__ = ("begun", "deliveries", "earlier", "ended", "finished", "sent", "stored")
 
     def __init__(self) -> None:
+        #: None: nobody knows that it was published.
         self.sent: _Sent | None = None
-        self.sha = ""
-        #: When its publisher knew of it; 0: never, or it knew of none.
+        #: When its publisher knew that it was stored.
         self.stored = 0
         self.begun = FOREVER
         #: Acked, or given up as a dead letter.
@@ -96,96 +88,61 @@ class _Told:
                     yield json.loads(line)
 
 
+def prove(folder: Path) -> Verdict:
+    """What the history checker finds."""
+    found = checker.judge(folder, limit=LISTED)
+    return Verdict(found.problems, found.counts)
+
+
 def judge(
-    told: Mapping[str, Iterable[Event]],
+    told: Iterable[Iterable[Event]],
     dead: Sequence[DeadLetter] = (),
     *,
-    is_poison: Callable[[str, int], bool] = lambda name, number: False,
+    poison: Collection[str] = (),
     longest_stall: float = float("inf"),
 ) -> Verdict:
-    """Holds the histories, and the dead letters, against each other."""
-    return _Judge(told, dead, is_poison).verdict(longest_stall)
-
-
-def prove(folder: Path) -> list[str]:
-    """What the history checker finds, as far as the histories can prove it."""
-    report = check(sorted(folder.glob("*.jsonl")), limit=LISTED)
-    whole = any(event["event"] == "assign" for events in histories(folder).values() for event in events)
-    found = [each for each in report.violations if whole or each.kind in WITHOUT_ASSIGNMENTS]
-    return [f"{each.kind}: {each.text}" for each in found]
+    """Holds the histories and the dead letters against each other; `poison`: the fingerprints of all poison."""
+    return _Judge(told, dead, poison).verdict(longest_stall)
 
 
 class _Judge:
     """One round's evidence."""
 
     def __init__(
-        self,
-        told: Mapping[str, Iterable[Event]],
-        dead: Sequence[DeadLetter],
-        is_poison: Callable[[str, int], bool],
+        self, told: Iterable[Iterable[Event]], dead: Sequence[DeadLetter], poison: Collection[str]
     ) -> None:
         self._dead = dead
+        self._poison = poison
         self._lives: defaultdict[int, _Life] = defaultdict(_Life)
         #: Sent without an answer: perhaps stored.
         self._unsure: set[str] = set()
         self._counts: Counter[str] = Counter()
-        self._overlaps: list[str] = []
-        self._damaged: set[int] = set()
-        for name, events in told.items():
-            self._publisher(name, events, is_poison)
-        for name, events in told.items():
-            self._consumer(name, events)
+        for events in told:
+            self._walk(events)
 
-    def _publisher(self, name: str, events: Iterable[Event], is_poison: Callable[[str, int], bool]) -> None:
+    def _walk(self, events: Iterable[Event]) -> None:
         sent: dict[int, _Sent] = {}
         for event in events:
-            if event["event"] == "open" and event["role"] != "publisher":
-                return
-            if event["event"] == "send":
-                number = event["n"]
-                sent[number] = _Sent(event["key"], event["sha"], is_poison(name, number))
-            elif event["event"] == "stored":
+            kind = event["event"]
+            if kind == "send":
+                sent[event["n"]] = _Sent(event["key"], event["sha"])
+            elif kind in {"stored", "deliver", "handler_end", "ack", "nack"}:
                 life = self._lives[place_of(event["partition"], event["offset"])]
-                life.sent, life.stored = sent.pop(event["n"]), event["t"]
+                if kind == "stored":
+                    life.sent, life.stored = sent.pop(event["n"]), event["t"]
+                else:
+                    self._received(kind, life, event["t"])
         self._unsure.update(each.sha for each in sent.values())
 
-    def _consumer(self, name: str, events: Iterable[Event]) -> None:
-        running: defaultdict[str, list[int]] = defaultdict(list)
-        for event in events:
-            kind = event["event"]
-            if kind not in {"deliver", "handler_end", "ack", "nack"}:
-                continue
-            place, time = place_of(event["partition"], event["offset"]), event["t"]
-            life = self._lives[place]
-            if kind == "deliver":
-                self._delivered(name, place, life, event, running)
-            elif kind == "ack":
-                life.finished = min(life.finished, time)
-            elif kind == "nack":
-                self._counts["nacked"] += 1
-            else:
-                life.ended = max(life.ended, time)
-                if life.sent is not None and life.sent.key is not None and place in running[life.sent.key]:
-                    running[life.sent.key].remove(place)
-
-    def _delivered(
-        self, name: str, place: int, life: _Life, event: Event, running: dict[str, list[int]]
-    ) -> None:
-        self._counts["delivered"] += 1
-        life.deliveries += 1
-        life.begun = min(life.begun, event["t"])
-        life.sha = event["sha"]
-        if life.sent is None:
-            return
-        if life.sent.sha != event["sha"]:
-            self._damaged.add(place)
-        if life.sent.key is not None:
-            mine = running[life.sent.key]
-            if mine:
-                self._overlaps.append(
-                    f"{_named(place)} of key {life.sent.key} in {name} while {_named(mine[0])} runs"
-                )
-            mine.append(place)
+    def _received(self, kind: str, life: _Life, time: int) -> None:
+        self._counts[kind] += 1
+        if kind == "deliver":
+            life.deliveries += 1
+            life.begun = min(life.begun, time)
+        elif kind == "ack":
+            life.finished = min(life.finished, time)
+        elif kind == "handler_end":
+            life.ended = max(life.ended, time)
 
     # The verdict
 
@@ -194,45 +151,55 @@ class _Judge:
         stored = {place: life for place, life in sorted(self._lives.items()) if life.sent is not None}
         buried = {place_of(*each.origin) for each in self._dead if min(each.origin) >= 0}
         acked = {place for place, life in stored.items() if life.finished < FOREVER}
-        self._link(stored, buried)
         lost = (place for place in stored if place not in acked and place not in buried)
-        _add(verdict, "lost", (self._told(place) for place in lost))
-        _add(verdict, "order", self._out_of_order(stored))
-        _add(verdict, "overlap", self._overlaps)
-        _add(
-            verdict,
-            "damaged",
-            (f"{self._told(place)} isn't what was published" for place in sorted(self._damaged)),
-        )
-        _add(verdict, "foreign", self._foreign())
+        _add(verdict, "lost", map(self._named, lost))
         _add(verdict, "buried", self._wrongly_buried())
         _add(verdict, "digested", self._digested(stored, acked, buried))
-        stalls = dict(self._stalls(stored))
-        verdict.stall = max((seconds for seconds, _ in stalls.values()), default=0.0)
+        self._link(stored, buried)
+        stalls = list(self._stalls(stored))
+        verdict.stall = max((seconds for _, seconds, _ in stalls), default=0.0)
+        too_long = (each for each in stalls if each[1] > longest_stall)
         _add(
-            verdict,
-            "stalled",
-            (
-                f"partition {number} stood still for {seconds:.1f} s until {at}"
-                for number, (seconds, at) in stalls.items()
-                if seconds > longest_stall
-            ),
+            verdict, "stalled", (f"partition {n}: nothing for {s:.1f} s until t={t}" for n, s, t in too_long)
         )
         begun = sum(life.deliveries > 0 for life in self._lives.values())
         verdict.counts = {
             "stored": len(stored),
             "unsure": len(self._unsure),
-            "delivered": self._counts["delivered"],
-            "again": self._counts["delivered"] - begun,
+            "delivered": self._counts["deliver"],
+            "again": self._counts["deliver"] - begun,
             "acked": len(acked),
-            "nacked": self._counts["nacked"],
+            "nacked": self._counts["nack"],
             "buried": len(self._dead),
         }
         return verdict
 
-    def _told(self, place: int) -> str:
+    def _named(self, place: int) -> str:
         sent = self._lives[place].sent
-        return f"{_named(place)} of key {None if sent is None else sent.key}"
+        return f"{(place >> 48, place & ((1 << 48) - 1))} of key {None if sent is None else sent.key}"
+
+    def _wrongly_buried(self) -> Iterator[str]:
+        seen: set[tuple[int, int]] = set()
+        for letter in self._dead:
+            place = place_of(*letter.origin) if min(letter.origin) >= 0 else -1
+            sent = self._lives[place].sent if place in self._lives else None
+            told = f"{letter.origin} ({letter.reason}, after {letter.attempts} attempts)"
+            if letter.origin in seen:
+                yield f"{told} came twice"
+            elif letter.sha not in self._poison:
+                yield f"{told} was no poison"
+            elif letter.sha not in (self._unsure if sent is None else {sent.sha}):
+                yield f"{told} isn't what was published there"
+            seen.add(letter.origin)
+
+    def _digested(self, stored: Mapping[int, _Life], acked: set[int], buried: set[int]) -> Iterator[str]:
+        for place, life in stored.items():
+            if life.sent is None or life.sent.sha not in self._poison:
+                continue
+            if place in acked:
+                yield f"{self._named(place)} was poison and was acked"
+            elif place not in buried:
+                yield f"{self._named(place)} is poison and isn't among the dead letters"
 
     def _link(self, stored: Mapping[int, _Life], buried: set[int]) -> None:
         """Tells each message which one of its key came before it."""
@@ -244,46 +211,8 @@ class _Judge:
                 life.earlier = last.get(life.sent.key)
                 last[life.sent.key] = place
 
-    def _out_of_order(self, stored: Mapping[int, _Life]) -> Iterator[str]:
-        for place, life in stored.items():
-            # The one before is enough: it was judged by the one before it.
-            if life.begun == FOREVER or life.earlier is None:
-                continue
-            if stored[life.earlier].finished >= life.begun:
-                yield f"{self._told(place)} was delivered before {_named(life.earlier)} was finished"
-
-    def _foreign(self) -> Iterator[str]:
-        for place, life in self._lives.items():
-            if life.sent is None and life.deliveries and life.sha not in self._unsure:
-                yield f"{_named(place)} was never published"
-
-    def _wrongly_buried(self) -> Iterator[str]:
-        seen: set[int] = set()
-        for letter in self._dead:
-            place = place_of(*letter.origin) if min(letter.origin) >= 0 else -1
-            sent = self._lives[place].sent if place in self._lives else None
-            told = f"{letter.origin} ({letter.reason}, after {letter.attempts} attempts)"
-            if place in seen:
-                yield f"{told} came twice"
-            elif sent is not None and not sent.poison:
-                yield f"{told} was no poison"
-            elif sent is not None and sent.sha != letter.sha:
-                yield f"{told} isn't what was published"
-            elif sent is None and letter.sha not in self._unsure:
-                yield f"{told} was never published"
-            seen.add(place)
-
-    def _digested(self, stored: Mapping[int, _Life], acked: set[int], buried: set[int]) -> Iterator[str]:
-        for place, life in stored.items():
-            if life.sent is None or not life.sent.poison:
-                continue
-            if place in acked:
-                yield f"{self._told(place)} was poison and was acked"
-            elif place not in buried:
-                yield f"{self._told(place)} is poison and isn't among the dead letters"
-
-    def _stalls(self, stored: Mapping[int, _Life]) -> Iterator[tuple[int, tuple[float, str]]]:
-        """Of each partition the longest time without a first delivery while one was possible."""
+    def _stalls(self, stored: Mapping[int, _Life]) -> Iterator[tuple[int, float, int]]:
+        """Of each partition the longest time without a first delivery while one was possible, and its end."""
         by_partition: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for place, life in stored.items():
             if life.begun < FOREVER:
@@ -297,11 +226,7 @@ class _Judge:
                 waiting_since = min(waiting_since, possible)
                 still = begun - max(waiting_since, lives[nth - 1][0] if nth else 0)
                 longest = max(longest, (still, begun))
-            yield number, (longest[0] / 1e9, f"t={longest[1]}")
-
-
-def _named(place: int) -> tuple[int, int]:
-    return place >> 48, place & ((1 << 48) - 1)
+            yield number, longest[0] / 1e9, longest[1]
 
 
 def _add(verdict: Verdict, kind: str, found: Iterable[str]) -> None:

@@ -1,10 +1,6 @@
 """A consumer process of a round: pulls, takes its time, acks most messages and nacks some; chokes on poison.
 
 SIGUSR1 has it die of SIGKILL inside its next transaction, SIGUSR2 tell what each of its threads is doing.
-
-It tells its history each delivery before anything else and each verdict before it is given, so that a SIGKILL in
-between can't make something look unexplained. Until the client tells its own history (`client.history`), this is all
-that is seen: nothing of assignments and commits.
 """
 
 from __future__ import annotations
@@ -23,15 +19,11 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import FlowControl, Message, PubSub
 from kafka_pubsub.kafka import handles
-from kafka_pubsub.model import AckId
-from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan
 from tests.faults.publisher import intact
 
 __all__ = ["DAMAGED"]
 
-#: Bytes of history taken from the disk at a time: a round makes many short-lived processes.
-SEGMENT = 1 << 20
 WORKERS = 16
 #: Seconds until a SIGKILL that a process sends to itself has surely come.
 SOON = 10.0
@@ -69,45 +61,30 @@ class Choked(Exception):
 class Consumer:
     """The callback, and what it does to messages by its plan."""
 
-    def __init__(self, plan: ConsumerPlan, history: HistoryFile) -> None:
-        self._plan, self._history = plan, history
+    def __init__(self, plan: ConsumerPlan) -> None:
+        self._plan = plan
         self._rng = random.Random(plan.seed)
         self._lock = threading.Lock()
         self.damaged = threading.Event()
 
     def handle(self, message: Message) -> None:
         """The callback."""
-        lease = AckId.parse(message.ack_id)
-        where = (lease.partition, lease.offset, lease.epoch)
-        self._history.deliver(message, *where, lease.attempt)
-        error: BaseException | None = None
-        try:
-            if not intact(message.data):
-                self.damaged.set()
-            if "poison" in message.attributes:
-                self._choke(message)
-            else:
-                self._work(message, lease)
-        except BaseException as raised:
-            error = raised
-            self._history.nack(*where, lease.attempt, None)
-            raise
-        finally:
-            self._history.handler_end(*where, None if error is None else repr(error))
+        if not intact(message.data):
+            self.damaged.set()
+        if "poison" in message.attributes:
+            self._choke(message)
+        else:
+            self._work(message)
 
-    def _work(self, message: Message, lease: AckId) -> None:
+    def _work(self, message: Message) -> None:
         plan = self._plan
         with self._lock:
             nacks, slow = (100 * self._rng.random() < each for each in (plan.nack_percent, plan.slow_percent))
-            nacks = nacks and message.delivery_attempt <= plan.last_nack
             takes = self._rng.uniform(0, plan.slow_handler if slow else plan.handler)
         time.sleep(takes)
-        told = (lease.partition, lease.offset, lease.epoch, lease.attempt)
-        if nacks:
-            self._history.nack(*told, None)
+        if nacks and message.delivery_attempt <= plan.last_nack:
             message.nack()
         else:
-            self._history.ack(*told)
             message.ack()
 
     def _choke(self, message: Message) -> None:
@@ -133,21 +110,18 @@ def main() -> None:
     DoomedProducer.mark = Path(plan.deaths) / f"in-transaction-{os.getpid()}"
     DoomedProducer.rng = random.Random(plan.seed)
     vars(handles)["Producer"] = DoomedProducer
-    history = HistoryFile(
-        plan.path, role="subscriber", topic=plan.topic, subscription=plan.subscription, segment=SEGMENT
-    )
-    consumer = Consumer(plan, history)
-    with PubSub(plan.bootstrap) as ps:
+    consumer = Consumer(plan)
+    with PubSub(plan.bootstrap, history=plan.told) as ps:
         subscription = ps.subscription(plan.subscription)
         # Fewer than there are: what waits in Kafka is what a takeover has to find.
         with subscription.pull(
             consumer.handle, flow=FlowControl(max_messages=200), max_workers=WORKERS
         ) as stream:
+            plan.path.touch()
             while not stop.wait(0.1):
                 if stream.done():
                     stream.result(0)
                     sys.exit("the stream ended although nobody closed it")
-    history.close()
     if consumer.damaged.is_set():
         sys.exit(DAMAGED)
 

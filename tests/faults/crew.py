@@ -1,7 +1,7 @@
 """The processes of a round, each told by its plan, and what the driver does to them.
 
 Rules
-1. A consumer that dies is started again under a new history, whoever killed it. One that ends by itself with an error
+1. A consumer that dies is started again, whoever killed it. One that ends by itself with an error
    is a finding: consumers have to live through every fault.
 2. The driver's history is told of a death after the process was waited for, of a freeze before it.
 3. Whatever happens to the driver, no process is left, SIGSTOPped ones neither: a guard kills them when it dies.
@@ -45,8 +45,8 @@ class _Member:
 
     @property
     def begun(self) -> bool:
-        """Whether it has come so far that SIGTERM is an end in good order: it has a history."""
-        return self.log.with_suffix(".jsonl").exists()
+        """Whether it has come so far that SIGTERM is an end in good order."""
+        return self.log.with_suffix(".ready").exists()
 
 
 class Crew:
@@ -90,7 +90,7 @@ class Crew:
         """A new process for the slot."""
         with self._lock:
             self._made += 1
-            path = self._folder / f"consumer-{slot}-{self._made}.jsonl"
+            path = self._folder / f"consumer-{slot}-{self._made}.ready"
             plan = self._plan_of(slot, self._made, path)
             self._members[slot] = self._launch(
                 "tests.faults.consumer", [plan.line()], path.with_suffix(".log")

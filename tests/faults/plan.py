@@ -44,7 +44,10 @@ class RoundPlan:
 class _ProcessPlan:
     bootstrap: str
     topic: str
-    history: str
+    #: The directory of histories.
+    told: str
+    #: What the process makes when it has come to work; others of its files have that name with another ending.
+    ready: str
     seed: int
 
     def line(self) -> str:
@@ -58,8 +61,8 @@ class _ProcessPlan:
 
     @property
     def path(self) -> Path:
-        """Where the process writes its history."""
-        return Path(self.history)
+        """`ready` as a path."""
+        return Path(self.ready)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A publisher process of a round: keyed messages at a steady rate, most of them of a few keys (Zipf).
 
-It tells its history what it is about to publish and what became of it. SIGTERM ends it early, in good order.
+It writes down the fingerprints of poison before it publishes it. SIGTERM ends it early, in good order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from kafka_pubsub import PubSub, Topic
-from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from kafka_pubsub.observe.history import fingerprint
 from tests.faults.plan import PublisherPlan
 
 __all__ = ["intact", "payload"]
@@ -45,8 +45,8 @@ def intact(data: bytes) -> bool:
 class Publisher:
     """Publishes by its plan until it is told to stop."""
 
-    def __init__(self, plan: PublisherPlan, topic: Topic, history: HistoryFile) -> None:
-        self._plan, self._topic, self._history = plan, topic, history
+    def __init__(self, plan: PublisherPlan, topic: Topic) -> None:
+        self._plan, self._topic = plan, topic
         self._rng = random.Random(plan.seed)
         self._keys = [f"{plan.name}-{rank}" for rank in range(plan.keys)]
         weights = [1 / (rank + 1) ** ZIPF for rank in range(plan.keys)]
@@ -71,28 +71,25 @@ class Publisher:
         data = payload(self._rng.randbytes, self._rng.randint(SMALLEST, LARGEST))
         poison = self._plan.poison_of(number)
         attributes = {} if poison is None else {"poison": poison}
-        self._history.send(number, key, fingerprint(key.encode(), data, attributes))
+        if poison is not None:
+            with self._plan.path.with_suffix(".poison").open("a") as file:
+                file.write(fingerprint(key.encode(), data, attributes) + "\n")
         future = self._topic.publish(data, ordering_key=key, attributes=attributes)
-        future.add_done_callback(lambda done: self._note(number, key, done))
+        future.add_done_callback(lambda done: self._resume_later(key, done))
 
-    def _note(self, number: int, key: str, done: Future[str]) -> None:
-        if error := done.exception():
-            self._history.failed(number, f"{type(error).__name__}: {error}")
+    def _resume_later(self, key: str, done: Future[str]) -> None:
+        if done.exception() is not None:
             self._paused.put(key)
-            return
-        _, partition, offset = done.result().rsplit(":", 2)
-        self._history.stored(number, int(partition), int(offset))
 
 
 def main() -> None:
     """The process: its one argument is its plan."""
     plan = PublisherPlan.read(sys.argv[1])
-    history = HistoryFile(plan.path, role="publisher", topic=plan.topic)
-    with PubSub(plan.bootstrap) as ps:
-        publisher = Publisher(plan, ps.topic(plan.topic), history)
+    with PubSub(plan.bootstrap, history=plan.told) as ps:
+        publisher = Publisher(plan, ps.topic(plan.topic))
         signal.signal(signal.SIGTERM, lambda *_: publisher.stop.set())
+        plan.path.touch()
         publisher.run()
-    history.close()
 
 
 if __name__ == "__main__":

@@ -57,6 +57,8 @@ class Outcome:
     settled_in: float | None = None
     #: Seconds that a partition stood still at most although messages waited in it.
     stall: float = 0.0
+    #: What the history checker counted: redeliveries by cause among it.
+    proved: dict[str, int] = field(default_factory=dict)
 
 
 def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
@@ -69,13 +71,15 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
             played.close()
     outcome = played.outcome
     verdict = judge(
-        histories(folder),
+        histories(played.told).values(),
         played.morgue.found,
-        is_poison=played.is_poison,
+        poison=played.poison,
         longest_stall=FAULTS[plan.fault].longest_stall,
     )
-    outcome.problems += played.crew.findings + verdict.problems + prove(folder)
+    proved = prove(played.told)
+    outcome.problems += played.crew.findings + verdict.problems + proved.problems
     outcome.counts = {**verdict.counts, "deaths": played.crew.deaths, "in_transaction": played.in_transaction}
+    outcome.proved = proved.counts
     outcome.stall = round(verdict.stall, 1)
     return outcome
 
@@ -88,13 +92,15 @@ class _Round:
         self._fault = FAULTS[plan.fault]
         self._topic = f"faults-{uuid.uuid4().hex[:12]}"
         self._dead = f"{self._topic}-dead"
+        self.told = folder / "told"
+        self.told.mkdir()
         self._deaths = folder / "deaths"
         self._deaths.mkdir()
         self._subscription = self._subscribe(ps)
         self.morgue = Morgue(arena.bootstrap, self._dead, DEAD_PARTITIONS)
-        self._progress = Progress(folder)
+        self._progress = Progress(self.told)
         self._driver = HistoryFile(
-            folder / "driver.jsonl", role="driver", topic=self._topic, subscription=self._subscription.name
+            self.told / "driver.jsonl", role="driver", topic=self._topic, subscription=self._subscription.name
         )
         self._driver.subscribe(dict.fromkeys(range(plan.partitions), 0))
         self.crew = Crew(folder, self._driver, self._consumer)
@@ -127,9 +133,10 @@ class _Round:
         self.morgue.close()
         self._driver.close()
 
-    def is_poison(self, history: str, number: int) -> bool:
-        """Whether that message of that publisher was poison."""
-        return self._publisher(int(history.rpartition("-")[2])).poison_of(number) is not None
+    @property
+    def poison(self) -> set[str]:
+        """The fingerprints of all poison."""
+        return {each for path in self._folder.glob("*.poison") for each in path.read_text("ascii").split()}
 
     @property
     def in_transaction(self) -> int:
@@ -154,10 +161,9 @@ class _Round:
         until = time.monotonic() + WARM_UP
         while time.monotonic() < until:
             self.crew.revive()
-            for path in self._folder.glob("consumer-*.jsonl"):
-                with path.open("rb") as file:
-                    if b'"handler_end"' in file.read(8192):
-                        return True
+            self._progress.look()
+            if self._progress.acked:
+                return True
             time.sleep(0.1)
         return False
 
@@ -197,7 +203,8 @@ class _Round:
         return ConsumerPlan(
             bootstrap=self._bootstrap,
             topic=self._topic,
-            history=str(path),
+            told=str(self.told),
+            ready=str(path),
             seed=self._plan.seed * 1_000_003 + 1000 * slot + number,
             subscription=self._subscription.name,
             nack_percent=self._plan.nack_percent,
@@ -212,7 +219,8 @@ class _Round:
         return PublisherPlan(
             bootstrap=self._bootstrap,
             topic=self._topic,
-            history=str(self._folder / f"publisher-{number}.jsonl"),
+            told=str(self.told),
+            ready=str(self._folder / f"publisher-{number}.ready"),
             seed=plan.seed * 7919 + number,
             name=f"p{number}",
             rate=plan.rate / plan.publishers,

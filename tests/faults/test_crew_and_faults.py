@@ -25,7 +25,9 @@ from tests.faults.plan import ConsumerPlan
 
 def nowhere(slot: int, number: int, path: Path) -> ConsumerPlan:
     """A consumer that can't even begin: its address is none."""
-    return ConsumerPlan(bootstrap=" ", topic="t", history=str(path), seed=1, subscription="s")
+    return ConsumerPlan(
+        bootstrap=" ", topic="t", told=str(path.parent), ready=str(path), seed=1, subscription="s"
+    )
 
 
 @pytest.fixture
