@@ -106,8 +106,10 @@ class Coordinator(Holdings):
         jitter: Callable[[], float],
         beside: Beside | None = None,
         turn: Turn | None = None,
+        subscription: str = "",
     ) -> None:
         super().__init__(rules, process, jitter, flow.max_bytes, turn)
+        self._subscription = subscription
         self._flow = flow
         self._crew = crew
         self._beside = beside
@@ -369,7 +371,8 @@ class Coordinator(Holdings):
 
     def _announce(self, number: int, news: News, detail: str) -> None:
         self.counts.dead_lettered += news is News.DEAD_LETTER
-        log.warning("partition %d: %s%s", number, news.value, detail and f" ({detail})")
+        told = detail and f" ({detail})"
+        log.warning("subscription %r, partition %d: %s%s", self._subscription, number, news.value, told)
 
     def _stop(self, leases: Iterable[Lease]) -> None:
         for lease in leases:

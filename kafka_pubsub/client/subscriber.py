@@ -176,7 +176,14 @@ class Subscriber:
         engine.evidence = evidence
         crew = make_crew(engine, name)
         engine.coordinator = Coordinator(
-            _rules(record), flow or FlowControl(), crew, writer, random.random, relocating, turn_of(record)
+            _rules(record),
+            flow or FlowControl(),
+            crew,
+            writer,
+            random.random,
+            relocating,
+            turn_of(record),
+            record.name,
         )
         engine.coordinator.evidence = evidence
         stream = Stream(engine, crew, self._ended)

@@ -40,7 +40,8 @@ def test_an_outage_does_not_empty_the_topic_into_the_dead_letters(
             message.ack()
 
     def said(word: str) -> bool:
-        return any(word in line.getMessage() for line in caplog.records)
+        begins = f"subscription {subscription.name!r}, partition 0: {word}"
+        return any(line.getMessage().startswith(begins) for line in caplog.records)
 
     all_stored(topic.publish(b"%d" % n, ordering_key=f"k{n}") for n in range(MESSAGES))
     with subscription.pull(handle) as stream:
