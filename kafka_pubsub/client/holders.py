@@ -203,7 +203,7 @@ class Holder:
 
     def raised(self, message: Message, error: BaseException) -> None:
         """The callback raised: a nack, unless it had acked before."""
-        log.error("the callback of %r raised; the message is redelivered", message, exc_info=error)
+        log.error("the callback of %r raised, which is a nack", message, exc_info=error)
         if message._state == PENDING:
             cast("HeldMessage", message)._fail()
             self._error = words_of(error)
