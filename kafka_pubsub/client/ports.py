@@ -109,6 +109,9 @@ class LogReader(Protocol):
     ) -> Mapping[TopicPartition, PubSubError | None]:
         """Commits and waits for the answer, one for each partition. Also allowed inside `revoked`."""
 
+    def unanswered(self) -> bool:
+        """Whether a commit for which `commit` has stopped waiting may still be on its way."""
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
 

@@ -9,7 +9,7 @@ Rules
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
 3. At a revoke every commit has been answered, and every relocation has landed, before the last word is sent. What
-   can't be told in time is given up without one, as if it had been lost.
+   can't be told in time is given up without one, as if it had been lost; then the membership ends, too (`rejoining`).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Rebalances:
         self._engine.commit(self._engine.ask(self._engine.coordinator.take_afterwords))
 
     def _give_up(self, stuck: Sequence[int]) -> None:
-        if stuck:
+        if stuck and self.pairs is not None:
             log.error(
                 "subscription %r: relocations of partitions %s weren't answered; giving these up without a last word, "
                 "so some messages may be delivered again",
@@ -160,11 +160,15 @@ class Rebalances:
                 stuck,
             )
             self._engine.lose(stuck)
+            self.pairs.relocating.rejoin()
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They are gone."""
         if self.pairs is not None:
-            self._engine.lose(self.pairs.let_go(partitions))
+            numbers = self.pairs.let_go(partitions)
+            self._engine.lose(numbers)
+            if self.pairs.relocating.wait(numbers, 0):
+                self.pairs.relocating.rejoin()
         else:
             self._engine.lose([place.partition for place in partitions])
 

@@ -80,11 +80,14 @@ class Relocating:
         retry: str,
         writer: int,
         membership: Callable[[], Membership | None],
+        rejoin: Callable[[], None] = lambda: None,
     ) -> None:
         self.retry = retry
         self._admin = backend.admin
         self._topic = record.topic
         self._membership = membership
+        #: Ends our membership, with whatever is still on its way under it.
+        self.rejoin = rejoin
         policy = record.options.dead_letter
         self._dead = None if policy is None else policy.topic
         #: Asked for once: a dead letter's partition means something to its key's other dead letters only.

@@ -28,7 +28,8 @@ from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.ports import Backend, LogReader
+from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating, retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
@@ -153,7 +154,9 @@ class Subscriber:
             if self._closed:
                 raise FailedPrecondition("this PubSub is closed: make a new one")
         name = f"kafka_pubsub-{record.name}"
-        reader = self._backend.reader(record.name, f"kafka_pubsub-{os.getpid()}")
+        member = f"kafka_pubsub-{os.getpid()}"
+        joining = RejoiningReader(lambda: self._backend.reader(record.name, member))
+        reader: LogReader = joining
         evidence = None
         if self._histories is not None:
             evidence = Evidence(self._histories.of_stream(record), record.topic)
@@ -162,7 +165,7 @@ class Subscriber:
         if (retry := retry_topic_of(record)) is not None:
             # A number of the stream's own: two streams of a process under one transactional id would fence each other.
             writer = secrets.randbits(60)
-            relocating = Relocating(self._backend, record, retry, writer, reader.membership)
+            relocating = Relocating(self._backend, record, retry, writer, reader.membership, joining.rejoin)
         engine = Engine(
             reader,
             record,

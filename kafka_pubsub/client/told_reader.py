@@ -87,6 +87,9 @@ class ToldReader:
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.high_watermarks(partitions)
 
+    def unanswered(self) -> bool:
+        return self._reader.unanswered()
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)
 

@@ -40,6 +40,7 @@ from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.listener import Listener
 from kafka_pubsub.kafka.membership import membership_of
+from kafka_pubsub.kafka.places import name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
 
@@ -145,7 +146,7 @@ class KafkaLogReader:
         with self._reading, self._calls.one():
             try:
                 records = self._consumer.consume(max_records, 0)
-                if timeout > 0 and _say_nothing(records):
+                if timeout > 0 and say_nothing(records):
                     records = self._wait(max_records, timeout)
             except KafkaException as failure:
                 raise translate(failure, f"read of group {self._group!r}") from None
@@ -213,6 +214,10 @@ class KafkaLogReader:
             answers.update(self._commit_request(request))
         return answers
 
+    def unanswered(self) -> bool:
+        """Whether librdkafka still has a commit of ours in hand, which it would send under a newer membership."""
+        return self._commits.busy
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
         return self._admin.log_range(partition)
@@ -234,7 +239,7 @@ class KafkaLogReader:
             try:
                 self._consumer.seek(KafkaPartition(*partition, offset))
             except KafkaException as failure:
-                raise translate(failure, f"seek in {_name(partition)}") from None
+                raise translate(failure, f"seek in {name_of(partition)}") from None
             self._assigned[partition] = offset
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
@@ -284,7 +289,7 @@ class KafkaLogReader:
         """Waiting for many would wait for all of them: waits for one, then takes what came with it."""
         end = time.monotonic() + timeout
         records = self._consumer.consume(1, timeout)
-        while records and _say_nothing(records) and (left := end - time.monotonic()) > 0:
+        while records and say_nothing(records) and (left := end - time.monotonic()) > 0:
             records = self._consumer.consume(1, left)
         if records and max_records > 1:
             records += self._consumer.consume(max_records - 1, 0)
@@ -296,7 +301,7 @@ class KafkaLogReader:
         self._joined = True
         # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
         self._membership = membership_of(consumer, self._group)
-        mine = _plain(partitions)
+        mine = plain(partitions)
         starts = self._tell(lambda listener: listener.assigned(mine)) or {}
         self._moved.update(mine)
         for each in mine:
@@ -312,7 +317,7 @@ class KafkaLogReader:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         # librdkafka's client unassigns by itself when this returns, by the protocol in force.
-        mine = _plain(partitions)
+        mine = plain(partitions)
         self._tell(lambda listener: listener.revoked(mine))
         self._forget(mine)
         if not self._incremental:
@@ -320,7 +325,7 @@ class KafkaLogReader:
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined, self._membership = False, None
-        mine = _plain(partitions)
+        mine = plain(partitions)
         self._forget(mine)
         self._tell(lambda listener: listener.lost(mine))
 
@@ -348,7 +353,7 @@ class KafkaLogReader:
         moved, self._moved = self._moved, set()
         kept, again = [], set()
         for record in records:
-            where = _where(record)
+            where = where_of(record)
             start = None if where is None else self._assigned.get(where)
             # An error is told once only. If it is of the assignment that is over, it is told for nothing.
             if where is None or where not in moved or (start is not None and record.error() is not None):
@@ -366,7 +371,7 @@ class KafkaLogReader:
         found = self._consumer.position([KafkaPartition(*each) for each in partitions])
         return {
             where: each.offset if each.offset >= 0 else self._assigned[where] or 0
-            for where, each in zip(_plain(found), found, strict=True)
+            for where, each in zip(plain(found), found, strict=True)
         }
 
     def _start_again(self, partition: TopicPartition, offset: int) -> None:
@@ -375,7 +380,7 @@ class KafkaLogReader:
         except KafkaException as failure:
             # Not fetching yet: then it will begin where the assignment said, which is the same place.
             if error_of(failure).code() != KafkaError._STATE:
-                self._raised = self._raised or translate(failure, f"start of {_name(partition)}")
+                self._raised = self._raised or translate(failure, f"start of {name_of(partition)}")
 
     # -- errors ----------------------------------------------------------------------------------------------
 
@@ -401,11 +406,11 @@ class KafkaLogReader:
             # The end is no trouble: it moves librdkafka's position over markers.
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 continue
-            where = _where(record)
+            where = where_of(record)
             if where not in self._assigned:
                 # What concerns a whole topic comes with the number of a partition that means nothing.
                 where = None
-            doing = f"group {self._group!r}" if where is None else f"read of {_name(where)}"
+            doing = f"group {self._group!r}" if where is None else f"read of {name_of(where)}"
             if where is None and record.topic():
                 doing = f"read of topic {record.topic()!r}"
             code = error.code()
@@ -436,7 +441,7 @@ class KafkaLogReader:
             )
         except PubSubError as refused:
             if len(offsets) == 1 or not isinstance(refused, _OF_ONE_PARTITION):
-                return dict.fromkeys(_plain(offsets), refused)
+                return dict.fromkeys(plain(offsets), refused)
             # librdkafka raises one partition's error for all of them, though the others were stored.
             alone = [self._commit_request([each]) for each in offsets]
             return {partition: answer for each in alone for partition, answer in each.items()}
@@ -474,25 +479,3 @@ class KafkaLogReader:
         end = time.monotonic() + _REVOKE_DEADLINE
         while self._assigned and time.monotonic() < end:
             self._consumer.consume(1, _CLOSE_SLICE)
-
-
-def _say_nothing(records: Sequence[Message]) -> bool:
-    """Whether there are none, or only ends of logs: nobody waits for those."""
-    for record in records:
-        error = record.error()
-        if error is None or error.code() != KafkaError._PARTITION_EOF:
-            return False
-    return True
-
-
-def _plain(partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
-    return [TopicPartition(each.topic, each.partition) for each in partitions]
-
-
-def _where(record: Message) -> TopicPartition | None:
-    topic, partition = record.topic(), record.partition()
-    return None if topic is None or partition is None or partition < 0 else TopicPartition(topic, partition)
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}[{partition.partition}]"

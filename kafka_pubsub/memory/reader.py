@@ -17,7 +17,7 @@ Rules
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
@@ -79,6 +79,8 @@ class MemoryReader:
         # Next offset to read; a partition that is held but not here stands still.
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        # Commits that haven't arrived yet.
+        self._late = 0
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         """Joins the group at the next `read`; again with other topics, shares them anew."""
@@ -154,7 +156,8 @@ class MemoryReader:
         if fate is Fate.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
-                self._cluster.later.at(now + lateness, send)
+                self._late += 1
+                self._cluster.later.at(now + lateness, functools.partial(self._arrives, send))
         else:
             with self._cluster.changed:  # nobody waits for commits, so nobody is woken
                 answer = send()
@@ -162,12 +165,20 @@ class MemoryReader:
                     return answer
         return dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
 
+    def _arrives(self, send: Callable[[], object]) -> None:
+        self._late -= 1
+        send()
+
     def _send(
         self, member: str | None, generation: int, positions: Mapping[TopicPartition, Committed]
     ) -> Mapping[TopicPartition, PubSubError | None]:
         """A commit arrives; it is judged by what is true then."""
         group = self._cluster.group(self._group)
         return group.commit(member, generation, positions, self._cluster.clock.now())
+
+    def unanswered(self) -> bool:
+        """Whether a late commit hasn't been done yet."""
+        return self._late > 0
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""

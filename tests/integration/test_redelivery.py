@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import Message, PubSub
+from kafka_pubsub.client.rejoining import RejoiningReader
+from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.kafka.reader import KafkaLogReader
 
 #: Seconds after which a test gives up; far above what anything here takes.
 PATIENCE = 60.0
@@ -125,3 +128,65 @@ def test_what_is_used_up_is_buried_and_its_successors_go_on(ps: PubSub, name: st
     assert (buried[0].data, buried[0].ordering_key) == (b"7", "k2")
     assert dict(buried[0].headers)["ps-dead-attempts"] == b"5"
     buried[0].ack()
+
+
+def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
+    kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ps.create_topic(name, partitions=4)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 3)
+    rejoined: list[RejoiningReader] = []
+    rejoin, wait = RejoiningReader.rejoin, Relocating.wait
+
+    def rejoining(self: RejoiningReader) -> None:
+        rejoined.append(self)
+        rejoin(self)
+
+    def never_lands(self: Relocating, numbers: list[int], timeout: float = 4) -> list[int]:
+        return list(numbers) if not rejoined else wait(self, numbers, timeout)
+
+    monkeypatch.setattr(RejoiningReader, "rejoin", rejoining)
+    monkeypatch.setattr(Relocating, "wait", never_lands)
+    with sub.pull(seen) as stream:
+        publish(ps, name, range(500), 50)
+        seen.wait_for(100)
+        with PubSub(kafka.bootstrap) as other, other.subscription(name).pull(seen):
+            publish(ps, name, range(500, 1000), 50)
+            seen.wait_for(900)
+        publish(ps, name, range(1000, 1500), 50)
+        seen.wait_for(1500)
+        assert not stream.done()
+    seen.check()
+    assert rejoined
+    assert sub.state().lag == 0
+
+
+def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
+    kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a frozen coordinator: librdkafka has it in hand, and we have stopped waiting."""
+    ps.create_topic(name, partitions=2)
+    sub = ps.create_subscription(name, name, message_ordering=True)
+    members: list[KafkaLogReader] = []
+    unanswered = KafkaLogReader.unanswered
+
+    def in_hand(self: KafkaLogReader) -> bool:
+        if self not in members:
+            members.append(self)
+        return self is members[0] or unanswered(self)
+
+    monkeypatch.setattr(KafkaLogReader, "unanswered", in_hand)
+    seen = Seen(lambda message: False)
+    with sub.pull(seen) as stream:
+        publish(ps, name, range(100), 10)
+        seen.wait_for(100)
+        with PubSub(kafka.bootstrap) as other, other.subscription(name).pull(seen):
+            publish(ps, name, range(100, 200), 10)
+            seen.wait_for(200)
+        publish(ps, name, range(200, 300), 10)
+        seen.wait_for(300)
+        assert not stream.done()
+        assert members[0].closed
+    seen.check()
+    assert sub.state().lag == 0

@@ -56,6 +56,9 @@ class Valves:
     ) -> Mapping[TopicPartition, PubSubError | None]:
         return {place: self.refused.get(place) for place in positions}
 
+    def unanswered(self) -> bool:
+        return False
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
 

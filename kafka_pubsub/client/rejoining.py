@@ -1,0 +1,135 @@
+"""A reader that can leave its group and come back as a new member, while its stream goes on.
+
+Theory. A group fences what comes from an earlier membership, not what comes from an earlier ownership: a member that
+has seen a rebalance can still overwrite what the next owner of a partition stored. So no request of ours may outlive
+the ownership under which it was made, unless the membership ends with it. Whoever can't wait for an answer any longer
+asks for that with `rejoin`.
+
+Rules
+1. A commit that is on its way when partitions go - revoked or lost - is such a request: then we leave by ourselves.
+2. We leave between two reads, never inside a callback of the group. What is still ours then is given up like at any
+   close: with a last word; what couldn't be told is told as lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from kafka_pubsub.client.ports import LogReader, RebalanceListener
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+
+__all__ = ["RejoiningReader"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+class RejoiningReader:
+    """A `LogReader` over one reader after the other; each is a member of its own."""
+
+    def __init__(self, make: Callable[[], LogReader]) -> None:
+        self._make = make
+        self._reader = make()
+        self._topics: Sequence[str] = ()
+        self._listener: _Listener | None = None
+        self._leaving = False
+
+    def rejoin(self) -> None:
+        """Comes back as a new member at the next read."""
+        self._leaving = True
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._topics, self._listener = topics, _Listener(listener, self._look)
+        self._reader.subscribe(topics, self._listener)
+
+    def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
+        if self._leaving:
+            self._come_back()
+        return self._reader.read(max_records, timeout)
+
+    def _look(self) -> None:
+        if self._reader.unanswered():
+            self.rejoin()
+
+    def _come_back(self) -> None:
+        log.warning(
+            "what was sent for partitions that went isn't answered: leaving the group, and joining as a new member"
+        )
+        self._reader.close()
+        listener = self._listener
+        if listener is not None and listener.held:
+            listener.lost(sorted(listener.held))
+        self._leaving = False
+        self._reader = self._make()
+        if listener is not None:
+            self._reader.subscribe(self._topics, listener)
+
+    # What is passed on
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> Mapping[TopicPartition, Committed]:
+        return self._reader.committed(partitions, timeout)
+
+    def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        return self._reader.committed_unstable(partitions)
+
+    def membership(self) -> Membership | None:
+        return self._reader.membership()
+
+    def position(self, partition: TopicPartition) -> int | None:
+        return self._reader.position(partition)
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._reader.high_watermarks(partitions)
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Committed]
+    ) -> Mapping[TopicPartition, PubSubError | None]:
+        return self._reader.commit(positions)
+
+    def unanswered(self) -> bool:
+        return self._reader.unanswered()
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        return self._reader.log_range(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._reader.seek(partition, offset)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        self._reader.pause(partitions)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        self._reader.resume(partitions)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class _Listener:
+    """A `RebalanceListener` around the stream's; looks for unanswered commits whenever something went."""
+
+    def __init__(self, listener: RebalanceListener, look: Callable[[], None]) -> None:
+        self._listener = listener
+        self._look = look
+        #: What the stream was told is its own.
+        self.held: set[TopicPartition] = set()
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self.held.update(partitions)
+        return self._listener.assigned(partitions)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.held.difference_update(partitions)
+        self._listener.revoked(partitions)
+        self._look()
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.held.difference_update(partitions)
+        self._listener.lost(partitions)
+        self._look()
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        self._listener.failed(partition, error, fatal)
