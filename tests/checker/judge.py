@@ -238,6 +238,8 @@ class Judge:
             self._redelivered(mine, offset, attempt, last)
         self.delivered_by[partition][offset] = mine.number
         mine.leases[offset] = Lease(attempt, batch)
+        if batch is not None:
+            mine.take_in_run(offset, batch)
         key = log.key[offset]
         if key != NO_KEY and self.history.head["ordered"]:
             self._in_order(mine, offset, batch)
@@ -374,7 +376,7 @@ class Judge:
         lease = mine.leases.get(offset)
         if lease is None or lease.batch is None:
             return
-        if mine.unfinished_before(offset, None, self.replayed[mine.partition]) >= 0:
+        if mine.behind_unfinished(offset, lease.batch) and mine.log.key[offset] != NO_KEY:
             del mine.leases[offset]
             mine.again[offset] = Again("batch", lease.attempt)
 

@@ -32,6 +32,10 @@ KNOWN, ACKED, MOVED, DEAD = 2, 4, 8, 16
 FINISHED = 0xFF & ~MOVED
 
 
+#: Runs that may be with their handlers at a time in one ownership.
+RUNS = 10_000
+
+
 class Lease(NamedTuple):
     """An open delivery."""
 
@@ -86,6 +90,8 @@ class Ownership:
         self.places: dict[int, int] = {}
         self.leases: dict[int, Lease] = {}
         self.again: dict[int, Again] = {}
+        #: Messages of runs that are with their handlers, by the run's number.
+        self.runs: dict[int, list[int]] = {}
         #: By key: no message before this one is unfinished.
         self.pointers: dict[int, int] = {}
         #: Acks that no accepted commit holds yet, with their times.
@@ -137,6 +143,19 @@ class Ownership:
                 return at
             at = after[at]
         return -1
+
+    def take_in_run(self, offset: int, batch: int) -> None:
+        """A message is handed over together with others."""
+        self.runs.setdefault(batch, []).append(offset)
+        if len(self.runs) > RUNS:  # those that were acked whole are never asked about
+            del self.runs[next(iter(self.runs))]
+
+    def behind_unfinished(self, offset: int, batch: int) -> bool:
+        """Whether an earlier message of its key in the same run isn't finished; asked once of each, in order."""
+        run, key = self.runs.get(batch, ()), self.log.key[offset]
+        if run and run[-1] == offset:
+            del self.runs[batch]
+        return any(at < offset and self.log.key[at] == key and not self.main[at] & FINISHED for at in run)
 
     def step_over(self, offset: int) -> None:
         """Told once is enough: goes on as if everything before were finished."""

@@ -86,7 +86,8 @@ class Running:
 
     def _judge(self, key: Key, handler: Handler, ended: int) -> None:
         for rival, since in handler.rivals:
-            if ended > since + self._times.skew:
+            skew = 0 if rival.history.host == handler.history.host else self._times.skew
+            if ended > since + skew:
                 text = (
                     f"{key[0]}:{rival.offset} began in {rival.history.name} while {handler.offset} of the same key "
                     f"was with its handler in {handler.history.name}"

@@ -37,7 +37,7 @@ class Tenure:
 class State:
     """One content that was written."""
 
-    __slots__ = ("accepted", "author", "next", "readers", "sent", "since", "standing")
+    __slots__ = ("accepted", "author", "next", "readers", "sent", "since", "standing", "with_it")
 
     def __init__(self, standing: Standing, author: Tenure | None, accepted: bool | None) -> None:
         self.standing = standing
@@ -49,6 +49,8 @@ class State:
         #: What was accepted on top of it.
         self.next: State | None = None
         self.readers: list[Tenure] = []
+        #: What to do when somebody reads it whose answer said nothing, or no: what was written with it is stored too.
+        self.with_it: Callable[[], None] | None = None
 
 
 class Chain:
@@ -76,6 +78,8 @@ class Chain:
         tenure = Tenure(name, self._count, now)
         if not state.accepted and state.author is not None:  # an error may have hidden that it was stored
             self.accepted(state.author, state, now, found)
+            if state.with_it is not None:
+                state.with_it()
         if state.next is not None and state.next.since + self._skew < now:
             by = state.next.author
             found(

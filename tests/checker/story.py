@@ -117,8 +117,10 @@ def successors(story: Story) -> Iterator[tuple[list[Event], int, int, int, int]]
         key = keys.get((mine["partition"], mine["offset"]))
         if key is None or not events[0]["ordered"]:
             continue
-        for then in range(max(ack, end) + 1, len(events)):
+        for then in range(min(ack, end) + 1, len(events)):
             other = events[then]
+            if then <= max(ack, end) and other["event"] == "deliver":
+                continue
             if other["event"] in ("commit", "assign", "revoke"):
                 break
             if other["event"] == "deliver" and same(other, mine, OWNER) and other["offset"] != mine["offset"]:

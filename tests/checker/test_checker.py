@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 from tests.checker.check import check
 from tests.checker.members import Plan
@@ -20,59 +17,70 @@ from tests.checker.world import make
 #: Worlds that are tried until one has a place for a plant.
 TRIES = 60
 
-plans = st.builds(
-    Plan,
-    seed=st.integers(0, 2**32),
-    partitions=st.integers(1, 3),
-    keys=st.integers(1, 6),
-    messages=st.integers(1, 40),
-    members=st.integers(1, 4),
-    hosts=st.integers(1, 3),
-    faults=st.sampled_from([0.0, 0.1, 0.3, 0.5]),
-    ordered=st.booleans(),
-)
-#: Each example writes files and reads them twice.
-patient = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+#: Worlds that have to be found valid, and places at which each anomaly is planted.
+VALID, PLACES = 150, 6
 
 
-@pytest.mark.timeout(600)
-@patient
-@given(plan=plans)
-def test_a_valid_history_passes(plan: Plan) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        report = check(make(plan, Path(directory)))
-    assert report.ok, report.summary()
+def drawn(seed: int, **fixed: int) -> Plan:
+    """Any world; clocks are those of one host unless told otherwise."""
+    chance = random.Random(seed)
+    given = {
+        "partitions": chance.randint(1, 3),
+        "keys": chance.randint(1, 6),
+        "messages": chance.randint(1, 40),
+        "members": chance.randint(1, 4),
+    }
+    faults, ordered = chance.choice([0.0, 0.1, 0.3, 0.5]), chance.random() < 0.7
+    return Plan(seed, faults=faults, ordered=ordered, **{**given, **fixed})
+
+
+def passes(plan: Plan, directory: Path) -> None:
+    directory.mkdir()
+    report = check(make(plan, directory))
+    assert report.ok, f"{plan}\n{report.summary()}"
     assert report.messages <= plan.messages <= report.acks + report.dead_letters + report.in_doubt
+
+
+def test_valid_histories_pass(tmp_path: Path) -> None:
+    for seed in range(VALID):
+        passes(drawn(seed), tmp_path / str(seed))
+
+
+def test_valid_histories_of_several_hosts_pass(tmp_path: Path) -> None:
+    """Of owners on several hosts that committed nothing nobody can tell which came first, but by a clock's word."""
+    for seed in range(30):
+        passes(drawn(seed, hosts=2 + seed % 2), tmp_path / str(seed))
+
+
+def planted(name: str, plan: Plan, directory: Path) -> bool:
+    """Plants an anomaly and holds it against its name; False if there is no place for it."""
+    plant, kinds = PLANTS[name]
+    directory.mkdir()
+    story = Story(make(plan, directory), random.Random(plan.seed))
+    if not plant(story):
+        return False
+    report = check(story.save())
+    assert kinds & set(report.counts), f"{plan}\n{report.summary()}"
+    return True
 
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_anomaly_is_caught_and_called_by_its_name(name: str, tmp_path: Path) -> None:
-    plant, kinds = PLANTS[name]
-    for seed in range(TRIES):
-        directory = tmp_path / str(seed)
-        directory.mkdir()
-        story = Story(make(Plan(seed, faults=0.3), directory), random.Random(seed))
-        if plant(story):
-            report = check(story.save())
-            assert kinds & set(report.counts), report.summary()
+    if not any(planted(name, Plan(seed, faults=0.3), tmp_path / str(seed)) for seed in range(TRIES)):
+        pytest.fail(f"no place for {name} in {TRIES} histories")
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_an_anomaly_is_caught_wherever_it_is_planted(name: str, tmp_path: Path) -> None:
+    # A second owner of a partition in which nothing happens any more breaks no promise.
+    least = 10 if name == "two_owners" else 1
+    seeds = (seed for seed in range(40 * PLACES) if drawn(seed).messages >= least)
+    found = 0
+    for seed in seeds:
+        found += planted(name, drawn(seed), tmp_path / str(seed))
+        if found == PLACES:
             return
-    pytest.fail(f"no place for {name} in {TRIES} histories")
-
-
-@pytest.mark.timeout(600)
-@patient
-@given(plan=plans, name=st.sampled_from(sorted(PLANTS)), where=st.integers(0, 2**32))
-def test_an_anomaly_is_caught_wherever_it_is_planted(plan: Plan, name: str, where: int) -> None:
-    plant, kinds = PLANTS[name]
-    with tempfile.TemporaryDirectory() as directory:
-        story = Story(make(plan, Path(directory)), random.Random(where))
-        assume(plant(story))
-        # A second owner of a partition in which nothing happens any more breaks no promise.
-        assume(name != "two_owners" or plan.messages >= 10)
-        report = check(story.save())
-    assert kinds & set(report.counts), report.summary()
+    pytest.fail(f"only {found} places for {name}")
 
 
 def test_every_kind_of_violation_is_planted() -> None:

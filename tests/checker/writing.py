@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from tests.checker.ownership import DEAD, FINISHED, MOVED, Move, Ownership, Request, runs_missing
@@ -108,7 +109,10 @@ class Writing:
             if standing[0] < before[0] or forgotten:
                 text = f"{mine.name} commits {standing[0]} above {before[0]}, forgets {forgotten[:5]}"
                 court.found("commit_back", text)
-            request.states.append((topic, chain.write(mine.tenures[topic], standing, court.time)))
+            state = chain.write(mine.tenures[topic], standing, court.time)
+            if state.author is mine.tenures[topic] and (request.dead or request.moves):
+                state.with_it = partial(self._stored, mine.partition, request)
+            request.states.append((topic, state))
 
     def _check(self, mine: Ownership, topic: str, standing: list[object]) -> None:
         early = mine.early_in(standing, topic)
@@ -146,7 +150,6 @@ class Writing:
 
     def _accepted(self, mine: Ownership, request: Request, event: Event) -> None:
         partition, court = mine.partition, self._court
-        fates, due = court.fates[partition], court.due[partition]
         mine.blocked_since = None
         for offset in mine.settle(request.main, request.retry):
             court.is_durable(partition, offset)
@@ -160,6 +163,13 @@ class Writing:
                 )
             else:
                 mine.places[move.offset] = placed[move.offset]
+        self._stored(partition, request)
+
+    def _stored(self, partition: int, request: Request) -> None:
+        """Its transaction has committed."""
+        court = self._court
+        fates, due = court.fates[partition], court.due[partition]
+        for move in request.moves:
             due[move.offset] = (move.attempt, move.due_ms)
             fates[move.offset] = fates[move.offset] & ~PARKED | (PARKED if move.due_ms is None else 0)
         for offset, _, _ in request.dead:
