@@ -93,6 +93,7 @@ COMMANDS = {
     "Messages": {
         "publish": "kafka_pubsub.cli.publish:publish",
         "pull": "kafka_pubsub.cli.pull:pull",
+        "deadletter": "kafka_pubsub.cli.deadletters:deadletter",
     },
     "Tools": {
         "bench": "kafka_pubsub.cli.bench:bench",

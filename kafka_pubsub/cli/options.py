@@ -25,6 +25,7 @@ __all__ = [
     "NEW_LABELS",
     "YES",
     "Labels",
+    "asks",
     "check_changes",
     "confirm",
     "duration_option",
@@ -88,9 +89,14 @@ def check_changes(*given: object) -> None:
         raise click.UsageError("nothing to change: give at least one setting")
 
 
+def asks(session: Session, *, yes: bool) -> bool:
+    """Whether there is a person who should be asked; a script has meant what it said."""
+    return not yes and not session.as_json and sys.stdin.isatty()
+
+
 def confirm(session: Session, question: str, *, yes: bool) -> None:
-    """Asks a person; a script has meant what it said."""
-    if not yes and not session.as_json and sys.stdin.isatty():
+    """Asks, if there is a person."""
+    if asks(session, yes=yes):
         click.confirm(question, abort=True, err=True)
 
 

@@ -1,4 +1,4 @@
-"""`subscription` (or `sub`): create, list, describe, delete, update."""
+"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` is in `waiting.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.waiting import keys
 from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -234,6 +235,9 @@ def update(
         )
         shown = _describe(changed)
     session.output.result(shown, f"Updated subscription {name}")
+
+
+subscription.add_command(keys)
 
 
 def _retry(

@@ -1,13 +1,14 @@
-"""Kinds of arguments: durations, and NAME=VALUE pairs."""
+"""Kinds of arguments: durations, moments, and NAME=VALUE pairs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import click
 
-__all__ = ["DURATION", "PAIR", "duration_text", "pairs"]
+__all__ = ["DURATION", "MOMENT", "PAIR", "ago", "duration_text", "pairs"]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -38,6 +39,39 @@ def duration_text(seconds: float) -> str:
     return f"{seconds * 1000:g}ms" if seconds else "0s"
 
 
+class MomentType(click.ParamType[datetime]):
+    """A time (2026-03-01T08:00, in this machine's zone unless it names one), or how long ago it was (2h)."""
+
+    name = "moment"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Text to a time with a zone."""
+        if isinstance(value, datetime):
+            return value
+        text = str(value).strip()
+        match = _DURATION.fullmatch(text)
+        try:
+            if match is not None and match[2]:
+                return datetime.now(UTC) - timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+            return datetime.fromisoformat(text).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is not a time; write 2026-03-01, 2026-03-01T08:00, 2026-03-01T08:00Z, or how long ago: "
+                "30m, 2h, 7d",
+                param,
+                ctx,
+            )
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago it was, or how soon it is, in one unit."""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    size = abs(seconds)
+    unit = next((unit for unit in ("d", "h", "m") if size >= 2 * _UNITS[unit]), "s")
+    text = f"{size / _UNITS[unit]:.0f}{unit}"
+    return f"{text} ago" if seconds >= 0 else f"in {text}"
+
+
 class PairType(click.ParamType[tuple[str, str]]):
     """NAME=VALUE; the value may be empty and may contain `=`."""
 
@@ -56,6 +90,7 @@ class PairType(click.ParamType[tuple[str, str]]):
 
 
 DURATION = DurationType()
+MOMENT = MomentType()
 PAIR = PairType()
 
 

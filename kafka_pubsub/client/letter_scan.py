@@ -116,11 +116,8 @@ class Replayable:
         record, origin = self._record, letter.origin
         if origin is None:
             return "it doesn't say where it was published: it couldn't be read in the retry topic either"
-        if origin.topic_id != record.topic_id:
-            return (
-                f"it was published to another topic {letter.topic!r} than the one that subscription {record.name!r} "
-                "receives from: that one was deleted"
-            )
+        if record.detached or origin.topic_id != record.topic_id:
+            return f"the topic {letter.topic!r} that it was published to was deleted"
         if origin.offset >= self._ends.get(origin.partition, 0):
             place = f"{letter.topic}:{origin.partition}:{origin.offset}"
             return f"it says that it was published at {place}, which isn't there"

@@ -1,0 +1,377 @@
+"""`deadletter`: list, show, replay, release, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafka_pubsub.cli import options as shared
+from kafka_pubsub.cli.command import Group
+from kafka_pubsub.cli.output import JsonValue, text_or_base64
+from kafka_pubsub.cli.progress import Tell, progress
+from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.signals import Stopped
+from kafka_pubsub.cli.types import MOMENT, ago
+from kafka_pubsub.errors import NotFound
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
+
+__all__ = ["deadletter"]
+
+#: Letters that are listed for a person unless told otherwise.
+LISTED: Final = 100
+
+COLUMNS = ("id", "key", "died", "attempts", "replays", "error", "message")
+
+SUBSCRIPTION = click.argument("subscription")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+TOPIC = click.option(
+    "--topic", metavar="TOPIC", help="Its dead-letter topic, if not the one that its policy names."
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which messages the options pick."""
+
+    keys: tuple[str, ...]
+    ids: tuple[str, ...]
+    since: datetime | None
+    until: datetime | None
+    error: str | None
+
+    def __bool__(self) -> bool:
+        return any((self.keys, self.ids, self.since, self.until, self.error is not None))
+
+    def arguments(self) -> dict[str, Any]:
+        """For the methods of `Subscription`."""
+        return {
+            "keys": self.keys or None,
+            "ids": self.ids or None,
+            "since": self.since,
+            "until": self.until,
+            "error": self.error,
+        }
+
+
+def selecting(ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that pick messages, handed over as one argument `chosen`."""
+    options = (
+        click.option("--key", "keys", multiple=True, help="Of this ordering key. Can be repeated."),
+        click.option("--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help=ids),
+        click.option("--since", type=MOMENT, help="Not before: a time, or how long ago (2h)."),
+        click.option("--until", type=MOMENT, help="Before: a time, or how long ago."),
+        click.option("--error", metavar="TEXT", help="Whose error, or reason, contains this."),
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def chosen(
+            *,
+            keys: tuple[str, ...],
+            ids: tuple[str, ...],
+            since: datetime | None,
+            until: datetime | None,
+            error: str | None,
+            **others: object,
+        ) -> object:
+            return command(chosen=Chosen(keys, ids, since, until, error), **others)
+
+        result: Callable[..., Any] = chosen
+        for option in reversed(options):
+            result = option(result)
+        return result
+
+    return decorate
+
+
+LETTERS = selecting("As `deadletter list` shows it. Can be repeated.")
+PARKED = selecting("Where it was published, as `subscription keys` shows it. Can be repeated.")
+
+
+@click.group(
+    cls=Group,
+    examples=[
+        ("what died, and why", "kafka-pubsub deadletter list billing"),
+        ("again, from the beginning", "kafka-pubsub deadletter replay billing --key user-123"),
+        ("what is parked goes on", "kafka-pubsub deadletter release billing"),
+    ],
+)
+def deadletter() -> None:
+    """Look at messages that failed too often, and bring them back."""
+
+
+@deadletter.command(
+    "list",
+    examples=[
+        ("", "kafka-pubsub deadletter list billing"),
+        ("", "kafka-pubsub deadletter list billing --since 2h --error Timeout"),
+        ("for a program", "kafka-pubsub deadletter list billing --json | jq -r '.[].message'"),
+        ("of a subscription that is gone", "kafka-pubsub deadletter list billing --topic orders-dead"),
+    ],
+)
+@SUBSCRIPTION
+@LETTERS
+@TOPIC
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"So many at most.  [default: {LISTED}; all with --json]",
+)
+@click.pass_obj
+def list_letters(
+    session: Session, subscription: str, chosen: Chosen, topic: str | None, limit: int | None
+) -> None:
+    """List a subscription's dead letters, without those that were replayed or purged."""
+    most = limit if limit is not None or session.as_json else LISTED
+    with session.pubsub() as pubsub:
+        letters = pubsub.subscription(subscription).dead_letters(**chosen.arguments(), topic=topic)
+        found = list(letters if most is None else islice(letters, most + 1))
+    more = most is not None and len(found) > most
+    if session.as_json:
+        session.output.table([_describe(each) for each in found[:most]], COLUMNS, "")
+        return
+    rows = [_row(each) for each in found[:most]]
+    nothing = f"No dead letters of {subscription}" + (" match." if chosen else ".")
+    session.output.table(rows, COLUMNS, nothing)
+    if more:
+        session.output.note(f"There are more: --limit N shows more than {most}.")
+    if stuck := sum(each.problem is not None for each in found[:most]):
+        session.output.note(
+            f"{stuck} of these can't be replayed; `kafka-pubsub deadletter show {subscription} ID` says why."
+        )
+
+
+@deadletter.command(examples=[("", "kafka-pubsub deadletter show billing 3:17")])
+@SUBSCRIPTION
+@click.argument("id")
+@TOPIC
+@click.pass_obj
+def show(session: Session, subscription: str, id: str, topic: str | None) -> None:
+    """Show one dead letter, with its data and attributes; ID is what `list` shows."""
+    with session.pubsub() as pubsub:
+        letter = next(pubsub.subscription(subscription).dead_letters(ids=[id], topic=topic), None)
+    if letter is None:
+        raise NotFound(
+            f"subscription {subscription!r} has no dead letter {id}: it may have been replayed or purged"
+        )
+    session.output.details(_describe(letter) | _contents(letter))
+
+
+@deadletter.command(
+    examples=[
+        ("how many would it be", "kafka-pubsub deadletter replay billing --dry-run"),
+        ("", "kafka-pubsub deadletter replay billing"),
+        ("", "kafka-pubsub deadletter replay billing --key user-123 --since 2026-03-01T08:00"),
+    ]
+)
+@SUBSCRIPTION
+@LETTERS
+@TOPIC
+@DRY_RUN
+@click.pass_obj
+def replay(session: Session, subscription: str, chosen: Chosen, topic: str | None, dry_run: bool) -> None:
+    """Deliver dead letters again: all, or those that are picked.
+
+    They go to this subscription only, those of a key in the order in which they were published, before what waits of
+    that key. What was published after them may have been delivered long ago. Attempts begin anew; what fails again
+    becomes a dead letter again.
+
+    It can be stopped and called again: nothing is delivered twice.
+    """
+    with session.pubsub() as pubsub:
+        source = pubsub.subscription(subscription)
+        result = _watched(
+            session,
+            lambda tell: source.replay_dead_letters(
+                **chosen.arguments(), topic=topic, dry_run=dry_run, on_progress=tell
+            ),
+            "Stopped. What went back is marked as done: the same command goes on with the rest.",
+        )
+        lonely = not dry_run and bool(result.count) and not source.state().members
+    _answer(session, subscription, "replayed", "Replayed", "replay", result, dry_run)
+    if lonely:
+        session.output.note(f"Nobody receives from {subscription} now; they wait until somebody does.")
+
+
+@deadletter.command(
+    examples=[
+        ("everything that is parked", "kafka-pubsub deadletter release billing"),
+        ("", "kafka-pubsub deadletter release billing --key user-123"),
+        (
+            "give a message up, so that its key goes on",
+            "kafka-pubsub deadletter release billing --id 3:17 --drop",
+        ),
+    ]
+)
+@SUBSCRIPTION
+@PARKED
+@click.option("--drop", is_flag=True, help="To the dead-letter topic, instead of trying again.")
+@DRY_RUN
+@shared.YES
+@click.pass_obj
+def release(
+    session: Session, subscription: str, chosen: Chosen, drop: bool, dry_run: bool, yes: bool
+) -> None:
+    """Let parked messages go: all, or those that are picked.
+
+    Under `--on-exhausted park` a message that failed too often keeps its key until it is released. It is tried again,
+    its attempts beginning anew, and the later messages of its key follow. --since and --until mean its first failure.
+    """
+    with session.pubsub() as pubsub:
+        source = pubsub.subscription(subscription)
+        if drop and not dry_run and shared.asks(session, yes=yes):
+            count = source.release(**chosen.arguments(), drop=True, dry_run=True).count
+            shared.confirm(
+                session, f"Send {count:,} parked messages of {subscription} to the dead letters?", yes=yes
+            )
+        result = _watched(
+            session,
+            lambda tell: source.release(**chosen.arguments(), drop=drop, dry_run=dry_run, on_progress=tell),
+            "Stopped. Some may have been released; the same command releases the others.",
+        )
+        lonely = not dry_run and bool(result.count) and not source.state().members
+    past, verb = ("Dropped", "drop") if drop else ("Released", "release")
+    _answer(session, subscription, past.lower(), past, verb, result, dry_run, "parked message")
+    if lonely:
+        session.output.note(f"Nobody receives from {subscription} now; it is done as soon as somebody does.")
+
+
+@deadletter.command(
+    examples=[
+        ("", "kafka-pubsub deadletter purge billing"),
+        ("what is older than a month", "kafka-pubsub deadletter purge billing --until 30d --yes"),
+    ]
+)
+@SUBSCRIPTION
+@LETTERS
+@TOPIC
+@DRY_RUN
+@shared.YES
+@click.pass_obj
+def purge(
+    session: Session, subscription: str, chosen: Chosen, topic: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Give dead letters up for good: all, or those that are picked.
+
+    They can't be replayed any more. Then what is replayed or purged is deleted from the front of the topic, as far as
+    no other subscription needs it; an adopted topic is left as it is.
+    """
+    with session.pubsub() as pubsub:
+        source = pubsub.subscription(subscription)
+        if not dry_run and shared.asks(session, yes=yes):
+            count = source.purge_dead_letters(**chosen.arguments(), topic=topic, dry_run=True).count
+            if count:
+                shared.confirm(session, f"Purge {count:,} dead letters of {subscription} for good?", yes=yes)
+        result = _watched(
+            session,
+            lambda tell: source.purge_dead_letters(
+                **chosen.arguments(), topic=topic, dry_run=dry_run, on_progress=tell
+            ),
+            "Stopped. The same command goes on with the rest.",
+        )
+    _answer(session, subscription, "purged", "Purged", "purge", result, dry_run)
+
+
+def _watched(
+    session: Session,
+    work: Callable[[Callable[[DeadLetterProgress], object]], DeadLetterResult],
+    stopped: str,
+) -> DeadLetterResult:
+    """Does it with its progress shown; `stopped` is what to say if a signal ends it."""
+    try:
+        with progress(session.output) as tell:
+            return work(lambda step: _tell(tell, step))
+    except Stopped:
+        session.output.note(stopped)
+        raise
+
+
+def _tell(tell: Tell, step: DeadLetterProgress) -> None:
+    tell(step.phase.capitalize(), step.done, step.total)
+
+
+def _answer(
+    session: Session,
+    subscription: str,
+    name: str,
+    past: str,
+    verb: str,
+    result: DeadLetterResult,
+    dry_run: bool,
+    what: str = "dead letter",
+) -> None:
+    shown: Mapping[str, JsonValue] = {
+        "subscription": subscription,
+        name: result.count,
+        "keys": result.keys,
+        "skipped": [{"reason": reason, "count": count} for reason, count in result.skipped.items()],
+        "dry_run": dry_run,
+    }
+    did = f"Would {verb}" if dry_run else past
+    session.output.result(
+        shown, f"{did} {_count(result.count, what)} of {_count(result.keys, 'key')} ({subscription})"
+    )
+    for reason, count in result.skipped.items():
+        session.output.note(f"{_count(count, what)} left where they are: {reason}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _row(letter: DeadLetter) -> dict[str, JsonValue]:
+    return {
+        "id": letter.id,
+        "key": letter.ordering_key,
+        "died": ago(letter.died),
+        "attempts": letter.attempts,
+        "replays": letter.replays,
+        "error": _error(letter)[:80],
+        "message": letter.message_id or f"unknown: {letter.problem}",
+    }
+
+
+def _error(letter: DeadLetter) -> str:
+    return ": ".join(filter(None, (letter.error_class, letter.error))) or letter.reason
+
+
+def _describe(letter: DeadLetter) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"id": letter.id, "key": None}
+    if letter.key is not None:
+        shown["key"], is_base64 = text_or_base64(letter.key)
+        if is_base64:
+            shown["key_encoding"] = "base64"
+    return {
+        **shown,
+        "message": letter.message_id,
+        "subscription": letter.subscription,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "published": letter.publish_time.isoformat(timespec="milliseconds"),
+        "died": letter.died.isoformat(timespec="milliseconds"),
+        "reason": letter.reason,
+        "error_class": letter.error_class,
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "crashes": letter.crashes,
+        "replays": letter.replays,
+        "problem": letter.problem,
+    }
+
+
+def _contents(letter: DeadLetter) -> dict[str, JsonValue]:
+    data, is_base64 = text_or_base64(letter.data)
+    shown: dict[str, JsonValue] = {"attributes": dict(letter.attributes), "data": data}
+    if is_base64:
+        shown["data_encoding"] = "base64"
+    return shown
