@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Producer
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Subscription
 from kafka_pubsub.client import seat
 from kafka_pubsub.client.seat import seat_group
-from kafka_pubsub.config import Batching, DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core.dead_letter import Origin, replay_headers
 from kafka_pubsub.core.retry_record import Death, RetryInfo, dead_headers
 from kafka_pubsub.kafka.backend import KafkaBackend
@@ -68,11 +68,14 @@ def publish(ps: PubSub, topic: str, count: int, keys: int) -> None:
 def bury(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
     """As if that many messages had died: published, acked, and written as dead letters by hand."""
     publish(ps, name, count, keys)
-    lock, letters = threading.Condition(), []
+    lock = threading.Condition()
+    letters: list[tuple[bytes | None, bytes, list[Any]]] = []
 
     def note(message: Message) -> None:
         info = RetryInfo(topic_id, message.partition, message.offset, attempt=5)
-        headers = dead_headers(message.headers, info, Death(name, name, "attempts used up", "E", "no", 1))
+        headers: list[Any] = dead_headers(
+            message.headers, info, Death(name, name, "attempts used up", "E", "no", 1)
+        )
         with lock:
             letters.append((message.key, message.data, headers))
             lock.notify_all()
@@ -82,12 +85,11 @@ def bury(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
     topic_id = backend.admin.topic(name).topic_id
     with ps.subscription(name).pull(note), lock:
         assert lock.wait_for(lambda: len(letters) >= count, PATIENCE)
-    writer = backend.writer(Batching(), 1_000_000)
-    for key, data, headers in letters:
-        writer.append(f"{name}-dead", data, key, headers, lambda error, stored: None)
-        writer.poll(0)
-    assert writer.flush(PATIENCE) == 0
     backend.close()
+    writer = Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"})
+    for key, data, headers in letters:
+        writer.produce(f"{name}-dead", data, key, headers=headers)
+    assert writer.flush(PATIENCE) == 0
 
 
 class Seen:
@@ -117,7 +119,7 @@ class Seen:
             assert numbers == sorted(numbers), f"{key}: {numbers}"
 
 
-def test_what_died_comes_back_and_may_die_again(ps: PubSub, name: str) -> None:
+def test_what_died_comes_back_and_may_die_again(ps: PubSub, kafka: Any, name: str) -> None:
     sub = make(ps, name)
     publish(ps, name, 6, 3)
     with sub.pull(lambda message: message.nack()):
@@ -209,7 +211,7 @@ def test_what_a_killed_replay_left_open_is_ended_by_the_next(ps: PubSub, kafka: 
     killed.begin_transaction()
     origin = Origin(topic_id, letter.partition or 0, letter.offset or 0)
     record = MemoryRecord("", 0, 0, letter.key, letter.data, list(letter.headers), 1)
-    headers = replay_headers(record, origin)
+    headers: list[Any] = replay_headers(record, origin)
     killed.produce(f"{name}.sub.{name}.retry", letter.data, letter.key, origin.partition, headers=headers)
     assert killed.flush(PATIENCE) == 0
     seen = Seen()
