@@ -145,8 +145,7 @@ def test_a_callback_that_raises_nacks_and_the_dead_letter_says_why(
     with pulling(subscription, handle):
         publish(topic, 30)
         log.wait_for_distinct(30)
-        letters: list[Message] = []
-        wait_until(lambda: letters or letters.extend(buried.receive(10, timeout=1)))
+        letters = buried.receive(1, timeout=PATIENCE)
     assert attempts == [1, 2, 3, 4, 5]
     in_order(log, 30)
     (letter,) = letters

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,12 +19,20 @@ from kafka_pubsub.kafka.reader import KafkaLogReader
 
 #: Seconds after which a test gives up; far above what anything here takes.
 PATIENCE = 60.0
+Protocol = Literal["classic", "consumer"]
+#: Under `consumer` partitions come and go one by one, so a pair's halves at different times.
+both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.3)
 
 
 @pytest.fixture
-def ps(kafka: Any) -> Iterator[PubSub]:
-    with PubSub(kafka.bootstrap) as ps:
+def protocol() -> Protocol:
+    return "classic"
+
+
+@pytest.fixture
+def ps(kafka: Any, protocol: Protocol) -> Iterator[PubSub]:
+    with PubSub(kafka.bootstrap, group_protocol=protocol) as ps:
         yield ps
 
 
@@ -40,6 +48,17 @@ def publish(ps: PubSub, topic: str, numbers: range, keys: int) -> None:
     ]
     for future in futures:
         future.result(PATIENCE)
+
+
+def publish_until(ps: PubSub, topic: str, first: int, done: Callable[[], object]) -> int:
+    """Publishes on and on until that is true; returns the next number."""
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end
+        publish(ps, topic, range(first, first + 100), 50)
+        first += 100
+        time.sleep(0.1)
+    return first
 
 
 class Seen:
@@ -79,6 +98,7 @@ class Seen:
             assert first == sorted(first), f"{key}: acked before an earlier one of its key: {numbers}"
 
 
+@both_protocols
 def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
     ps.create_topic(name, partitions=4)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
@@ -92,18 +112,21 @@ def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
     assert sub.state().lag == 0
 
 
-def test_members_that_come_and_go_keep_the_order(kafka: Any, ps: PubSub, name: str) -> None:
+@both_protocols
+def test_members_that_come_and_go_keep_the_order(
+    kafka: Any, ps: PubSub, name: str, protocol: Protocol
+) -> None:
     ps.create_topic(name, partitions=4)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
     seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 3)
     with sub.pull(seen):
         publish(ps, name, range(500), 50)
-        with PubSub(kafka.bootstrap) as other:
-            with other.subscription(name).pull(seen):
-                publish(ps, name, range(500, 1000), 50)
-                seen.wait_for(900)
-            publish(ps, name, range(1000, 1500), 50)
-        seen.wait_for(1500)
+        with PubSub(kafka.bootstrap, group_protocol=protocol) as other:
+            with other.subscription(name).pull(seen) as stream:
+                last = publish_until(ps, name, 500, lambda: stream.stats.received > 100)
+                seen.wait_for(last - 100)
+            publish(ps, name, range(last, last + 500), 50)
+        seen.wait_for(last + 500)
     seen.check()
     assert sub.state().lag == 0
 
@@ -130,8 +153,9 @@ def test_what_is_used_up_is_buried_and_its_successors_go_on(ps: PubSub, name: st
     buried[0].ack()
 
 
+@both_protocols
 def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
-    kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
+    kafka: Any, ps: PubSub, name: str, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ps.create_topic(name, partitions=4)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
@@ -151,14 +175,17 @@ def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
     with sub.pull(seen) as stream:
         publish(ps, name, range(500), 50)
         seen.wait_for(100)
-        with PubSub(kafka.bootstrap) as other, other.subscription(name).pull(seen):
-            publish(ps, name, range(500, 1000), 50)
-            seen.wait_for(900)
-        publish(ps, name, range(1000, 1500), 50)
-        seen.wait_for(1500)
+        with (
+            PubSub(kafka.bootstrap, group_protocol=protocol) as other,
+            other.subscription(name).pull(seen) as second,
+        ):
+            last = publish_until(ps, name, 500, lambda: second.stats.received > 100)
+            assert rejoined
+            seen.wait_for(last - 100)
+        publish(ps, name, range(last, last + 500), 50)
+        seen.wait_for(last + 500)
         assert not stream.done()
     seen.check()
-    assert rejoined
     assert sub.state().lag == 0
 
 
@@ -179,13 +206,13 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
     monkeypatch.setattr(KafkaLogReader, "unanswered", in_hand)
     seen = Seen(lambda message: False)
     with sub.pull(seen) as stream:
-        publish(ps, name, range(100), 10)
+        publish(ps, name, range(100), 50)
         seen.wait_for(100)
-        with PubSub(kafka.bootstrap) as other, other.subscription(name).pull(seen):
-            publish(ps, name, range(100, 200), 10)
-            seen.wait_for(200)
-        publish(ps, name, range(200, 300), 10)
-        seen.wait_for(300)
+        with PubSub(kafka.bootstrap) as other, other.subscription(name).pull(seen) as second:
+            last = publish_until(ps, name, 100, lambda: second.stats.received > 100)
+            seen.wait_for(last)
+        publish(ps, name, range(last, last + 100), 50)
+        seen.wait_for(last + 100)
         assert not stream.done()
         assert members[0].closed
     seen.check()
