@@ -22,6 +22,7 @@ def check(partition: Partition) -> None:
     partition.offsets.check()
     partition.queues.check()
     partition.leases.check()
+    partition.acks.check()
     _check_holders(partition)
     moving: list[int] = []
     if partition.half is None:

@@ -10,7 +10,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from kafka_pubsub.core import ack_map
@@ -63,6 +63,9 @@ class Commits:
         #: Whether the last one was refused: then even who waits for the next waits until it is due.
         self.refused = False
         self._not_before = 0.0
+        #: Told of each commit when it is made, and of its answer (`durability`).
+        self.on_made: Callable[[], None] = _nothing
+        self.on_answered: Callable[[bool], None] = _nothing
 
     def due_at(self) -> float | None:
         """When the next commit is due, if one is."""
@@ -78,20 +81,29 @@ class Commits:
         if not self.refused:
             self._not_before = 0.0
 
+    def soon(self, at: float) -> None:
+        """Somebody waits, and bears that others' acks of the next moment are waited for."""
+        self.dirty = True
+        if not self.refused:
+            self._not_before = min(self._not_before, at)
+
     def make(self, now: float) -> Commit | CommitBoth:
         """The commit to send; it is in flight from now on."""
         # The next multiple of the interval: partitions that are busy commit together, in one request.
         self._not_before = (now // COMMIT_INTERVAL + 1) * COMMIT_INTERVAL
-        self.in_flight = self._commit(clean=False)
-        self.dirty = False
-        return self.in_flight
+        return self._send(self._commit(clean=False))
+
+    def _send(self, commit: Commit | CommitBoth) -> Commit | CommitBoth:
+        self.in_flight, self.dirty = commit, False
+        self.on_made()
+        return commit
 
     def relocation(self, moves: Sequence[Move], *, clean: bool = False) -> Relocate:
         """The transaction to send; its commit is in flight from now on."""
         commit = self._commit(clean=clean, moves=moves)
         if not isinstance(commit, CommitBoth):
             raise InvariantViolated("a relocation without a retry partition")
-        self.in_flight, self.dirty = commit, False
+        self._send(commit)
         records = [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
         return Relocate(records, commit)
 
@@ -99,9 +111,7 @@ class Commits:
         """The commit to send at a revoke, if there is anything to say."""
         if not self.dirty and self.in_flight is None:
             return None
-        self.in_flight = self._commit(clean=clean)
-        self.dirty = False
-        return self.in_flight
+        return self._send(self._commit(clean=clean))
 
     def answered(self, *, accepted: bool) -> None:
         """The log has answered the commit in flight."""
@@ -113,6 +123,7 @@ class Commits:
         else:
             self.dirty = True
         self.in_flight = None
+        self.on_answered(accepted)
 
     def _commit(self, *, clean: bool, moves: Sequence[Move] = ()) -> Commit | CommitBoth:
         gone = {move.origin for move in moves if move.source is None}
@@ -145,3 +156,7 @@ class Commits:
         texts = [commit.metadata, *([commit.retry.metadata] if isinstance(commit, CommitBoth) else [])]
         if any(len(text) > room for text in texts):
             raise InvariantViolated("I5: the ack map doesn't fit the metadata")
+
+
+def _nothing(*_: object) -> None:
+    """Nobody waits to be told."""

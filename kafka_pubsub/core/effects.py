@@ -17,6 +17,7 @@ __all__ = [
     "Commit",
     "CommitBoth",
     "Deliver",
+    "Durable",
     "Effect",
     "News",
     "ReadBodies",
@@ -26,6 +27,8 @@ __all__ = [
     "Stale",
     "Stop",
     "Trim",
+    "Undone",
+    "Unstored",
     "Withdraw",
 ]
 
@@ -117,6 +120,32 @@ class Withdraw(NamedTuple):
     leases: Sequence[Lease]
 
 
+class Durable(NamedTuple):
+    """The acks that these wait for are in the log (`Ask.waiter`)."""
+
+    waiters: Sequence[object]
+
+
+class Unstored(Enum):
+    """Why an ack that somebody waits for isn't known to be in the log."""
+
+    #: Its lease was over when it came: it changed nothing.
+    LATE = "late"
+    #: The partition was given up before the ack was in any commit: the message is delivered again.
+    GONE = "gone"
+    #: The partition was given up while a commit with the ack was without an answer.
+    UNKNOWN = "unknown"
+    #: No commit with the ack was accepted for a long time. It stays booked, and is tried on.
+    UNANSWERED = "unanswered"
+
+
+class Undone(NamedTuple):
+    """The acks that these wait for aren't known to be in the log."""
+
+    waiters: Sequence[object]
+    why: Unstored
+
+
 class Stale(NamedTuple):
     """So many acks, nacks or extensions came too late and changed nothing."""
 
@@ -130,6 +159,8 @@ Effect = (
     | Stop
     | Withdraw
     | Stale
+    | Durable
+    | Undone
     | Relocate
     | ReadBodies
     | Trim

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kafka_pubsub.core.leases import Lease
 
 __all__ = [
+    "Ask",
+    "Awaited",
     "Bodies",
     "CommitAnswered",
     "Demand",
@@ -133,6 +135,23 @@ class Settled(NamedTuple):
     settlements: Sequence[Settlement]
 
 
+class Ask(NamedTuple):
+    """A record was acked under this lease, and `waiter` is to be told when that is durable, or that it isn't."""
+
+    lease: Lease
+    record: Record
+    waiter: object
+
+
+class Awaited(NamedTuple):
+    """Records were acked by somebody who waits for that to be durable; their handlers may still run.
+
+    Said before the release of the same lease, and before the walk that it happened in is told of.
+    """
+
+    asks: Sequence[Ask]
+
+
 class Extended(NamedTuple):
     """The deadline of the lease's record number `done` was moved to `seconds` from now."""
 
@@ -218,6 +237,7 @@ Event = (
     | Released
     | Progressed
     | Settled
+    | Awaited
     | Extended
     | Demand
     | Ended

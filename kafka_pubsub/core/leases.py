@@ -101,6 +101,8 @@ class Leases:
     def __init__(self) -> None:
         #: Leases that aren't over. Empty: nobody holds anything.
         self.active: set[Lease] = set()
+        #: The inline lease that is open; None: there is none.
+        self.walk: Lease | None = None
         #: Records handed over and not finished: what the ack map must have room for.
         self.handed = 0
         self._deadlines: list[tuple[float, int, Lease]] = []
@@ -110,6 +112,16 @@ class Leases:
         """Records have been handed over."""
         self.active.add(lease)
         self.handed += len(lease.records)
+
+    def open_walk(self, lease: Lease) -> None:
+        """Records of many keys have been handed over, to be taken inline."""
+        self.walk = lease
+        self.open(lease)
+
+    def end_walk(self, lease: Lease, reached: int) -> None:
+        """The inline lease is over; its first `reached` records are finished, or have leases of their own."""
+        self.close(lease)
+        self.walk, lease.done = None, reached
 
     def advance(self, lease: Lease, done: int) -> Sequence[Record]:
         """`done` records are finished now; returns those that weren't before."""
@@ -157,6 +169,7 @@ class Leases:
 
     def narrow(self, lease: Lease, record: Record, key: bytes | None) -> None:
         """Of an inline lease only `record` goes on, as its key's own."""
+        self.walk = None
         self.handed -= len(lease.records) - 1
         lease.records, lease.key = [record], key
 

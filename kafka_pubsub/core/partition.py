@@ -30,8 +30,10 @@ from collections.abc import Callable, Sequence
 from kafka_pubsub.core import ack_map, inline
 from kafka_pubsub.core.checks import check
 from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.core.durability import Durability
 from kafka_pubsub.core.effects import Deliver, Effect, Restart, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
+    Awaited,
     Bodies,
     CommitAnswered,
     Demand,
@@ -81,28 +83,23 @@ class Partition:
         self.waiting = Waiting()
         #: None: no retry topic.
         self.half: RetryHalf | None = None
-        self.commits = self._make_commits(start, jitter, turn or Turn())
+        if start.retry is None:
+            self.commits = Commits(self.offsets, start.writer, start.stored)
+        else:
+            self.half = RetryHalf(
+                start, start.retry, rules, jitter, turn or Turn(), self.queues, self.offsets, self.leases
+            )
+            self.commits = self.half.commits
         self.places = Places(
             rules, jitter, self.offsets, self.queues, self.leases, self.waiting, self.commits, self.half
         )
         self.verdicts = Verdicts(self.leases, rules, self.epoch, self.places)
+        self.acks = Durability(self.leases, self.verdicts, self.commits, prompt=rules.exactly_once)
         for key in start.held_back:
             self.queues.block(key)
         #: False from revoke on: nothing is begun any more.
         self.open = True
         self._handlers = self._table()
-
-    def _make_commits(self, start: Start, jitter: Callable[[], float], turn: Turn) -> Commits:
-        if start.retry is None:
-            return Commits(self.offsets, start.writer, start.stored)
-        half = RetryHalf(
-            self.number, start.retry, self._rules, jitter, turn, self.queues, self.offsets, self.leases
-        )
-        books = half.retries.books
-        half.commits = Commits(self.offsets, start.writer, start.stored, start.retry.nonce, books, half)
-        half.commits.hurry()  # rule 7
-        self.half = half
-        return half.commits
 
     def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
         table: dict[type, Callable[..., Sequence[Effect]]] = {
@@ -111,6 +108,7 @@ class Partition:
             Released: self.verdicts.released,
             Progressed: self.verdicts.progressed,
             Settled: self.verdicts.settled,
+            Awaited: self.acks.awaited,
             Extended: self.verdicts.extended,
             Demand: self._demand,
             Ended: self._ended,
@@ -130,7 +128,8 @@ class Partition:
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         """Decides what to do about one batch of what happened."""
         self.places.now = now
-        return self._handlers[type(event)](event, now)
+        effects = self._handlers[type(event)](event, now)
+        return self.acks.after(event, effects, now) if self.acks.busy else effects
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
@@ -184,7 +183,7 @@ class Partition:
             return None
         self.queues.add(queued)
         lease = Lease(self.number, self.epoch, None, free, 1)
-        self.leases.open(lease)
+        self.leases.open_walk(lease)
         return lease
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
@@ -198,7 +197,7 @@ class Partition:
             self._block(lease.key)
             rest = rest[1:]
         else:
-            self.leases.close(lease)
+            self.leases.end_walk(lease, event.reached)
         if acked:
             self.places.book(acked)
         for release in event.left:
@@ -341,6 +340,7 @@ class Partition:
             self.leases.close(lease)
         if self.half is not None:
             self.half.close()
+        self.acks.lost()
         return (Withdraw(active),) if active else ()
 
     def check(self) -> None:

@@ -27,7 +27,7 @@ from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
 from kafka_pubsub.core.retry_record import RetryRecord
-from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
 
@@ -42,8 +42,8 @@ class RetryHalf:
 
     def __init__(
         self,
-        number: int,
-        start: RetryStart,
+        start: Start,
+        retry: RetryStart,
         rules: Rules,
         jitter: Callable[[], float],
         turn: Turn,
@@ -53,15 +53,17 @@ class RetryHalf:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.commits: Commits
-        self.retries = Retries(number, start, rules, jitter, queues, offsets, leases, turn)
-        self.intake = Intake(number, start, self.retries)
+        self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, leases, turn)
+        books = self.retries.books
+        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self)
+        self.commits.hurry()  # rules 1 and 2
+        self.intake = Intake(start.number, retry, self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
         self.chores = Chores(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         #: Whether a commit of this ownership was accepted.
         self.announced = False
-        self._trimmed = start.position
+        self._trimmed = retry.position
 
     # What begins
 

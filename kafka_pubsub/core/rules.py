@@ -48,6 +48,8 @@ class Rules(NamedTuple):
     policy: Policy = Policy()
     #: The subscription's name, for dead letters.
     subscription: str = ""
+    #: Whether commits hurry for acks that somebody waits for.
+    exactly_once: bool = False
 
 
 class RetryStart(NamedTuple):

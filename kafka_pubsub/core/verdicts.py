@@ -55,12 +55,12 @@ class Verdicts:
     def __init__(self, leases: Leases, rules: Rules, epoch: int, home: Home) -> None:
         self._leases = leases
         self._rules = rules
-        self._epoch = epoch
+        self.epoch = epoch
         self._home = home
 
     def over(self, lease: Lease) -> bool:
         """Whether reports on it are stale."""
-        return lease.state is LeaseState.OVER or lease.epoch != self._epoch
+        return lease.state is LeaseState.OVER or lease.epoch != self.epoch
 
     def released(self, event: Released, now: float) -> Sequence[Effect]:
         """Holders let go."""
@@ -85,7 +85,8 @@ class Verdicts:
         if lease.done == len(lease.records):
             self._leases.close(lease)
             home.free(lease)
-        elif verdict is Verdict.UNTOUCHED:  # expired or not: nobody has seen this record
+        elif verdict is Verdict.UNTOUCHED or release.done < lease.done:
+            # Expired or not: nobody has seen this record; a word about one that is acked meanwhile isn't about it.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
@@ -104,7 +105,7 @@ class Verdicts:
         """Holders are on their way."""
         allowed = max(self._rules.ack_deadline, self._rules.max_extension)
         for lease, done, started in event.steps:
-            if lease.state is not LeaseState.WALKING or lease.epoch != self._epoch:
+            if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
                 continue
             if done > lease.done:
                 self._finish(lease, done)
@@ -128,6 +129,23 @@ class Verdicts:
         effects: list[Effect] = [Withdraw(over)] if over else []
         return [*effects, Stale(stale)] if stale else effects
 
+    def acked(self, lease: Lease, record: Record) -> bool:
+        """The record is acked in a handler that may still run; False if that comes too late.
+
+        Also True if it was finished under this lease before.
+        """
+        offset = record.offset()
+        if lease.state is not LeaseState.OVER and offset < lease.records[0].offset():
+            return True  # of the walk that the lease was
+        at = next((at for at, each in enumerate(lease.records) if each.offset() == offset), None)
+        if at is None or (at >= lease.done and self.over(lease)):
+            return False
+        self._finish(lease, max(lease.done, at + 1))
+        if lease.state is LeaseState.KEPT:
+            self._leases.close(lease)
+            self._home.free(lease)
+        return True
+
     def _settle(self, settlement: Settlement, now: float) -> None:
         lease = settlement.lease
         if settlement.acked:
@@ -140,7 +158,7 @@ class Verdicts:
     def extended(self, event: Extended, now: float) -> Sequence[Effect]:
         """A deadline was moved."""
         lease = event.lease
-        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self._epoch:
+        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self.epoch:
             return (Stale(1),)
         if event.done < lease.done:
             return (Stale(1),)

@@ -84,6 +84,7 @@ class PartitionMachine(RuleBasedStateMachine):
     """Plays shell, log and handlers."""
 
     ordered = True
+    exactly_once = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +107,13 @@ class PartitionMachine(RuleBasedStateMachine):
         self.epoch += 1
         found = ack_map.decode(self.stored.metadata, self.stored.offset)
         known = found.runs if found else ()
-        rules = Rules(self.ordered, ack_deadline=10, max_extension=20, backoff=Backoff(1, 4))
+        rules = Rules(
+            self.ordered,
+            ack_deadline=10,
+            max_extension=20,
+            backoff=Backoff(1, 4),
+            exactly_once=self.exactly_once,
+        )
         start = Start(0, self.epoch, 42, self.stored, self.stored.offset, known, held_back)
         partition = Partition(start, rules, lambda: 0.5)
         self.read_to = partition.offsets.position

@@ -1,0 +1,538 @@
+"""Acks that somebody waits for, against books that know nothing of who waits: what the log has stored, read as text.
+
+Two worlds: one partition without a retry topic, driven by Hypothesis, and one with it, by random schedules over a
+small Kafka. In both some acks are waited for, mostly while their handlers still run.
+
+What is promised
+  durable   nobody is told so before the stored map calls the record finished (and then it never begins again)
+  late      who is told that his ack came too late or is gone gets the message again
+  answered  once all is settled nobody waits
+Each rule of `durability` is taken out in turn; somebody must notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+
+from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
+from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, Lost, Record, Release, Released, Verdict
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.verdicts import Verdicts
+from tests.property.retry_handlers import Owner, Walker
+from tests.property.retry_world import Plan, World
+from tests.property.test_partition import PartitionMachine
+from tests.property.test_partition import Walker as Handler
+from tests.support import FakeBody
+
+
+class Waiter:
+    """Somebody who waits for the ack of one record."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.told: Durable | Unstored | None = None
+
+    def tell(self, what: Durable | Unstored) -> None:
+        assert self.told is None, f"{self.offset} is told twice: {self.told}, {what}"
+        self.told = what
+
+
+def tell(effect: Effect) -> list[Waiter]:
+    """Tells those whom the effect is for."""
+    if not isinstance(effect, Durable | Undone):
+        return []
+    waiters = cast("list[Waiter]", list(effect.waiters))
+    for waiter in waiters:
+        waiter.tell(effect if isinstance(effect, Durable) else effect.why)
+    return waiters
+
+
+class WaitingMachine(PartitionMachine):
+    """Handlers that ack and wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiters: list[Waiter] = []
+        #: Handlers whose current record was acked so, and which still run.
+        self.asked: set[Handler] = set()
+        #: Asks that are heard of only when the walk in which they were made has told of itself.
+        self.delayed: list[Ask] = []
+
+    def obey_one(self, effect: Effect) -> None:
+        super().obey_one(effect)
+        for waiter in tell(effect):
+            if waiter.told is Unstored.GONE:
+                assert waiter.offset not in self.durable, f"{waiter.offset} is stored, and called gone"
+            elif isinstance(waiter.told, Durable):
+                assert waiter.offset in self.durable, (
+                    f"{waiter.offset} is told to be durable, and isn't stored"
+                )
+
+    def answers(self) -> list[bool | None]:
+        """What each was told: that it is durable, or that it isn't, or nothing."""
+        return [None if each.told is None else isinstance(each.told, Durable) for each in self.waiters]
+
+    def ask(self, lease: Lease, record: Record) -> bool:
+        """Acks and waits; whether that counts."""
+        waiter = Waiter(record.offset())
+        self.waiters.append(waiter)
+        self.do(Awaited([Ask(lease, record, waiter)]))
+        return waiter.told is not Unstored.LATE
+
+    @rule(data=st.data(), kept=st.booleans(), crossing=st.booleans())
+    def handler_asks(self, data: st.DataObject, kept: bool, crossing: bool) -> None:
+        """`crossing`: the handler doesn't know yet that its lease is over."""
+        walker = self.pick(data, kept=kept)
+        if walker is None or walker in self.asked or (walker.withdrawn and not crossing):
+            return
+        if not kept and not walker.began:
+            return
+        record = walker.lease.records[walker.acked]
+        assert record.offset() == walker.offsets[walker.acked]
+        if not self.ask(walker.lease, record):
+            assert walker.withdrawn or walker in self.lingering, "an ack in time is called late"
+            assert record.offset() not in self.acked
+            return
+        self.acked.add(record.offset())
+        if kept:
+            self.walkers.remove(walker)
+        else:
+            self.asked.add(walker)
+
+    def release(self, walker: Handler, verdict: Verdict, delay: float | None = None) -> None:
+        if walker in self.asked and walker.began:
+            self.asked.discard(walker)  # the callback's end and the ack crossed: neither knows of the other
+            self.walkers.remove(walker)
+            self.do(Released([Release(walker.lease, walker.acked, verdict, delay)]))
+            return
+        super().release(walker, verdict, delay)
+
+    @rule(data=st.data())
+    def handler_acks(self, data: st.DataObject) -> None:
+        walker = self.pick(data)
+        if walker is None or (not walker.began and walker.stopped):
+            return
+        if walker in self.asked:
+            self.asked.discard(walker)
+            walker.withdrawn = False  # its ack came in time
+        self.end_record(walker)
+
+    def end_record(self, walker: Handler) -> None:
+        if walker.withdrawn:
+            self.release(walker, Verdict.NACKED)
+            return
+        self.acked.add(walker.offsets[walker.acked])
+        walker.acked += 1
+        walker.began = False
+        if walker.acked == len(walker.offsets):
+            self.release(walker, Verdict.FINISHED)
+
+    @precondition(lambda self: self.inline)
+    @rule(late=st.booleans())
+    def inline_asks(self, late: bool) -> None:
+        walk, record = self.inline, self.inline_next()
+        if walk is None or record is None:
+            return
+        walk.reached += 1
+        walk.acked.add(record.offset())
+        if late:
+            waiter = Waiter(record.offset())
+            self.waiters.append(waiter)
+            self.delayed.append(Ask(walk.lease, record, waiter))
+        else:
+            assert self.ask(walk.lease, record)
+
+    @precondition(lambda self: self.inline)
+    @rule()
+    def left_asks(self) -> None:
+        """A message that the walk has left is acked elsewhere before the walk has told of it."""
+        walk, record = self.inline, self.inline_next()
+        if walk is None or record is None:
+            return
+        self.inline_step(Verdict.KEPT, None, None)
+        assert self.ask(walk.left[-1].lease, record)
+        self.acked.add(record.offset())
+        self.walkers.pop()
+
+    def end_inline(self, current: bool, *, began: bool = True) -> None:
+        super().end_inline(current, began=began)
+        asks, self.delayed = self.delayed, []
+        if asks:
+            self.do(Awaited(asks))
+
+    @precondition(lambda self: self.unanswered)
+    @rule()
+    def answer_lost(self) -> None:
+        """It was stored, and nobody hears of it."""
+        commit = self.partition.commits.in_flight
+        assert commit is not None
+        self.unanswered = False
+        self.store(commit)
+        self.do(CommitAnswered(False))
+
+    def replace(self) -> None:
+        self.asked.clear()
+        super().replace()
+
+    @rule()
+    def crash(self) -> None:
+        self.waiters.clear()  # nobody is there to be told
+        self.delayed.clear()
+        super().crash()
+
+    def come_back_anew(self) -> None:
+        raise NotImplementedError
+
+    @precondition(lambda self: not self.partition.open)
+    @rule()
+    def comes_anew(self) -> None:
+        super().come_back_anew()
+        assert all(waiter.told for waiter in self.waiters), "the partition is gone, and somebody waits"
+
+    def teardown(self) -> None:
+        for walker in [walker for walker in self.walkers if walker in self.asked]:
+            self.asked.discard(walker)
+            walker.withdrawn = False
+            self.end_record(walker)
+        super().teardown()
+        assert all(waiter.told for waiter in self.waiters), "somebody waits for ever"
+
+
+class PromptMachine(WaitingMachine):
+    """Commits hurry for whoever waits."""
+
+    exactly_once = True
+
+
+TestWaiting = WaitingMachine.TestCase
+TestWaiting.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestPrompt = PromptMachine.TestCase
+TestPrompt.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+
+
+class WaitingWorld(World):
+    """A retry topic, take-overs, stalled owners, and handlers some of which wait for their acks."""
+
+    def __init__(self, random: Random, plan: Plan) -> None:
+        self.asked: dict[Walker, Waiter] = {}
+        self.durable_acks = 0
+        super().__init__(random, plan)
+
+    def obey(self, owner: Owner, effect: Effect) -> None:
+        super().obey(owner, effect)
+        for waiter in tell(effect):
+            if isinstance(waiter.told, Durable):
+                self.durable_acks += 1
+                assert waiter.offset in self.durable, (
+                    f"{waiter.offset} is told to be durable, and isn't stored"
+                )
+            elif waiter.told is Unstored.GONE and owner is self.owner:
+                assert waiter.offset not in self.durable, f"{waiter.offset} is stored, and called gone"
+
+    def walk(self, walker: Walker) -> None:
+        waits = walker.running and not walker.kept and walker not in self.lingering
+        if waits and walker not in self.asked and not walker.withdrawn and self.random.random() < 0.5:
+            self.ask(walker)
+        elif walker in self.asked:
+            self.go_on(walker)
+        else:
+            super().walk(walker)
+
+    def ask(self, walker: Walker) -> None:
+        record = walker.record
+        assert isinstance(record, FakeBody | RetryRecord)
+        waiter = self.asked[walker] = Waiter(record.offset())
+        self.do(walker.owner, Awaited([Ask(walker.lease, record, waiter)]))
+        assert waiter.told is not Unstored.LATE
+        self.ack(walker.owner, record)
+
+    def go_on(self, walker: Walker) -> None:
+        """The handler has its answer, or is tired of waiting."""
+        del self.asked[walker]
+        if walker in self.lingering:
+            super().walk(walker)
+            return
+        walker.at += 1
+        walker.running = False
+        if walker.withdrawn or walker.at == len(walker.lease.records):
+            whole = walker.at == len(walker.lease.records)
+            self.let_go(walker, Verdict.FINISHED if whole else Verdict.UNTOUCHED)
+
+
+PLANS = {
+    "everything": Plan(),
+    "many_nacks": Plan(nacks=0.5, crashes=0.002),
+    "unordered": Plan(ordered=False, inline=False),
+}
+
+
+def schedules(seeds: int, plan: Plan) -> int:
+    told = 0
+    for seed in range(seeds):
+        world = WaitingWorld(Random(seed), plan)
+        world.run(700)
+        told += world.durable_acks
+    return told
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_promises_hold_with_a_retry_topic(name: str) -> None:
+    assert schedules(8, PLANS[name]) > 20
+
+
+# Scenes
+
+
+def waiting(ends: bool = False) -> tuple[WaitingMachine, Handler]:
+    """Somebody waits for the ack of the one message that there is; perhaps its handler has returned before."""
+    machine = WaitingMachine()
+    machine.publish([b"a"], 0)
+    machine.fetch_all()
+    machine.demand(limit=1, run=1, spread=False)
+    (walker,) = machine.walkers
+    walker.began = True
+    if ends:
+        machine.release(walker, Verdict.KEPT)
+    else:
+        assert machine.ask(walker.lease, walker.lease.records[0])
+        machine.acked.add(0)
+    return machine, walker
+
+
+def test_a_waiter_is_told_that_no_answer_comes() -> None:
+    machine, _ = waiting()
+    machine.wait(25.0)
+    assert machine.waiters[0].told is None
+    machine.wait(11.0)
+    assert machine.waiters[0].told is Unstored.UNANSWERED
+    machine.settle_commit(accepted=True)
+    assert machine.durable == {0}, "the ack itself isn't forgotten"
+
+
+def test_what_is_in_no_commit_is_gone_with_the_partition() -> None:
+    machine, _ = waiting()
+    machine.do(Lost())
+    assert machine.waiters[0].told is Unstored.GONE
+
+
+def test_of_a_commit_without_an_answer_nobody_can_say() -> None:
+    machine, _ = waiting()
+    machine.wait(0.2)
+    machine.answer_lost()
+    assert machine.waiters[0].told is None, "it is in the next one too"
+    machine.do(Lost())
+    assert machine.waiters[0].told is Unstored.UNKNOWN
+
+
+def test_what_comes_after_a_commit_was_made_waits_for_the_next() -> None:
+    machine, _ = waiting()
+    machine.wait(0.2)
+    machine.publish([b"b"], 0)
+    machine.fetch_all()
+    machine.demand(limit=1, run=1, spread=False)
+    second = machine.walkers[-1]
+    assert machine.ask(second.lease, second.lease.records[0])
+    machine.acked.add(1)
+    machine.settle_commit(accepted=True)
+    assert machine.answers() == [True, None]
+    machine.wait(0.2)
+    machine.settle_commit(accepted=True)
+    assert machine.answers() == [True, True]
+
+
+def test_a_walk_counts_when_it_has_told_of_itself() -> None:
+    machine = WaitingMachine()
+    machine.fetch_inline(keys=[b"a", b"b"], count=3)
+    machine.inline_asks(late=False)
+    machine.partition.commits.dirty = True  # whatever else there is to say
+    machine.wait(0.2)
+    machine.settle_commit(accepted=True)
+    assert machine.answers() == [None]
+    machine.end_inline(current=False)
+    machine.wait(0.2)
+    machine.settle_commit(accepted=True)
+    assert machine.answers() == [True]
+
+
+def test_an_ack_after_the_deadline_is_late() -> None:
+    machine, walker = waiting(ends=True)
+    machine.wait(11.0)
+    assert not machine.ask(walker.lease, walker.lease.records[0])
+    assert machine.waiters[0].told is Unstored.LATE
+
+
+def test_commits_hurry_for_whoever_waits_and_share() -> None:
+    machine = PromptMachine()
+    machine.publish([b"a", b"b", b"c"], 0)
+    machine.fetch_all()
+    machine.demand(limit=3, run=1, spread=False)
+    machine.now = 100.0
+    first, *others = machine.walkers
+    ask_for(machine, first)
+    machine.wait(0.01)
+    assert machine.unanswered
+    machine.settle_commit(accepted=True)
+    times = []
+    for walker in others:
+        ask_for(machine, walker)
+        machine.now += 0.0005
+        times.append(machine.partition.wakeup_at())
+    assert times[0] == times[1]
+    assert machine.now < (times[0] or 0.0) < machine.now + 0.005
+    machine.wait(0.01)
+    machine.settle_commit(accepted=True)
+    assert machine.durable == {0, 1, 2}
+    assert machine.answers() == [True] * 3
+
+
+def ask_for(machine: WaitingMachine, walker: Handler) -> None:
+    walker.began = True
+    assert machine.ask(walker.lease, walker.lease.records[0])
+    machine.acked.add(walker.first)
+
+
+SCENES = (
+    test_a_waiter_is_told_that_no_answer_comes,
+    test_what_is_in_no_commit_is_gone_with_the_partition,
+    test_of_a_commit_without_an_answer_nobody_can_say,
+    test_what_comes_after_a_commit_was_made_waits_for_the_next,
+    test_a_walk_counts_when_it_has_told_of_itself,
+    test_an_ack_after_the_deadline_is_late,
+    test_commits_hurry_for_whoever_waits_and_share,
+)
+
+# The test of the test
+
+SEARCH = settings(
+    max_examples=400,
+    stateful_step_count=60,
+    deadline=None,
+    phases=[Phase.generate],
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def told_at_the_ack(patch: pytest.MonkeyPatch) -> None:
+    """The future resolves when the ack is booked."""
+    real = Durability._take
+
+    def take(self: Durability, ask: Ask, since: float) -> None:
+        before = self.waiting
+        real(self, ask, since)
+        if self.waiting > before:
+            for some in (self._booked, self._walked):
+                if some:
+                    some.pop()
+            self._told.append(Durable([ask.waiter]))
+
+    patch.setattr(Durability, "_take", take)
+
+
+def told_when_sent(patch: pytest.MonkeyPatch) -> None:
+    """The future resolves when the commit is made, not when it was accepted."""
+    real = Durability._made
+
+    def made(self: Durability) -> None:
+        real(self)
+        self._answered(True)
+
+    patch.setattr(Durability, "_made", made)
+
+
+def refusal_resolves(patch: pytest.MonkeyPatch) -> None:
+    """A commit that was refused settles its acks."""
+    real = Durability._answered
+    patch.setattr(Durability, "_answered", lambda self, accepted: real(self, True))
+
+
+def crossing_commit_resolves(patch: pytest.MonkeyPatch) -> None:
+    """The answer to a commit settles acks that came after it was made."""
+    real = Durability._answered
+
+    def answered(self: Durability, accepted: bool) -> None:
+        self._made()
+        real(self, accepted)
+
+    patch.setattr(Durability, "_answered", answered)
+
+
+def walk_counts_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An ack in a walk counts as booked, though the books don't know it."""
+    real = Durability._take
+
+    def take(self: Durability, ask: Ask, since: float) -> None:
+        real(self, ask, since)
+        self._booked += [(each.waiter, since) for each, _ in self._walked]
+        self._walked.clear()
+
+    patch.setattr(Durability, "_take", take)
+    patch.setattr(Durability, "check", lambda self: None)
+
+
+def doubtful_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """Who loses the partition calls gone what may be stored."""
+    real = Durability.lost
+
+    def lost(self: Durability) -> None:
+        self._booked += (*self._doubtful, *self._sent)
+        self._doubtful.clear()
+        self._sent.clear()
+        real(self)
+
+    patch.setattr(Durability, "lost", lost)
+
+
+def late_acks_count(patch: pytest.MonkeyPatch) -> None:
+    """An ack under a lease that is over counts."""
+    real = Verdicts.acked
+    patch.setattr(Verdicts, "acked", lambda self, lease, record: real(self, lease, record) or True)
+
+
+def lost_is_silent(patch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that the partition is gone."""
+    patch.setattr(Durability, "lost", lambda self: None)
+
+
+BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    each.__name__: each
+    for each in (
+        told_at_the_ack,
+        told_when_sent,
+        refusal_resolves,
+        crossing_commit_resolves,
+        walk_counts_at_once,
+        doubtful_is_gone,
+        late_acks_count,
+        lost_is_silent,
+    )
+}
+
+
+def scenes_and_search() -> None:
+    for scene in SCENES:
+        scene()
+    run_state_machine_as_test(WaitingMachine, settings=SEARCH)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BREAKS[name](monkeypatch)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        scenes_and_search()
+
+
+@pytest.mark.parametrize("name", ["told_at_the_ack", "told_when_sent", "crossing_commit_resolves"])
+def test_each_rule_is_needed_with_a_retry_topic(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BREAKS[name](monkeypatch)
+    with pytest.raises(AssertionError):
+        schedules(60, PLANS["everything"])
