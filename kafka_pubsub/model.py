@@ -15,7 +15,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from enum import Enum
@@ -187,13 +187,26 @@ class AckId(NamedTuple):
         return cls(*fields)
 
 
+class AckFuture(Future[None]):
+    """Resolves when an ack is durable, or fails with an `AckError`. Threads wait for it, coroutines await it."""
+
+    def cancel(self) -> bool:
+        """False: an ack can't be taken back."""
+        return False
+
+    def __await__(self) -> Generator[object, None, None]:
+        import asyncio  # not before somebody has a loop: most processes that read messages don't
+
+        return asyncio.wrap_future(self).__await__()
+
+
 class MessageSink(Protocol):
     """What stands behind a message's verbs: the lease that it was handed out under."""
 
     def ack(self, message: Message) -> None: ...
     def nack(self, message: Message, delay: float | None) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
-    def ack_with_response(self, message: Message) -> Future[None]: ...
+    def ack_with_response(self, message: Message) -> AckFuture: ...
     def ack_id(self, message: Message) -> str: ...
 
 
@@ -311,8 +324,11 @@ class Message:
         """Moves the deadline to `seconds` from now; 0 is a nack."""
         self._sink.extend(self, seconds)
 
-    def ack_with_response(self) -> Future[None]:
-        """Acks; the future resolves when the ack is durable, or fails with `StaleAck`."""
+    def ack_with_response(self) -> AckFuture:
+        """Acks; the future resolves when the ack is durable. After that the message is never delivered again.
+
+        It fails with `StaleAck` if the ack counts for nothing, and with another `AckError` if nobody can say.
+        """
         return self._sink.ack_with_response(self)
 
     def json(self) -> object:

@@ -17,7 +17,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from kafka_pubsub.client.crews import Crew, Inline
 from kafka_pubsub.client.holders import Holder
@@ -28,6 +28,7 @@ from kafka_pubsub.core.effects import (
     Commit,
     CommitBoth,
     Deliver,
+    Durable,
     Effect,
     News,
     ReadBodies,
@@ -36,9 +37,13 @@ from kafka_pubsub.core.effects import (
     Stale,
     Stop,
     Trim,
+    Undone,
+    Unstored,
     Withdraw,
 )
 from kafka_pubsub.core.events import (
+    Ask,
+    Awaited,
     Bodies,
     CommitAnswered,
     Demand,
@@ -80,6 +85,13 @@ class Beside(Protocol):
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
+
+
+class Waiter(Protocol):
+    """Whoever waits for an ack to be durable (`durable_acks`)."""
+
+    def durable(self) -> None: ...
+    def undone(self, why: Unstored) -> None: ...
 
 
 @dataclass
@@ -223,6 +235,25 @@ class Coordinator(Holdings):
         for number, some in by_partition.items():
             self._to(number, Settled(some), now)
 
+    def awaited(self, asks: Sequence[Ask], now: float) -> None:
+        """Messages were acked by somebody who waits for that to be durable."""
+        by_partition: defaultdict[int, list[Ask]] = defaultdict(list)
+        for ask in asks:
+            by_partition[ask.lease.partition].append(ask)
+        for number, some in by_partition.items():
+            if number in self.owned or number in self.resting:
+                self._do(number, Awaited(some), now)
+            else:
+                self.counts.stale += len(some)
+                self._tell(Undone([ask.waiter for ask in some], Unstored.LATE))
+
+    def _tell(self, effect: Durable | Undone) -> None:
+        for waiter in cast("Sequence[Waiter]", effect.waiters):
+            if isinstance(effect, Durable):
+                waiter.durable()
+            else:
+                waiter.undone(effect.why)
+
     def extended(self, lease: Lease, done: int, seconds: float, now: float) -> None:
         """A message's deadline was moved."""
         self._to(lease.partition, Extended(lease, done, seconds), now)
@@ -333,6 +364,8 @@ class Coordinator(Holdings):
                     self._withdraw(leases)
                 case Stale(verdicts):
                     self.counts.stale += verdicts
+                case Durable() | Undone():
+                    self._tell(effect)
                 case Announce(news, detail):
                     self._announce(number, news, detail)
                 case Relocate() | ReadBodies() | Trim() | Restart():

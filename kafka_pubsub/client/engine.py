@@ -29,8 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.holders import Reports
+from kafka_pubsub.client.hearing import Hearing
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
@@ -40,8 +39,7 @@ from kafka_pubsub.client.walks import LOOK, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.events import Record, Release, Settlement
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import Committed, Message, TopicPartition
@@ -59,6 +57,8 @@ FIRST_READ, SHARE = 100, 0.125
 LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
 READ_WAIT = 0.05
+#: The same while messages are out and their acks are waited for: against the commit itself it is little.
+PROMPT_WAIT = 0.003
 #: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
@@ -71,7 +71,7 @@ POSTED = 4
 Answer = TypeVar("Answer")
 
 
-class Engine(Reports):
+class Engine(Hearing):
     """Runs one coordinator on one reader. It is the coordinator's `Reports` and the reader's listener."""
 
     def __init__(
@@ -88,17 +88,15 @@ class Engine(Reports):
         wall: Callable[[], float] = time.time,
         relocating: Relocating | None = None,
     ) -> None:
-        self.process = process
+        super().__init__(process, on_handed_out)
         self.failure: BaseException | None = None
-        self.ended = threading.Event()
-        self.coordinator: Coordinator
         self._reader = reader
         self._on_end = on_end
-        self._on_handed_out = on_handed_out
         self._watch = watch
         self.subscription = record.name
         self.clock = clock
         self._relocating = relocating
+        self._prompt = record.options.exactly_once
         self._rebalances = Rebalances(self, reader, record, look_up)
         if relocating is not None:
             self._rebalances.pairs = Takeovers(self, reader, relocating, wall)
@@ -109,12 +107,8 @@ class Engine(Reports):
         self._fetched = self._booked = 0
         #: The same for records.
         self._records_read = self._records_booked = 0
-        self._releases: deque[Release] = deque()
-        self._settlements: deque[Settlement] = deque()
-        self._extensions: deque[tuple[Lease, int, float]] = deque()
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._asleep = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
@@ -134,8 +128,6 @@ class Engine(Reports):
         self._waited = False
         self._fetching = True
         self._running = True
-        #: One entry for each verdict that came too late.
-        self._stale: deque[None] = deque()
         self._runner: threading.Thread | None = None
         self._fetcher: threading.Thread | None = None
         #: Held by whoever is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
@@ -196,34 +188,13 @@ class Engine(Reports):
         if self._relocating is not None and not self._relocating.close(LANDING):
             log.warning("subscription %r: its relocations end later", self.subscription)
         self.ended.set()
+        self.acks.end()
 
     def _join(self, thread: threading.Thread | None, until: float | None) -> None:
         if thread is not None and thread is not threading.current_thread():
             thread.join(None if until is None else max(0.1, until - time.monotonic()))
 
-    # What other threads say (Reports)
-
-    def released(self, release: Release) -> None:
-        self._releases.append(release)
-        if self._asleep:
-            self.ring()
-
-    def settled(self, settlement: Settlement) -> None:
-        self._settlements.append(settlement)
-        self.ring()
-
-    def extended(self, lease: Lease, done: int, seconds: float) -> None:
-        self._extensions.append((lease, done, seconds))
-        self.ring()
-
-    def stale(self) -> None:
-        if self.ended.is_set():  # nobody sweeps any more
-            self.coordinator.counts.stale += 1
-        else:
-            self._stale.append(None)
-
-    def handed_out(self, ack_id: str, message: Message) -> None:
-        self._on_handed_out(ack_id, message)
+    # What other threads want
 
     def ring(self) -> None:
         """Wakes the runner."""
@@ -273,7 +244,7 @@ class Engine(Reports):
 
     def _sleep(self) -> None:
         self._asleep = True
-        if self._posted or self._releases or self._settlements or self._extensions:
+        if self._posted or self._has_heard():
             self._asleep = False
             return
         with self.core:
@@ -309,18 +280,6 @@ class Engine(Reports):
         while self._posted:
             self._posted.popleft()()
 
-    def _take_reports(self, now: float) -> None:
-        coordinator = self.coordinator
-        if self._releases:
-            coordinator.released(_drain(self._releases), now)
-        if self._settlements:
-            coordinator.settled(_drain(self._settlements), now)
-        while self._extensions:
-            coordinator.extended(*self._extensions.popleft(), now)
-        while self._stale:
-            self._stale.popleft()
-            coordinator.counts.stale += 1
-
     def _flow(self) -> None:
         held = self.coordinator.held()
         room = self.coordinator.gate.room(held) if held else READ
@@ -344,12 +303,16 @@ class Engine(Reports):
         try:
             while mine and self._fetching:
                 self._make_room()
-                mine = self.fetch(READ_WAIT)
+                mine = self.fetch(self._read_wait())
                 if mine:
                     self._commit_posted()
         finally:
             if mine:
                 self._reader.close()
+
+    def _read_wait(self) -> float:
+        """A commit can't wake a read, so where handlers wait for commits reads are short."""
+        return PROMPT_WAIT if self._prompt and self.coordinator.in_flight() else READ_WAIT
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF
@@ -486,10 +449,3 @@ class Engine(Reports):
     def lose(self, numbers: Sequence[int]) -> None:
         """Has the runner forget partitions."""
         self.ask(lambda: self.coordinator.lose(numbers, self.clock()))
-
-
-def _drain(line: deque[Release] | deque[Settlement]) -> list:  # type: ignore[type-arg]
-    taken = []
-    while line:
-        taken.append(line.popleft())
-    return taken

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from itertools import count
 from typing import TYPE_CHECKING, cast
 
@@ -40,7 +39,7 @@ from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Relocate, Relo
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
-from kafka_pubsub.model import Committed, Ending, Header, Message, StoredRecord
+from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.crews import Callback
@@ -91,9 +90,15 @@ class ToldMessage(HeldMessage):
         # Not in one step: it may have to wait for the runner.
         super().extend(seconds)
 
-    def ack_with_response(self) -> Future[None]:
-        with _evidence_of(self._sink).step:
-            self._told("ack", lambda evidence: evidence.acked(self))
+    def ack_with_response(self) -> AckFuture:
+        holder = self._sink
+        with _evidence_of(holder).step:
+            late = self._state or holder.withdrawn
+            if isinstance(holder, BatchHolder) and self in holder.messages and not late:
+                if not holder.nacked_before(self):  # the log may know it before the run ends
+                    _evidence_of(holder).run_acked(holder, self)
+            else:
+                self._told("ack", lambda evidence: evidence.acked(self))
             return super().ack_with_response()
 
 
@@ -146,9 +151,16 @@ class Evidence:
         for message in messages:
             self.begins(message, batch)
 
+    def run_acked(self, holder: BatchHolder, message: Message) -> None:
+        """The message is acked while its run's callback still runs, and with it those before."""
+        until = holder.messages.index(message) + 1
+        for each in holder.messages[holder.told : until]:
+            self.acked(each)
+        holder.told = max(holder.told, until)
+
     def run_ends(self, holder: BatchHolder, delays: Mapping[int, float | None], *, raised: bool) -> None:
         """A run's handler has ended: the first `done` messages are acked, the next one's verdict is what counts."""
-        for message in holder.messages[: holder.done]:
+        for message in holder.messages[holder.told : holder.done]:
             self.acked(message)
         for message in holder.messages[holder.done : holder.done + 1]:
             if message._state == NACKED or (raised and message._state == PENDING):

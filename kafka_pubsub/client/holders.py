@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol, cast
 
+from kafka_pubsub.client.durable_acks import refused
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.retry_record import ERROR_BYTES
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
-from kafka_pubsub.model import AckId, Message, StoredRecord
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.evidence import Evidence
@@ -61,6 +62,7 @@ class Reports(Protocol):
     def released(self, release: Release) -> None: ...
     def settled(self, settlement: Settlement) -> None: ...
     def extended(self, lease: Lease, done: int, seconds: float) -> None: ...
+    def awaited(self, lease: Lease, message: Message, *, inline: bool = False) -> AckFuture: ...
     def stale(self) -> None: ...
     def take_over(self) -> None: ...
     def handed_out(self, ack_id: str, message: Message) -> None: ...
@@ -257,8 +259,15 @@ class Holder:
         elif not self._late(message):
             self.reports.extended(self.lease, self.done, seconds)
 
-    def ack_with_response(self, message: Message) -> Future[None]:
-        raise FailedPrecondition("ack_with_response isn't supported yet: use ack()")
+    def ack_with_response(self, message: Message) -> AckFuture:
+        if self._late(message):
+            return refused(message)
+        # Said before the message counts as acked: whoever sees that it is may tell of it at once (`hearing`).
+        future = self.reports.awaited(self.lease, message)
+        message._state = ACKED
+        if self.detached:
+            self.let_go()
+        return future
 
     def ack_id(self, message: Message) -> str:
         lease = self.lease
@@ -283,11 +292,30 @@ class BatchHolder(Holder):
         self.messages: list[Message] = []
         self._delays: dict[int, float | None] = {}
         self._errors: dict[int, str] = {}
+        #: Messages from the front whose acks a history was told while the callback ran.
+        self.told = 0
 
     def nack(self, message: Message, delay: float | None) -> None:
         super().nack(message, delay)
         self._delays.setdefault(message.offset, delay)
         self._errors.setdefault(message.offset, self._error)
+
+    def ack_with_response(self, message: Message) -> AckFuture:
+        if self.nacked_before(message):  # the run is delivered again from there on
+            self.reports.stale()
+            return refused(message)
+        future = super().ack_with_response(message)
+        for each in self._before(message):
+            if each._state == PENDING:  # the log may know it from now on: too late for a nack
+                each._state = ACKED
+        return future
+
+    def nacked_before(self, message: Message) -> bool:
+        """Whether an earlier message of the run was nacked."""
+        return any(each._state == NACKED for each in self._before(message))
+
+    def _before(self, message: Message) -> Iterator[Message]:
+        return takewhile(lambda each: each is not message, self.messages)
 
     def begin_run(self) -> list[Message]:
         """All messages of the run; empty if nothing more may begin."""

@@ -26,10 +26,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from operator import length_hint
 
+from kafka_pubsub.client.durable_acks import refused
 from kafka_pubsub.client.holders import ACKED, NACKED, PENDING, Holder, Reports
 from kafka_pubsub.core.events import Passed, Record, Release, Verdict
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.model import Message
+from kafka_pubsub.model import AckFuture, Message
 
 __all__ = ["LEFT", "InlineHolder", "Pace", "Walk"]
 
@@ -217,6 +218,19 @@ class InlineHolder(Holder):
     def _is_left(self, record: Record) -> bool:
         left, skipped = self._left, self._skipped
         return bool((left and left[-1].lease.records[0] is record) or (skipped and skipped[-1] is record))
+
+    def ack_with_response(self, message: Message) -> AckFuture:
+        with self._lock:  # it is acked as this walk's, or it was left
+            if message._sink is self:
+                return self._ack_with_response(message)
+        return message._sink.ack_with_response(message)
+
+    def _ack_with_response(self, message: Message) -> AckFuture:
+        if self._late(message):
+            return refused(message)
+        future = self.reports.awaited(self.lease, message, inline=not self._taken_over)
+        message._state = ACKED
+        return future
 
     def extend(self, message: Message, seconds: float) -> None:
         """A deadline of its own: the message needs a lease of its own (rule 4)."""

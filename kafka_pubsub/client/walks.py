@@ -66,7 +66,7 @@ class Walks:
                 if isinstance(told, Passed) and not walk.over:  # else whoever took over has told it
                     left += sum(release.verdict is Verdict.KEPT for release in told.left)
                     left += len(told.lease.records) - told.reached
-                    engine.coordinator.passed(told, engine.clock())
+                    self._tell(told)
                 elif told is not None and not isinstance(told, Passed):
                     engine.released(told)
                 if walk.over:
@@ -83,6 +83,11 @@ class Walks:
             engine.step(now)
         return True
 
+    def _tell(self, passed: Passed) -> None:
+        engine = self._engine
+        engine.take_asks(now := engine.clock())  # those of the callbacks that it tells of
+        engine.coordinator.passed(passed, now)
+
     def stands(self, now: float) -> bool:
         """Whether a walk is under way whose callback, or which as a whole, takes long."""
         return self.walk is not None and self.walk.stands(now) >= LOOK
@@ -98,7 +103,7 @@ class Walks:
         now = engine.clock()
         for holder in walk.holders:
             if (passed := holder.take_over()) is not None:
-                engine.coordinator.passed(passed, now)
+                self._tell(passed)
         engine.coordinator.reserve(0)
         seat.lend(False)
         if walk.holders:  # else it is about to find that it is through

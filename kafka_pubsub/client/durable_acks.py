@@ -1,0 +1,172 @@
+"""The futures of acks that somebody wants to know durable.
+
+Theory. Which ack is durable when, `core.durability` decides; here it is told. A future belongs to one stream: whatever
+ends that, ends them all.
+
+Rules
+1. Every future is told once: by the core, or by the end of the stream. So nobody waits for ever.
+2. A failure says what it means: `StaleAck`, this ack counts for nothing; another `AckError`, nobody can say.
+3. Done-callbacks never run on the runner: one that is slow, or waits for another ack, would hold up all.
+4. Who waits for his ack inside an inline callback holds up the thread that commits: he has it taken over first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from kafka_pubsub.client.futures import CallbackThread
+from kafka_pubsub.core.durability import PATIENCE
+from kafka_pubsub.core.effects import Unstored
+from kafka_pubsub.core.events import Ask, Record
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.errors import AckError, StaleAck
+from kafka_pubsub.model import AckFuture, Message
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.evidence import Evidence
+
+__all__ = ["DurableAcks", "refused"]
+
+_WHY = {
+    Unstored.LATE: (
+        StaleAck,
+        "came too late and changed nothing: its lease was over - expired, acked or nacked before, or its partition "
+        "given up. Only the newest delivery can be acked; a message that isn't finished is delivered again",
+    ),
+    Unstored.GONE: (
+        StaleAck,
+        "counts for nothing: its partition was given up (a rebalance, or a stream that was closed or has failed) "
+        "before the ack was stored. The message is delivered again",
+    ),
+    Unstored.UNKNOWN: (
+        AckError,
+        "has an unknown fate: its partition was given up while the commit that holds it had no answer. The message "
+        "may be delivered again, or not",
+    ),
+    Unstored.UNANSWERED: (
+        AckError,
+        f"isn't confirmed: the broker hasn't accepted a commit for {PATIENCE:g} s. It is kept and tried on; "
+        "if this process dies before, the message is delivered again",
+    ),
+}
+_ENDED = (
+    AckError,
+    "has an unknown fate: its stream has ended without an answer. The message may be delivered again, or not",
+)
+
+
+class DurableAcks:
+    """Those of one stream."""
+
+    def __init__(self) -> None:
+        #: For the runner, in order.
+        self.asked: deque[Ask] = deque()
+        #: Not told yet.
+        self._open: set[_Future] = set()
+        self._callbacks = CallbackThread("kafka_pubsub-ack-callbacks")
+        self._ended = False
+
+    def ask(
+        self,
+        lease: Lease,
+        message: Message,
+        evidence: Evidence | None,
+        take_over: Callable[[], None] | None,
+    ) -> AckFuture:
+        """The future of an ack; `take_over`: its callback is walked inline, by this thread."""
+        future = _Future(self, lease, message, evidence, take_over)
+        self._open.add(future)
+        self.asked.append(Ask(lease, cast("Record", message._record), future))
+        if self._ended:  # nobody takes it out any more
+            self.end()
+        return future
+
+    def end(self) -> None:
+        """The stream is over: whoever still waits is told so."""
+        self._ended = True
+        self.asked.clear()
+        for future in list(self._open):
+            future.fail(*_ENDED)
+        self._callbacks.close(0)
+
+    def told(self, future: _Future) -> None:
+        """Nobody waits for it any more."""
+        self._open.discard(future)
+
+    def call_back(self, task: Callable[[], None]) -> None:
+        """Runs done-callbacks (rule 3)."""
+        self._callbacks.run(task)
+
+
+class _Future(AckFuture):
+    """One message's."""
+
+    def __init__(
+        self,
+        acks: DurableAcks,
+        lease: Lease,
+        message: Message,
+        evidence: Evidence | None,
+        take_over: Callable[[], None] | None,
+    ) -> None:
+        super().__init__()
+        self._acks = acks
+        self._lease = lease
+        self._message = message
+        self._evidence = evidence
+        self._take_over = take_over
+        self._asker = threading.get_ident()
+        self.set_running_or_notify_cancel()
+
+    def durable(self) -> None:
+        """The ack is in the log."""
+        self._acks.told(self)
+        if self._evidence is not None:
+            lease, message = self._lease, self._message
+            self._evidence.durable(lease.partition, message.offset, lease.epoch, message.delivery_attempt)
+        with suppress(InvalidStateError):  # the end of the stream came first
+            self.set_result(None)
+
+    def undone(self, why: Unstored) -> None:
+        """It isn't known to be."""
+        self.fail(*_WHY[why])
+
+    def fail(self, kind: type[AckError], text: str) -> None:
+        """Why it isn't."""
+        self._acks.told(self)
+        with suppress(InvalidStateError):
+            self.set_exception(_error(kind, self._message, text))
+
+    def result(self, timeout: float | None = None) -> None:
+        """Waits until the ack is durable; raises why it isn't, or `TimeoutError`."""
+        self._make_way()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why it isn't durable, or None; waits like `result`."""
+        self._make_way()
+        return super().exception(timeout)
+
+    def _make_way(self) -> None:
+        if self._take_over is not None and threading.get_ident() == self._asker and not self.done():
+            self._take_over()
+
+    def _invoke_callbacks(self) -> None:
+        if self._done_callbacks:  # type: ignore[attr-defined]
+            self._acks.call_back(super()._invoke_callbacks)
+
+
+def refused(message: Message) -> AckFuture:
+    """The future of an ack that is known to be late."""
+    future = AckFuture()
+    future.set_exception(_error(StaleAck, message, _WHY[Unstored.LATE][1]))
+    return future
+
+
+def _error(kind: type[AckError], message: Message, text: str) -> AckError:
+    return kind(f"the ack of message {message.message_id} (attempt {message.delivery_attempt}) {text}")
