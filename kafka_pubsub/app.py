@@ -238,7 +238,7 @@ class PubSub:
 
         `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
         """
-        refuse_unbuilt(filter=filter, expiration=expiration, exactly_once=exactly_once or None)
+        refuse_unbuilt(filter=filter, expiration=expiration)
         wanted = options_of(
             SubscriptionOptions,
             ack_deadline=ack_deadline,
@@ -291,7 +291,6 @@ class PubSub:
             exactly_once=exactly_once,
             labels=labels,
         )
-        refuse_unbuilt(exactly_once=changes.get("exactly_once") or None)
         if remake_retry_topic:
             self._cluster.subscriptions.remake_retry_topic(name)
         self._cluster.subscriptions.update(name, changes)

@@ -125,9 +125,16 @@ class OrderingKeyPaused(PublishError):
 
 
 class AckError(PubSubError):
-    """An ack, nack or extension had no effect."""
+    """An ack, nack or extension had no effect, or nobody can say whether it had.
+
+    `ack_ids`: which of those that were given to one call.
+    """
 
     default_code = 9
+    ack_ids: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"ack_ids": self.ack_ids})
 
 
 class StaleAck(AckError):

@@ -121,8 +121,11 @@ class Subscription:
             raise
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        """Acks messages by `message.ack_id`."""
-        self._sync.acknowledge(ack_ids)
+        """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
+        if self._sync.acks_wait:
+            await asyncio.to_thread(self._sync.acknowledge, ack_ids)
+        else:
+            self._sync.acknowledge(ack_ids)
 
     async def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""

@@ -12,11 +12,13 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import InvalidStateError
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kafka_pubsub.client.futures import CallbackThread
@@ -24,13 +26,15 @@ from kafka_pubsub.core.durability import PATIENCE
 from kafka_pubsub.core.effects import Unstored
 from kafka_pubsub.core.events import Ask, Record
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.errors import AckError, StaleAck
+from kafka_pubsub.errors import AckError, StaleAck, UnknownAck
 from kafka_pubsub.model import AckFuture, Message
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.evidence import Evidence
 
-__all__ = ["DurableAcks", "refused"]
+__all__ = ["DurableAcks", "check_answers", "refused"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
 
 _WHY = {
     Unstored.LATE: (
@@ -98,9 +102,19 @@ class DurableAcks:
         """Nobody waits for it any more."""
         self._open.discard(future)
 
-    def call_back(self, task: Callable[[], None]) -> None:
-        """Runs done-callbacks (rule 3)."""
-        self._callbacks.run(task)
+    def call_back(self, callback: Callable[[Future[None]], object], future: Future[None]) -> None:
+        """Runs a done-callback (rule 3)."""
+
+        def run() -> None:
+            try:
+                callback(future)
+            except Exception:
+                log.exception("a done-callback of an ack's future raised")
+
+        if self._ended:  # it is whoever closes the stream that tells
+            run()
+        else:
+            self._callbacks.run(run)
 
 
 class _Future(AckFuture):
@@ -156,9 +170,27 @@ class _Future(AckFuture):
         if self._take_over is not None and threading.get_ident() == self._asker and not self.done():
             self._take_over()
 
-    def _invoke_callbacks(self) -> None:
-        if self._done_callbacks:  # type: ignore[attr-defined]
-            self._acks.call_back(super()._invoke_callbacks)
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        """Calls `fn` with the future once it is done, on a thread of its own; at once if it is done already."""
+        super().add_done_callback(fn if self.done() else partial(self._acks.call_back, fn))
+
+
+def check_answers(answers: Mapping[str, AckFuture], unknown: AckError | None) -> None:
+    """Waits for the acks of one call; raises one error that names all that had no effect. `unknown`: found before."""
+    failed = {text: error for text, answer in answers.items() if (error := answer.exception()) is not None}
+    if unknown is not None:
+        failed.update(dict.fromkeys(unknown.ack_ids, unknown))
+    if not failed:
+        return
+    errors = list(failed.values())
+    # Of several kinds the one that promises least.
+    worst = next((error for error in errors if not isinstance(error, StaleAck | UnknownAck)), errors[0])
+    if not isinstance(worst, AckError):
+        raise worst
+    count = len(answers) + (0 if unknown is None else len(unknown.ack_ids))
+    error = type(worst)(f"{len(failed)} of {count} acks aren't stored (see ack_ids); {worst.message}")
+    error.ack_ids = tuple(failed)
+    raise error
 
 
 def refused(message: Message) -> AckFuture:

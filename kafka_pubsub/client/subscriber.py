@@ -22,6 +22,7 @@ from datetime import timedelta
 
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
+from kafka_pubsub.client.durable_acks import check_answers
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.evidence import Evidence, around, around_coroutine
 from kafka_pubsub.client.history import Histories
@@ -38,8 +39,16 @@ from kafka_pubsub.client.turns import turn_of
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.rules import Rules
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError, UnknownAck
-from kafka_pubsub.model import AckId, Message
+from kafka_pubsub.errors import (
+    AckError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PubSubError,
+    StaleAck,
+    UnknownAck,
+)
+from kafka_pubsub.model import AckFuture, AckId, Message
 
 __all__ = ["Stream", "Subscriber", "SubscriptionState"]
 
@@ -81,6 +90,8 @@ class Subscriber:
         #: How many there may be before those that can't be acked any more are looked for.
         self._registry_limit = REGISTRY
         self._closed = False
+        #: Whether acks by id wait until they are durable: as of the last stream that was opened.
+        self.exactly_once = False
 
     # Streams
 
@@ -153,6 +164,7 @@ class Subscriber:
         with self._lock:
             if self._closed:
                 raise FailedPrecondition("this PubSub is closed: make a new one")
+        self.exactly_once = record.options.exactly_once
         name = f"kafka_pubsub-{record.name}"
         member = f"kafka_pubsub-{os.getpid()}"
         joining = RejoiningReader(lambda: self._backend.reader(record.name, member))
@@ -282,8 +294,23 @@ class Subscriber:
             return self._mailbox
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        """Acks by id. Late ones are counted; ids that aren't ours raise `UnknownAck` after the others were acked."""
-        self._each(ack_ids, lambda message: message.ack())
+        """Acks by id. Late ones are counted; ids that aren't ours raise `UnknownAck` after the others were acked.
+
+        With `exactly_once` it returns when all are durable, and late ones raise `StaleAck`.
+        """
+        if not self.exactly_once:
+            self._each(ack_ids, lambda message: message.ack())
+            return
+        answers: dict[str, AckFuture] = {}
+        unknown: AckError | None = None
+        try:
+            self._each(
+                ack_ids if isinstance(ack_ids, str) else list(dict.fromkeys(ack_ids)),
+                lambda message: answers.update({message.ack_id: message.ack_with_response()}),
+            )
+        except AckError as error:
+            unknown = error
+        check_answers(answers, unknown)
 
     def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
         """Moves deadlines to `seconds` from now; 0 is a nack."""
@@ -294,7 +321,7 @@ class Subscriber:
     def _each(self, ack_ids: Sequence[str], verb: Callable[[Message], None]) -> None:
         if isinstance(ack_ids, str):
             raise InvalidArgument("ack_ids must be a list of ack ids, not one string")
-        unknown: list[UnknownAck] = []
+        unknown: dict[str, AckError] = {}
         for text in ack_ids:
             message = self._registry.get(text)
             if message is not None:
@@ -302,10 +329,12 @@ class Subscriber:
                 continue
             try:
                 self._check_ours(text)
-            except UnknownAck as error:
-                unknown.append(error)
+            except AckError as error:
+                unknown[text] = error
         if unknown:
-            raise unknown[0]
+            first = next(iter(unknown.values()))
+            first.ack_ids = tuple(unknown)
+            raise first
 
     def _check_ours(self, text: str) -> None:
         if AckId.parse(text).process != self._process:
@@ -317,6 +346,8 @@ class Subscriber:
             engines = list(self._engines.values())
         if engines:  # ours, settled and forgotten: counted like any late verdict
             engines[0].stale()
+        if self.exactly_once:
+            raise StaleAck("the ack id is of a delivery that was settled long ago: this ack changed nothing")
 
     def _handed_out(self, ack_id: str, message: Message) -> None:
         if len(self._registry) >= self._registry_limit:
@@ -362,7 +393,13 @@ def _rules(record: SubscriptionRecord) -> Rules:
     dead = options.dead_letter
     policy = Policy() if dead is None else Policy(dead.max_attempts, Exhausted(dead.on_exhausted))
     return Rules(
-        options.message_ordering, options.ack_deadline, options.max_extension, backoff, policy, record.name
+        options.message_ordering,
+        options.ack_deadline,
+        options.max_extension,
+        backoff,
+        policy,
+        record.name,
+        options.exactly_once,
     )
 
 

@@ -121,8 +121,13 @@ class Subscription:
         return self._subscriber().receive(max_messages, timeout)
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        """Acks messages by `message.ack_id`."""
+        """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
         self._subscriber().acknowledge(ack_ids)
+
+    @property
+    def acks_wait(self) -> bool:
+        """Whether `acknowledge` waits for the broker: as of the last stream that was opened here."""
+        return self._subscriber().exactly_once
 
     def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""

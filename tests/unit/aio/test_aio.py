@@ -107,7 +107,6 @@ def test_management_is_the_same() -> None:
         lambda ps: ps.list_snapshots(),
         lambda ps: ps.delete_snapshot("s"),
         lambda ps: ps.create_topic("t", causal=True),
-        lambda ps: ps.create_subscription("s", "t", exactly_once=True),
         lambda ps: ps.subscription("s").seek("earliest"),
         lambda ps: ps.subscription("s").detach(),
     ],

@@ -133,9 +133,9 @@ def test_a_topic_that_takes_dead_letters_cannot_be_deleted(ps: PubSub) -> None:
     assert ps.list_topics() == []
 
 
-def test_exact_acks_are_refused_by_name_until_streams_honour_them(ps: PubSub) -> None:
+def test_exact_acks_are_an_option_that_can_be_changed(ps: PubSub) -> None:
     ps.create_topic("orders")
-    ps.create_subscription("billing", "orders", exactly_once=False)
-    with pytest.raises(FailedPrecondition, match="exactly_once is not supported yet"):
-        ps.update_subscription("billing", exactly_once=True)
-    ps.update_subscription("billing", dead_letter=None, exactly_once=False)
+    sub = ps.create_subscription("billing", "orders", exactly_once=True)
+    assert sub.options.exactly_once
+    ps.update_subscription("billing", exactly_once=False)
+    assert not sub.options.exactly_once

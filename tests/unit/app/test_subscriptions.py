@@ -109,7 +109,6 @@ def test_a_wrong_setting_is_named_and_nothing_is_made(
     "feature",
     [
         {"filter": "attributes:a"},
-        {"exactly_once": True},
         {"expiration": 86_400},
     ],
 )

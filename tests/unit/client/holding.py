@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from kafka_pubsub.client.durable_acks import DurableAcks
 from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.core.events import Release, Settlement
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.model import Message
+from kafka_pubsub.model import AckFuture, Message
 from tests.support import FakeBody
 
 __all__ = ["PATIENCE", "Reported", "lease_of", "withdraw"]
@@ -30,6 +31,7 @@ class Reported:
         self.extensions: list[tuple[Lease, int, float]] = []
         self.late = 0
         self.ack_ids: dict[str, Message] = {}
+        self.acks = DurableAcks()
         self.changed = threading.Condition()
 
     def released(self, release: Release) -> None:
@@ -44,6 +46,9 @@ class Reported:
 
     def extended(self, lease: Lease, done: int, seconds: float) -> None:
         self.extensions.append((lease, done, seconds))
+
+    def awaited(self, lease: Lease, message: Message, *, inline: bool = False) -> AckFuture:
+        return self.acks.ask(lease, message, None, self.take_over if inline else None)
 
     def take_over(self) -> None:
         """Nobody walks inline here."""

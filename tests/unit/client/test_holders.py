@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
+from kafka_pubsub import InvalidArgument, Message, StaleAck
 from kafka_pubsub.client.holders import BatchHolder, Holder
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.retry_record import ERROR_BYTES
@@ -236,10 +236,32 @@ def test_an_ack_id_names_the_delivery_and_is_registered() -> None:
     assert reports.ack_ids == {message.ack_id: message}
 
 
-def test_ack_with_response_says_that_it_is_not_there_yet() -> None:
-    message, _, _ = kept()
-    with pytest.raises(FailedPrecondition, match="use ack"):
-        message.ack_with_response()
+def test_an_ack_that_is_waited_for_is_asked_for_once_and_later_verdicts_are_late() -> None:
+    message, holder, reports = kept()
+    future = message.ack_with_response()
+    (ask,) = reports.acks.asked
+    assert (ask.lease.partition, ask.record.offset()) == (holder.lease.partition, 1)
+    assert not future.done()
+    assert not future.cancel()
+    message.ack()
+    message.nack()
+    with pytest.raises(StaleAck, match="changed nothing"):
+        message.ack_with_response().result()
+    assert reports.late == 3
+    assert not reports.settlements
+
+
+def test_an_ack_that_is_waited_for_is_late_when_the_lease_is_over() -> None:
+    message, holder, reports = kept()
+    withdraw(holder)
+    assert isinstance(message.ack_with_response().exception(), StaleAck)
+    assert (reports.late, len(reports.acks.asked)) == (1, 0)
+
+
+def test_a_walk_goes_on_behind_an_ack_that_is_waited_for() -> None:
+    release, _, reports = walk(lambda message: message.ack_with_response())
+    assert (release.done, release.verdict) == (3, Verdict.FINISHED)
+    assert [ask.record.offset() for ask in reports.acks.asked] == [0, 1, 2]
 
 
 def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
@@ -351,6 +373,33 @@ def test_a_late_verdict_on_another_message_of_the_run_is_never_taken_for_the_cur
     assert (reports.settlements, reports.late) == ([], 1)
     messages[2].ack()
     assert [(settlement.done, settlement.acked) for settlement in reports.settlements] == [(2, True)]
+
+
+def test_an_ack_that_is_waited_for_takes_the_earlier_ones_of_its_run_along() -> None:
+    late: list[int] = []
+
+    def decide(messages: list[Message]) -> None:
+        messages[2].ack_with_response()
+        for message in messages[:2]:
+            message.nack()  # the log may know by now that they are acked
+            late.append(message._state)
+
+    release, _, reports = batch(decide)
+    assert (release.done, release.verdict) == (3, Verdict.KEPT)
+    assert [ask.record.offset() for ask in reports.acks.asked] == [2]
+    assert reports.late == 2
+
+
+def test_behind_a_nack_of_its_run_an_ack_counts_for_nothing_and_says_so() -> None:
+    answers: list[BaseException | None] = []
+
+    def decide(messages: list[Message]) -> None:
+        messages[1].nack()
+        answers.append(messages[3].ack_with_response().exception())
+
+    release, _, reports = batch(decide)
+    assert (release.done, release.verdict, len(reports.acks.asked)) == (0, Verdict.KEPT, 0)
+    assert isinstance(answers[0], StaleAck)
 
 
 def test_a_stopped_batch_begins_nothing() -> None:
