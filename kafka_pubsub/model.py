@@ -195,9 +195,8 @@ class AckFuture(Future[None]):
         return False
 
     def __await__(self) -> Generator[object, None, None]:
-        import asyncio  # not before somebody has a loop: most processes that read messages don't
-
-        return asyncio.wrap_future(self).__await__()
+        """Waits in a coroutine, as `result` does in a thread."""
+        raise NotImplementedError
 
 
 class MessageSink(Protocol):

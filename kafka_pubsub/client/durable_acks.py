@@ -12,10 +12,11 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
@@ -117,7 +118,14 @@ class DurableAcks:
             self._callbacks.run(run)
 
 
-class _Future(AckFuture):
+class _Answer(AckFuture):
+    """One that can be awaited."""
+
+    def __await__(self) -> Generator[object, None, None]:
+        return asyncio.wrap_future(self).__await__()
+
+
+class _Future(_Answer):
     """One message's."""
 
     def __init__(
@@ -195,7 +203,7 @@ def check_answers(answers: Mapping[str, AckFuture], unknown: AckError | None) ->
 
 def refused(message: Message) -> AckFuture:
     """The future of an ack that is known to be late."""
-    future = AckFuture()
+    future = _Answer()
     future.set_exception(_error(StaleAck, message, _WHY[Unstored.LATE][1]))
     return future
 

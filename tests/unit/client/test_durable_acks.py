@@ -152,6 +152,8 @@ def test_coroutines_await_it(ps: PubSub, cluster: MemoryCluster, exact: Subscrip
     async def handle(message: Message) -> None:
         await message.ack_with_response()
         durable.note(message)
+        with pytest.raises(StaleAck):
+            await message.ack_with_response()
 
     async def work() -> None:
         async with (
