@@ -1,0 +1,195 @@
+"""Handlers that ack and wait for it: the machine of `test_partition`, with books of who waits for what."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
+from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, Record, Release, Released, Verdict
+from kafka_pubsub.core.leases import Lease
+from tests.property.test_partition import PartitionMachine
+from tests.property.test_partition import Walker as Handler
+
+__all__ = ["Handler", "PromptMachine", "Waiter", "WaitingMachine", "tell"]
+
+
+class Waiter:
+    """Somebody who waits for the ack of one record."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.told: Durable | Unstored | None = None
+
+    def tell(self, what: Durable | Unstored) -> None:
+        assert self.told is None, f"{self.offset} is told twice: {self.told}, {what}"
+        self.told = what
+
+
+def tell(effect: Effect) -> list[Waiter]:
+    """Tells those whom the effect is for."""
+    if not isinstance(effect, Durable | Undone):
+        return []
+    waiters = cast("list[Waiter]", list(effect.waiters))
+    for waiter in waiters:
+        waiter.tell(effect if isinstance(effect, Durable) else effect.why)
+    return waiters
+
+
+class WaitingMachine(PartitionMachine):
+    """Handlers that ack and wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiters: list[Waiter] = []
+        #: Handlers whose current record was acked so, and which still run.
+        self.asked: set[Handler] = set()
+        #: Asks that are heard of only when the walk in which they were made has told of itself.
+        self.delayed: list[Ask] = []
+
+    def obey_one(self, effect: Effect) -> None:
+        super().obey_one(effect)
+        for waiter in tell(effect):
+            if waiter.told is Unstored.GONE:
+                assert waiter.offset not in self.durable, f"{waiter.offset} is stored, and called gone"
+            elif isinstance(waiter.told, Durable):
+                assert waiter.offset in self.durable, (
+                    f"{waiter.offset} is told to be durable, and isn't stored"
+                )
+
+    def answers(self) -> list[bool | None]:
+        """What each was told: that it is durable, or that it isn't, or nothing."""
+        return [None if each.told is None else isinstance(each.told, Durable) for each in self.waiters]
+
+    def ask(self, lease: Lease, record: Record) -> bool:
+        """Acks and waits; whether that counts."""
+        waiter = Waiter(record.offset())
+        self.waiters.append(waiter)
+        self.do(Awaited([Ask(lease, record, waiter)]))
+        return waiter.told is not Unstored.LATE
+
+    @rule(data=st.data(), kept=st.booleans(), crossing=st.booleans())
+    def handler_asks(self, data: st.DataObject, kept: bool, crossing: bool) -> None:
+        """`crossing`: the handler doesn't know yet that its lease is over."""
+        walker = self.pick(data, kept=kept)
+        if walker is None or walker in self.asked or (walker.withdrawn and not crossing):
+            return
+        if not kept and not walker.began:
+            return
+        record = walker.lease.records[walker.acked]
+        assert record.offset() == walker.offsets[walker.acked]
+        if not self.ask(walker.lease, record):
+            assert walker.withdrawn or walker in self.lingering, "an ack in time is called late"
+            assert record.offset() not in self.acked
+            return
+        self.acked.add(record.offset())
+        if kept:
+            self.walkers.remove(walker)
+        else:
+            self.asked.add(walker)
+
+    def release(self, walker: Handler, verdict: Verdict, delay: float | None = None) -> None:
+        if walker in self.asked and walker.began:
+            self.asked.discard(walker)  # the callback's end and the ack crossed: neither knows of the other
+            self.walkers.remove(walker)
+            self.do(Released([Release(walker.lease, walker.acked, verdict, delay)]))
+            return
+        super().release(walker, verdict, delay)
+
+    @rule(data=st.data())
+    def handler_acks(self, data: st.DataObject) -> None:
+        walker = self.pick(data)
+        if walker is None or (not walker.began and walker.stopped):
+            return
+        if walker in self.asked:
+            self.asked.discard(walker)
+            walker.withdrawn = False  # its ack came in time
+        self.end_record(walker)
+
+    def end_record(self, walker: Handler) -> None:
+        if walker.withdrawn:
+            self.release(walker, Verdict.NACKED)
+            return
+        self.acked.add(walker.offsets[walker.acked])
+        walker.acked += 1
+        walker.began = False
+        if walker.acked == len(walker.offsets):
+            self.release(walker, Verdict.FINISHED)
+
+    @precondition(lambda self: self.inline)
+    @rule(late=st.booleans())
+    def inline_asks(self, late: bool) -> None:
+        walk, record = self.inline, self.inline_next()
+        if walk is None or record is None:
+            return
+        walk.reached += 1
+        walk.acked.add(record.offset())
+        if late:
+            waiter = Waiter(record.offset())
+            self.waiters.append(waiter)
+            self.delayed.append(Ask(walk.lease, record, waiter))
+        else:
+            assert self.ask(walk.lease, record)
+
+    @precondition(lambda self: self.inline)
+    @rule()
+    def left_asks(self) -> None:
+        """A message that the walk has left is acked elsewhere before the walk has told of it."""
+        walk, record = self.inline, self.inline_next()
+        if walk is None or record is None:
+            return
+        self.inline_step(Verdict.KEPT, None, None)
+        assert self.ask(walk.left[-1].lease, record)
+        self.acked.add(record.offset())
+        self.walkers.pop()
+
+    def end_inline(self, current: bool, *, began: bool = True) -> None:
+        super().end_inline(current, began=began)
+        asks, self.delayed = self.delayed, []
+        if asks:
+            self.do(Awaited(asks))
+
+    @precondition(lambda self: self.unanswered)
+    @rule()
+    def answer_lost(self) -> None:
+        """It was stored, and nobody hears of it."""
+        commit = self.partition.commits.in_flight
+        assert commit is not None
+        self.unanswered = False
+        self.store(commit)
+        self.do(CommitAnswered(False))
+
+    def replace(self) -> None:
+        self.asked.clear()
+        super().replace()
+
+    @rule()
+    def crash(self) -> None:
+        self.waiters.clear()  # nobody is there to be told
+        self.delayed.clear()
+        super().crash()
+
+    def come_back_anew(self) -> None:
+        raise NotImplementedError
+
+    @precondition(lambda self: not self.partition.open)
+    @rule()
+    def comes_anew(self) -> None:
+        super().come_back_anew()
+        assert all(waiter.told for waiter in self.waiters), "the partition is gone, and somebody waits"
+
+    def teardown(self) -> None:
+        for walker in [walker for walker in self.walkers if walker in self.asked]:
+            self.asked.discard(walker)
+            walker.withdrawn = False
+            self.end_record(walker)
+        super().teardown()
+        assert all(waiter.told for waiter in self.waiters), "somebody waits for ever"
+
+
+class PromptMachine(WaitingMachine):
+    """Commits hurry for whoever waits."""
+
+    exactly_once = True
