@@ -18,6 +18,7 @@ The key is text: `1/SUBSCRIPTION/TOPIC ID/PARTITION/CHUNK`.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -45,6 +46,9 @@ _REQUEST_S = 5.0
 _DEADLINE = 40.0
 
 _VERSION = 1
+
+#: A topic id is base64, so it may hold a slash; the name of a subscription can't.
+_KEY = re.compile(rf"{_VERSION}/([^/]+)/(.+)/(\d+)/(\d+)", re.ASCII)
 
 #: Topic id, partition, number of the chunk.
 _Chunk = tuple[str, int, int]
@@ -127,14 +131,15 @@ class Marks:
     def _note(self, key: bytes | None, value: bytes | None) -> None:
         if key is None:
             return
-        parts = key.decode("utf-8", "replace").split("/")
-        if len(parts) != 5 or parts[0] != str(_VERSION) or not (parts[3] + parts[4]).isdigit():
+        named = _KEY.fullmatch(key.decode("utf-8", "replace"))
+        if named is None:
             return
-        chunk = (parts[2], int(parts[3]), int(parts[4]))
+        subscription, topic_id = named[1], named[2]
+        chunk = (topic_id, int(named[3]), int(named[4]))
         if value is None:
-            self._bits[parts[1]].pop(chunk, None)
+            self._bits[subscription].pop(chunk, None)
         elif _is_whole(key, value):
-            self._bits[parts[1]][chunk] = int.from_bytes(value[1:-4])
+            self._bits[subscription][chunk] = int.from_bytes(value[1:-4])
 
 
 def _is_whole(key: bytes, value: bytes) -> bool:

@@ -110,7 +110,8 @@ class MemoryCluster:
         if partitions < 1:
             raise InvalidArgument(f"partitions: {partitions} is below 1")
         self._topics_made += 1
-        topic = _Topic(name, f"memory-{self._topics_made}", partitions, replication)
+        # Base64, like those of a broker, with the two characters in it that ids of ours can do without.
+        topic = _Topic(name, f"memory/{self._topics_made}+", partitions, replication)
         topic.config.update(config)
         self._topics[name] = topic
         self._topic_changed(name)
