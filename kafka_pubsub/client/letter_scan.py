@@ -22,8 +22,8 @@ from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 __all__ = ["Found", "LetterScan", "Replayable"]
 
 #: Records, bytes and seconds of one request.
-AT_ONCE = 1000
-_BYTES = 4 * 1024 * 1024
+AT_ONCE = 5000
+_BYTES = 8 * 1024 * 1024
 _SECONDS = 10.0
 
 

@@ -16,7 +16,7 @@ from itertools import islice, takewhile
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Leases, LeaseState
+from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.moves import BATCH, Move
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.parked import NEVER, Entry
@@ -91,14 +91,18 @@ class Chores:
     def _slow(self, now: float) -> None:
         """Keys whose handler takes long, with a backlog that has outgrown its bound."""
         queues = self._queues.queues
-        allowed = max(self._rules.ack_deadline, self._rules.max_extension)
         for lease in list(self._leases.active):
             key = lease.key
-            if key is None or lease.deadline is None or len(queues.get(key, ())) <= BACKLOG:
-                continue
-            patience = self._rules.ack_deadline if lease.state is LeaseState.KEPT else allowed
-            if lease.extended is not None or now - (lease.deadline - patience) >= SLOW:
+            if key is not None and len(queues.get(key, ())) > BACKLOG and self.is_slow(lease, now):
                 self._retries.relieve(key, now)
+
+    def is_slow(self, lease: Lease, now: float) -> bool:
+        """Whether the current record has been with its handler, or with the user, for long."""
+        if lease.deadline is None:
+            return False
+        allowed = max(self._rules.ack_deadline, self._rules.max_extension)
+        patience = self._rules.ack_deadline if lease.state is LeaseState.KEPT else allowed
+        return lease.extended is not None or now - (lease.deadline - patience) >= SLOW
 
     def _thin_out(self, now: float) -> None:
         queues = self._queues.queues

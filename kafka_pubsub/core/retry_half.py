@@ -9,6 +9,8 @@ Rules
    stable offset), nor before a commit of this ownership was accepted.
 2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
 3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
+4. What a handler keeps for long is named in the log, if need be by a commit that says nothing else: people look there
+   for what holds a key up.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ class RetryHalf:
         #: Whether a commit of this ownership was accepted.
         self.announced = False
         self._trimmed = retry.position
+        #: Records that the last commit noted, or would have if there had been room.
+        self._named: set[tuple[bool, int]] = set()
 
     # What begins
 
@@ -136,13 +140,14 @@ class RetryHalf:
 
     def main_notes(self, position: int, gone: Collection[int]) -> Notes:
         """Noter: of the main partition."""
-        wishes = [record.offset() for record in self._current() if not isinstance(record, RetryRecord)]
+        self._named = {_place(record) for record in self._current()}
+        wishes = [offset for retried, offset in self._named if not retried]
         wishes = [offset for offset in wishes if offset >= position]
         return self.retries.main_suspects.note(wishes, position, gone)
 
     def retry_notes(self, position: int, gone: Collection[int]) -> Notes:
         """Noter: of the retry partition."""
-        wishes = [record.retry_offset for record in self._current() if isinstance(record, RetryRecord)]
+        wishes = [offset for retried, offset in self._named if retried]
         wishes = [offset for offset in wishes if offset >= position]
         return self.retries.suspects.note(wishes, position, gone)
 
@@ -151,6 +156,15 @@ class RetryHalf:
         for lease in self._leases.active:
             if lease.deadline is not None and lease.done < len(lease.records):
                 yield lease.records[lease.done]
+
+    def _keeps_unnamed(self, now: float) -> bool:
+        """Whether somebody keeps a record for long that the log doesn't name (rule 4)."""
+        return any(
+            lease.done < len(lease.records)
+            and _place(lease.records[lease.done]) not in self._named
+            and self.chores.is_slow(lease, now)
+            for lease in self._leases.active
+        )
 
     def send(self, now: float) -> Iterator[Effect]:
         """What is due to be sent."""
@@ -162,6 +176,7 @@ class RetryHalf:
             else:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
+                commits.dirty = commits.dirty or self._keeps_unnamed(now)
                 if commits.due(now):
                     yield commits.make(now)
         if offsets := retries.bodies.requests():
@@ -235,3 +250,8 @@ class RetryHalf:
         """The partition isn't ours any more."""
         for suspects in self._both:
             suspects.close()
+
+
+def _place(record: Record) -> tuple[bool, int]:
+    """Whether it lies in the retry partition, and its offset there or in main."""
+    return (True, record.retry_offset) if isinstance(record, RetryRecord) else (False, record.offset())
