@@ -91,6 +91,22 @@ _SLICE = 0.1
 #: What librdkafka says of a record that it dropped because of another's failure.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
+#: What is said of a record that can't be in any transaction now: others needn't wait for it.
+_OF_THE_RECORD = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
 
 class KafkaTransactions:
     """A `Transactions`."""
@@ -139,10 +155,14 @@ class KafkaTransactions:
             except KafkaException as failure:
                 reason = self._reason(attempt.cause(failure), doing)
                 self._abort(attempt, failure)
-                if attempt.refused:
+                if attempt.failed:
                     # Its sequence numbers have a hole now, and the next transaction would fail for it (tried).
                     self._discard()
-                return _aborted(reason)
+                refused = {
+                    number: self._reason(KafkaException(error), doing)
+                    for number, error in attempt.refused.items()
+                }
+                return Outcome(Ending.ABORTED, (), reason, refused)
             return self._commit(attempt, doing)
 
     def fence(self, transactional_id: str) -> None:
@@ -241,7 +261,9 @@ class _Attempt:
         self._membership = membership
         self._calls = Bounded(_THREAD)
         self._waiting = 0
-        self._refused: KafkaError | None = None
+        self._failed: KafkaError | None = None
+        #: Records that the log won't take, by their number, and why.
+        self.refused: dict[int, KafkaError] = {}
         #: Where the records were stored, by their order; -1: not yet.
         self.offsets = [-1] * len(records)
 
@@ -251,9 +273,9 @@ class _Attempt:
         return self._calls.busy
 
     @property
-    def refused(self) -> bool:
-        """Whether a record wasn't taken."""
-        return self._refused is not None
+    def failed(self) -> bool:
+        """Whether a record wasn't taken, for whatever reason."""
+        return self._failed is not None
 
     def prepare(self) -> None:
         """Everything but the commit."""
@@ -268,14 +290,14 @@ class _Attempt:
                 partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
                 max(left, _OFFSETS_S),
             )
-        while self._waiting and self._refused is None:
+        while self._waiting and self._failed is None:
             self._producer.poll(_SLICE)
             if time.monotonic() > end:
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, "records weren't acknowledged in time")
                 )
-        if self._refused is not None:
-            raise KafkaException(self._refused)
+        if self._failed is not None:
+            raise KafkaException(self._failed)
 
     def commit(self) -> None:
         """The commit and its answer, asked again while there is none."""
@@ -299,7 +321,7 @@ class _Attempt:
 
     def cause(self, failure: KafkaException) -> KafkaException:
         """A refused record says more than "the transaction must be aborted"."""
-        return failure if self._refused is None else KafkaException(self._refused)
+        return failure if self._failed is None else KafkaException(self._failed)
 
     def _write(self, number: int, record: NewRecord) -> None:
         def delivered(error: KafkaError | None, stored: Message) -> None:
@@ -307,20 +329,30 @@ class _Attempt:
             offset = stored.offset()
             if error is None and offset is not None:
                 self.offsets[number] = offset
-            elif error is not None and (self._refused is None or self._refused.code() in _PURGED):
-                self._refused = error
+            elif error is not None:
+                self._fails(number, error)
 
-        self._producer.produce(
-            record.topic,
-            record.value,
-            record.key,
-            record.partition,
-            delivered,
-            None,
-            max(record.timestamp, 0),
-            list(record.headers),
-        )
         self._waiting += 1
+        try:
+            self._producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                record.partition,
+                delivered,
+                None,
+                max(record.timestamp, 0),
+                list(record.headers),
+            )
+        except KafkaException as failure:
+            self._fails(number, error_of(failure))
+            raise
+
+    def _fails(self, number: int, error: KafkaError) -> None:
+        if self._failed is None or self._failed.code() in _PURGED:
+            self._failed = error
+        if error.code() in _OF_THE_RECORD:
+            self.refused[number] = error
 
 
 def _aborted(reason: PubSubError) -> Outcome:

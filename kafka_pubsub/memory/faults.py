@@ -74,6 +74,10 @@ class FaultPlan:
         """Before a step of a transaction."""
         return Fate.DONE
 
+    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
+        """Why the log won't take this record of a transaction, whatever else is in it; None: it takes it."""
+        return None
+
     def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
         """How many seconds after its end a transaction shows in a partition, or in a group (its name)."""
         return 0.0

@@ -87,11 +87,12 @@ class MemoryTransactions:
         if isinstance(begun, PubSubError):
             return _aborted(begun)
         offsets: list[int] = []
-        for record in records:
+        for number, record in enumerate(records):
             yield Step.WRITE
-            problem = self._try(Step.WRITE, functools.partial(self._write, begun, record, offsets))
+            refused = self._refused(record)
+            problem = refused or self._try(Step.WRITE, functools.partial(self._write, begun, record, offsets))
             if problem is not None:
-                return (yield from self._abort(begun, problem))
+                return (yield from self._abort(begun, problem, {} if refused is None else {number: refused}))
         yield Step.OFFSETS
         problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, positions, membership))
         if problem is not None:
@@ -146,14 +147,23 @@ class MemoryTransactions:
             return DeadlineExceeded(f"injected: no answer to {step.value} of a transaction came")
         return problem
 
+    def _refused(self, record: NewRecord) -> PubSubError | None:
+        """Why no transaction could hold the record now."""
+        refused = self._faults.refuses(self._id, record.topic, record.key)
+        if refused is not None:
+            return refused
+        try:
+            with self._cluster.changed:
+                self._cluster.log(TopicPartition(record.topic, record.partition))
+                return refusal(self._cluster, record.topic, record.value, record.key, record.headers)
+        except PubSubError as error:
+            return error
+
     def _write(self, begun: Transaction, record: NewRecord, offsets: list[int]) -> PubSubError | None:
         place = TopicPartition(record.topic, record.partition)
         try:
             with self._cluster.change() as now:
                 log = self._cluster.log(place)
-                problem = refusal(self._cluster, record.topic, record.value, record.key, record.headers)
-                if problem is not None:
-                    return problem
                 self._cluster.transactions.join(begun, place)
                 milliseconds = record.timestamp if record.timestamp > 0 else int(now * 1000)
                 stored = log.append(record.key, record.value, record.headers, milliseconds, begun.name)
@@ -204,7 +214,9 @@ class MemoryTransactions:
         with self._cluster.change() as now:
             self._cluster.later.at(now + lateness, arrive)
 
-    def _abort(self, begun: Transaction, reason: PubSubError) -> Steps:
+    def _abort(
+        self, begun: Transaction, reason: PubSubError, refused: Mapping[int, PubSubError] | None = None
+    ) -> Steps:
         yield Step.ABORT
         fate = self._faults.transaction(self._id, Step.ABORT)
         try:
@@ -214,7 +226,7 @@ class MemoryTransactions:
             fate = Fate.REFUSED
         if fate is not Fate.DONE:
             self._epoch = None
-        return _aborted(reason)
+        return Outcome(Ending.ABORTED, (), reason, refused or {})
 
     def _end(self, begun: Transaction, *, committed: bool) -> None:
         delays = self._delays(begun)

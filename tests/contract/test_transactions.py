@@ -198,6 +198,7 @@ def test_what_is_refused_stores_nothing_and_the_next_goes_through(world: World, 
     outcome = writer.transact(extra, {scene.at: Committed(1, metadata)}, scene.membership)
     reason = _ended(outcome, Ending.ABORTED).reason
     assert isinstance(reason, NotFound if what.startswith("no such") else InvalidArgument), reason
+    assert (1 in outcome.refused) == (what != "a long map"), "who is to blame"
     assert _committed(scene) == Committed(None, "")
     _ended(
         writer.transact(scene.records(b"good"), {scene.at: Committed(2, "")}, scene.membership), Ending.STORED

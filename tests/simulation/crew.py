@@ -10,7 +10,7 @@ Rules
    callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes on.
 2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
-3. When the world is `calm`, handlers ack at once and nobody is silent.
+3. When the world is `calm`, handlers ack at once and nobody is silent. Poison is poison still.
 """
 
 from __future__ import annotations
@@ -44,10 +44,16 @@ class Stage(Protocol):
     def choose_conduct(self) -> str: ...
     def between(self, low: float, high: float) -> float: ...
     def say(self, text: str) -> None: ...
+    def alive(self) -> None:
+        """Raises `Died` unless the process lives."""
+
     def meanwhile(self) -> None:
         """What happens while an inline callback runs."""
 
     def begins(self, lease: Lease, message: Message, together: Sequence[int]) -> None: ...
+    def poison(self, lease: Lease, message: Message) -> str | None:
+        """What the message does to its handlers, if anything (`retry_plan.KINDS`)."""
+
     def acked(self, lease: Lease, offsets: Iterable[int]) -> None: ...
 
 
@@ -68,6 +74,8 @@ class Hand:
     mute: bool = False
     #: With the fetcher, until that is taken over.
     inline: bool = False
+    #: The first of its messages that no handler can take, by its number.
+    poisoned: int | None = None
 
     @property
     def lease(self) -> Lease:
@@ -117,6 +125,7 @@ class ScriptedCrew:
 
     def _call(self, message: Message) -> None:
         """A callback on the fetcher; all of it, from its begin to its end."""
+        self._stage.alive()
         self.sort()
         holder = message._sink
         assert isinstance(holder, Holder)
@@ -129,6 +138,7 @@ class ScriptedCrew:
             self._choose(hand)
             if not self._stage.calm:
                 self._stage.meanwhile()
+            self._stage.alive()
             self._verdict(hand)
         except BaseException as error:
             self._broken = self._broken or error
@@ -190,7 +200,8 @@ class ScriptedCrew:
             if isinstance(hand.holder, InlineHolder) and not hand.kept:
                 continue  # it moves inside its callback
             if hand.working:
-                if (hand.kept and not hand.mute) or (not hand.kept and (calm or hand.until <= now)):
+                at_once = calm and hand.poisoned is None
+                if (hand.kept and not hand.mute) or (not hand.kept and (at_once or hand.until <= now)):
                     found.append(hand)
             elif free > 0:
                 free -= 1
@@ -235,10 +246,16 @@ class ScriptedCrew:
             self._report(hand, Release(hand.lease, done, Verdict.UNTOUCHED))
 
     def _choose(self, hand: Hand) -> None:
-        stage = self._stage
+        stage, rules = self._stage, self._stage.plan.rules
         hand.conduct = stage.choose_conduct()
-        slow = stage.plan.rules.ack_deadline if stage.chance(stage.plan.slow) else 0.0
+        slow = rules.ack_deadline if stage.chance(stage.plan.slow) else 0.0
         hand.until = stage.now() + stage.between(0.0, 3 * slow)
+        kinds = [stage.poison(hand.lease, message) for message in hand.messages]
+        hand.poisoned = next((at for at, kind in enumerate(kinds) if kind is not None), None)
+        if hand.poisoned is not None:
+            hand.conduct, slow = "raise", 0.0
+            long = kinds[hand.poisoned] == "hangs"
+            hand.until = stage.now() + (1.0 + max(rules.ack_deadline, rules.max_extension) if long else 0.0)
         stage.say(f"begins {hand!r}: {hand.conduct}" + (f" after {hand.until:.3f}" if slow else ""))
         if self._mode != "walk":
             return
@@ -298,7 +315,7 @@ class ScriptedCrew:
     def _verdict(self, hand: Hand) -> None:
         """What the callback says last."""
         holder, message, conduct = hand.holder, hand.messages[0], hand.conduct
-        if self._stage.calm and not message._state:
+        if self._stage.calm and not message._state and hand.poisoned is None:
             conduct = "ack"
         if isinstance(holder, InlineHolder):
             hand.conduct = "ended"
@@ -342,9 +359,12 @@ class ScriptedCrew:
 
     def _end_batch(self, hand: Hand, holder: BatchHolder) -> None:
         stage, messages = self._stage, hand.messages
-        conduct = "ack" if stage.calm else hand.conduct
+        conduct = "ack" if stage.calm and hand.poisoned is None else hand.conduct
         raised = conduct in ("raise", "ack_and_raise")
-        if conduct in ("ack", "ack_crosses"):
+        if hand.poisoned is not None:
+            for message in messages[: hand.poisoned]:
+                self.ack(hand, message)
+        elif conduct in ("ack", "ack_crosses"):
             for message in messages:
                 self.ack(hand, message)
         elif conduct in ("ack_early", "ack_and_raise"):  # one ack for all before it, or for all
@@ -365,6 +385,8 @@ class ScriptedCrew:
         message, what = hand.messages[0], self._stage.choose_conduct()
         if hand.holder.withdrawn and (self._stage.calm or self._stage.chance(0.5)):
             self.hands.remove(hand)
+        elif hand.poisoned is not None:
+            self.nack(hand, message, None)
         elif self._stage.calm:
             self.ack(hand, message)
         elif what in ("extend", "ack_early"):

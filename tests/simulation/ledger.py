@@ -17,6 +17,7 @@ What is promised (docs/invariants.md)
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable
 
@@ -43,6 +44,8 @@ class Log:
     def __init__(self) -> None:
         #: Every record that ever got an offset, by offset.
         self.keys: dict[int, bytes | None] = {}
+        #: The same, ascending.
+        self.order: list[int] = []
         #: The offsets of each key, ascending.
         self.of_key: dict[bytes | None, list[int]] = {}
         #: Offsets whose records can't be read any more.
@@ -61,8 +64,11 @@ class Log:
         """The records that a stored position and its map call finished."""
         found = ack_map.decode(metadata, offset) if metadata else None
         promise(found is not None or not metadata, f"metadata beside {offset} can't be read")
-        runs = found.runs if found is not None else ()
-        return {at for at in self.keys if at < offset or any(start <= at < end for start, end in runs)}
+        order = self.order
+        said = set(order[: bisect_left(order, offset)])
+        for start, end in found.runs if found is not None else ():
+            said.update(order[bisect_left(order, start) : bisect_left(order, end)])
+        return said
 
 
 class Ownership:
@@ -96,6 +102,7 @@ class Ledger:
         """A record got its offset."""
         log = self.logs[partition]
         log.keys[offset] = key
+        log.order.append(offset)
         log.of_key.setdefault(key, []).append(offset)
 
     def subscribed(self, partition: int, position: int) -> None:

@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kafka_pubsub.client import engine, rebalances
-from kafka_pubsub.core import ack_map, commits, flow
+from kafka_pubsub.core import ack_map, chores, commits, flow, outage, retries, retry_half
 from kafka_pubsub.core.redelivery import Backoff, Policy
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.memory import groups
+from tests.simulation.retry_plan import RetryPlan
 
-__all__ = ["ATTEMPTS", "Plan", "scaled"]
-
-#: After so many a message is a dead letter, where there are dead letters.
-ATTEMPTS = 5
+__all__ = ["Plan", "scaled"]
 
 #: How often each step of a healthy life is taken, beside each other.
 LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "handler": 40.0, "time": 8.0}
@@ -85,10 +83,8 @@ class Plan:
     inline: bool
     beside: float
     taken_over: float
-    #: Whether it redelivers through a retry topic; chances that a transaction's step fails, and that a marker is late.
-    retry: bool = False
-    broken_steps: float = 0.0
-    late_markers: float = 0.0
+    #: None: it redelivers in place.
+    retry: RetryPlan | None = None
 
     @classmethod
     def draw(cls, random: Random, *, retry: bool = False) -> Plan:
@@ -98,20 +94,29 @@ class Plan:
 
     def _with_retries(self, random: Random) -> Plan:
         """The same world with a retry topic; its map has no room below that of the notes."""
-        without = ("retention", "compaction", "forget", "hole")
-        dead = random.random() < 0.7
+        retry = RetryPlan.draw(random, self.keys)
+        plan = replace(
+            self,
+            retry=retry,
+            steps=random.choice([40, 80, 160, 240]),
+            actions={**self.actions, "forget": 0.0, **retry.actions},
+            rules=self.rules._replace(policy=retry.policy, subscription="billing"),
+            capacity=random.choice([531, 535, 545, 620, 4095]),
+            window=max(8, self.window),
+        )
+        return plan._of_killers() if retry.killers_only else plan
+
+    def _of_killers(self) -> Plan:
+        """No other trouble than that: whoever dies, dies of a message."""
+        life = {name: weight for name, weight in self.actions.items() if name not in TROUBLE}
+        life["join"] = 2.0
         return replace(
             self,
-            retry=True,
-            actions={
-                **{name: 0.0 if name in without else weight for name, weight in self.actions.items()},
-                "mover": random.choice([4.0, 10.0, 30.0]),
-            },
-            rules=self.rules._replace(policy=Policy(ATTEMPTS if dead else 0), subscription="billing"),
-            capacity=random.choice([545, 560, 620, 4095]),
-            window=max(8, self.window),
-            broken_steps=random.choice([0.0, 0.0, 0.02, 0.1]),
-            late_markers=random.choice([0.0, 0.0, 0.2]),
+            actions=life,
+            conduct={"ack": 1.0},
+            slow=0.0,
+            refused=0.0,
+            answer_lost=0.0,
         )
 
     @classmethod
@@ -160,6 +165,7 @@ class Plan:
 @contextmanager
 def scaled(plan: Plan) -> Iterator[None]:
     """The world's limits, shrunk to the plan's while it runs."""
+    beside = plan.retry or RetryPlan(Policy())
     limits: list[tuple[object, str, object]] = [
         (ack_map, "CAPACITY", plan.capacity),
         (groups, "METADATA_LIMIT", plan.capacity),
@@ -167,6 +173,10 @@ def scaled(plan: Plan) -> Iterator[None]:
         (engine, "POSTED", 2),
         (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
         (rebalances, "TRY_AGAIN", 0.0),
+        (retries, "BACKLOG", beside.backlog),
+        (chores, "BACKLOG", beside.backlog),
+        (outage, "ENOUGH", beside.enough),
+        (retry_half, "TRIM", beside.trim),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, value in limits:

@@ -21,6 +21,7 @@ from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Passed, Release, Settlement
 from kafka_pubsub.core.inline import finished
 from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.faults import Step
 from kafka_pubsub.memory.reader import MemoryReader
@@ -28,13 +29,21 @@ from kafka_pubsub.model import Committed, Message, TopicPartition
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.ledger import Ledger, Ownership, promise
 from tests.simulation.plan import Plan
-from tests.simulation.retry import RetryLedger, SteppedRelocating
+from tests.simulation.retry import SteppedRelocating
+from tests.simulation.retry_ledger import RetryLedger
+from tests.simulation.retry_plan import LATEST, RetryPlan
 
-__all__ = ["Process", "World"]
+__all__ = ["Died", "Process", "World"]
 
 Answer = TypeVar("Answer")
 
 SESSION = 6.0
+#: Tries of an assignment: whoever holds it up is shut out at the first, so that the next succeeds.
+TRIES = 3
+
+
+class Died(BaseException):
+    """A process died in the middle of something: whoever was at it does nothing more."""
 
 
 class World(Protocol):
@@ -55,35 +64,63 @@ class World(Protocol):
     def record(self) -> SubscriptionRecord: ...
     def go_on(self, steps: int) -> None: ...
     def time_passes(self, seconds: float) -> None: ...
+    def refuses(self, topic: str) -> PubSubError | None: ...
+    def poison(self, partition: int, offset: int, key: bytes | None) -> str | None: ...
 
 
 class Faults(FaultPlan):
-    """What goes wrong between this process and the log."""
+    """What goes wrong between a process and the log; each request is a moment at which it may die."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.process: Process | None = None
 
     def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
         world = self._world
+        self._on_its_way()
         if world.calm:
             return Fate.DONE
         if world.chance(world.plan.refused):
             return Fate.REFUSED
         return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
 
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation in ("committed", "high_watermarks", "log_range"):
+            self._on_its_way()
+        else:
+            self._perhaps_dies()
+        return None
+
     def transaction(self, transactional_id: str, step: Step) -> Fate:
-        world = self._world
-        if world.calm or not world.chance(world.plan.broken_steps):
+        world, retry = self._world, self._perhaps_dies()
+        if world.calm or retry is None or not world.chance(retry.broken_steps):
             return Fate.DONE
         return Fate.REFUSED if world.chance(0.5) else Fate.ANSWER_LOST
 
+    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
+        return self._world.refuses(topic)
+
     def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
-        world = self._world
-        late = not world.calm and world.chance(world.plan.late_markers)
-        return world.between(0.0, 1.0) if late else 0.0
+        world, retry = self._world, self._world.plan.retry
+        late = retry is not None and not world.calm and world.chance(retry.late_markers)
+        return world.between(0.0, LATEST) if late else 0.0
 
     def read_limit(self, group: str, member: str, limit: int) -> int:
+        self._perhaps_dies()
         return limit if self._world.calm else min(limit, self._world.plan.read_limit)
+
+    def _perhaps_dies(self) -> RetryPlan | None:
+        retry, process = self._world.plan.retry, self.process
+        if retry is not None and process is not None:
+            process.alive()
+            if not self._world.calm and self._world.chance(retry.dies):
+                process.die("before a request")
+        return retry
+
+    def _on_its_way(self) -> None:
+        retry, process = self._perhaps_dies(), self.process
+        if retry is not None and process is not None and self._world.chance(retry.meanwhile):
+            process.waits()
 
 
 class Instant(threading.Event):
@@ -106,6 +143,8 @@ class SimulatedEngine(Engine):
     def fetches(self, thread: threading.Thread) -> bool:
         """It tries an assignment again: nothing but time helps."""
         self.owner.world.time_passes(0.5)
+        self.owner.tries += 1
+        promise(self.owner.tries <= TRIES, f"blocked: {self.owner.name} can't take on what it was assigned")
         return True
 
     def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
@@ -118,6 +157,7 @@ class SimulatedEngine(Engine):
         return box[0]
 
     def step(self, now: float) -> None:
+        self.owner.alive()
         for ownership in self.owner.ownerships():
             ownership.processed.update(ownership.reported)
         before = len(self._to_commit)
@@ -146,9 +186,9 @@ class SimulatedEngine(Engine):
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         copy, stored = self.owner.world.record().positions, self.owner.stored()
-        for number in (
-            () if self.owner.plan.retry else {place.partition for place in partitions} - stored.keys()
-        ):
+        self.owner.tries = 0
+        beside = self.owner.plan.retry is not None
+        for number in () if beside else {place.partition for place in partitions} - stored.keys():
             if self.coordinator.returns(number, Committed(None, "")) is None:
                 # the broker forgot it; who begins anew does so at the copy, which may be newer than that
                 self.owner.ledger.forgotten(number, copy[number])
@@ -177,7 +217,7 @@ class SimulatedEngine(Engine):
         super().lost(partitions)
 
     def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        if self.owner.plan.retry:
+        if self.owner.plan.retry is not None:
             self._commit_both(commits)
             return
         before = self.owner.stored()
@@ -216,12 +256,13 @@ class Process:
 
     def __init__(self, world: World, name: str, mode: str) -> None:
         self.world, self.name, self.ledger, self.plan = world, name, world.ledger, world.plan
-        self._backend = MemoryBackend(cluster=world.cluster, faults=Faults(world), session_timeout=SESSION)
+        faults = Faults(world)
+        self._backend = MemoryBackend(cluster=world.cluster, faults=faults, session_timeout=SESSION)
         self.subscription = world.record()
         self.reader: MemoryReader = self._backend.reader(self.subscription.name, name)
         number = world.bits()
         self.relocating: SteppedRelocating | None = None
-        if world.plan.retry:
+        if world.plan.retry is not None:
             self.relocating = SteppedRelocating(
                 world, self._backend, self.subscription, number, self.reader.membership
             )
@@ -250,6 +291,12 @@ class Process:
         #: Inline callbacks that run, one inside the other's take-over.
         self._depth = 0
         self.reader.subscribe(self.engine._rebalances.topics(), self.engine)
+        faults.process = self
+        #: Set when it has died; how many of its requests are on their way; tries of the last assignment.
+        self.dead = False
+        self._requests = 0
+        self.tries = 0
+        self._sweeps = 0
         #: Until when nothing, or the fetcher or the handlers alone, move.
         self.stalled_until = 0.0
         self.stalled: frozenset[str] = frozenset()
@@ -260,6 +307,8 @@ class Process:
 
     def moves(self, part: str) -> bool:
         """Whether this part of the process isn't stalled."""
+        if self.dead or (self._requests and part == "fetcher"):
+            return False
         return self.world.calm or self.world.now() >= self.stalled_until or part not in self.stalled
 
     def fetcher(self) -> None:
@@ -291,7 +340,31 @@ class Process:
     def look(self) -> None:
         """The ledger looks at the log."""
         if isinstance(self.ledger, RetryLedger):
-            self.ledger.look(self.world.now())
+            self.ledger.look()
+
+    # Death
+
+    def alive(self) -> None:
+        """Whoever is still at something for a dead process does nothing more."""
+        if self.dead:
+            raise Died(self.name)
+
+    def die(self, how: str) -> None:
+        """It is gone, with whatever it was at."""
+        self.say(f"dies {how}")
+        self.dead = True
+        raise Died(self.name)
+
+    def waits(self) -> None:
+        """While the fetcher's request is on its way, everybody else goes on."""
+        if self._requests:
+            return
+        self._requests += 1
+        try:
+            self.world.go_on(int(self.world.between(1, 6)))
+        finally:
+            self._requests -= 1
+        self.alive()
 
     def meanwhile(self) -> None:
         """While an inline callback runs the crew and the runner go on; after a take-over, the fetcher too."""
@@ -359,7 +432,9 @@ class Process:
     def check(self) -> None:
         """Everything that can be said at any time."""
         coordinator = self.coordinator
-        coordinator.check()
+        self._sweeps += 1
+        if self._sweeps % (16 if self.calm else 4) == 0:  # it costs more than the sweep
+            coordinator.check()
         active = sum(len(partition.leases.active) for partition in coordinator._all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
         promise(active <= self.world.plan.max_messages, f"{active} leases, more than max_messages")
@@ -407,6 +482,12 @@ class Process:
             alone=alone,
             now=self.world.now(),
         )
+        if self.poison(lease, message) == "kills":
+            self.die(f"of {message.offset} of {lease.partition}")
+
+    def poison(self, lease: Lease, message: Message) -> str | None:
+        """What the message does to its handlers."""
+        return self.world.poison(lease.partition, message.offset, message.key)
 
     @staticmethod
     def crew_index(lease: Lease, message: Message) -> int:

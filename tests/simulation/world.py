@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from random import Random
 
@@ -22,13 +23,16 @@ from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.ledger import Ledger, promise
-from tests.simulation.plan import ATTEMPTS, Plan, scaled
+from tests.simulation.plan import Plan, scaled
 from tests.simulation.process import SESSION, Process
-from tests.simulation.retry import GRAVES, RETRY, RetryLedger
+from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
+from tests.simulation.retry_plan import ATTEMPTS
+from tests.simulation.trouble import GROUP, TOPIC, Troubles
 
 __all__ = ["Story", "simulate"]
 
-TOPIC, GROUP = "orders", "billing"
+#: Messages that kill: each costs some lives, and may bring each neighbour under suspicion once.
+MOST_KILLERS = 3
 #: Rounds of the calm at the end, a virtual second each; backoff, deadlines and sessions add up to a minute.
 SETTLING = 300
 
@@ -43,21 +47,22 @@ class Story:
     ownerships: int
 
 
-class SimulatedWorld:
+class SimulatedWorld(Troubles):
     """One seed's world."""
 
     def __init__(self, seed: int, tell: Callable[[str], None] | None, *, retry: bool = False) -> None:
+        super().__init__()
         self.random = Random(seed)
         self.plan = plan = Plan.draw(self.random, retry=retry)
         self.calm = False
         self._tell = tell
-        self._clock = VirtualClock(1000.0)
-        self.backend = MemoryBackend(self._clock)
+        self.clock = VirtualClock(1000.0)
+        self.backend = MemoryBackend(self.clock)
         self.cluster = self.backend.cluster
+        self._published = 0
+        self.stuck = None if plan.retry is None else plan.retry.stuck
         self.ledger = self._make_ledger(plan)
         self.processes: list[Process] = []
-        self._born = self._transactions = 0
-        self._open: list[tuple[int, str, list[int]]] = []
         self._actions = [name for name, weight in plan.actions.items() if weight]
         self._weights = list(accumulate(plan.actions[name] for name in self._actions))
         self._conducts = [name for name, weight in plan.conduct.items() if weight]
@@ -66,7 +71,7 @@ class SimulatedWorld:
 
     def _make_ledger(self, plan: Plan) -> Ledger:
         ordered = plan.rules.ordered
-        if not plan.retry:
+        if plan.retry is None:
             return Ledger(plan.partitions, ordered=ordered)
         return RetryLedger(
             plan.partitions, ordered=ordered, cluster=self.cluster, group=GROUP, attempts=ATTEMPTS
@@ -76,7 +81,7 @@ class SimulatedWorld:
         plan = self.plan
         info = self.backend.admin.create_topic(TOPIC, plan.partitions, None, {})
         for _ in range(plan.before):
-            self._append(self.random.choice(plan.keys))
+            self.append(self.random.choice(plan.keys))
         ends = self.backend.admin.last_stable_offsets(TOPIC)
         self.starts = [ends[number] for number in range(plan.partitions)]
         record = SubscriptionRecord(
@@ -88,8 +93,9 @@ class SimulatedWorld:
             positions=dict(ends),
         )
         places = {TopicPartition(TOPIC, number): end for number, end in ends.items()}
-        if plan.retry:
+        if isinstance(self.ledger, RetryLedger):
             record = self._beside(record)
+            self.ledger.opens()
             places |= {TopicPartition(RETRY, number): 0 for number in ends}
         self.backend.catalog.put_subscription(record, None)
         self.backend.admin.set_positions(GROUP, places)
@@ -103,14 +109,15 @@ class SimulatedWorld:
         retry = RetryTopic(
             name=RETRY, topic_id=info.topic_id, positions=dict.fromkeys(range(self.plan.partitions), 0)
         )
-        dead = DeadLetterPolicy(topic=GRAVES) if self.plan.rules.policy.max_attempts else None
+        policy = self.plan.rules.policy
+        dead = DeadLetterPolicy(topic=GRAVES) if policy.max_attempts else None
         options = record.options.model_copy(update={"dead_letter": dead})
         return record.model_copy(update={"retry_topic": retry, "options": options})
 
     # What processes see
 
     def now(self) -> float:
-        return self._clock.now()
+        return self.clock.now()
 
     def chance(self, probability: float) -> bool:
         return probability > 0 and self.random.random() < probability
@@ -135,7 +142,7 @@ class SimulatedWorld:
             self._tell(f"{self.now() - 1000:9.3f} {text}")
 
     def time_passes(self, seconds: float) -> None:
-        self._clock.advance(seconds)
+        self.clock.advance(seconds)
 
     # The story
 
@@ -149,160 +156,73 @@ class SimulatedWorld:
 
     def _look(self) -> None:
         if isinstance(self.ledger, RetryLedger):
-            self.ledger.look(self.now())
-
-    def mover(self) -> None:
-        if (process := self._any("mover")) is not None:
-            process.mover()
+            self.ledger.look()
 
     def go_on(self, steps: int) -> None:
-        """Some of a healthy life, and a removal now and then, while a callback runs that was taken over."""
-        for act in self.random.choices(
-            ["fetcher", "runner", "handler", "time", "publish", "evict"], [9, 9, 9, 3, 3, 1], k=steps
-        ):
+        """Some of a healthy life, and a removal now and then, while something else is under way."""
+        acts, weights = ["fetcher", "runner", "handler", "time", "publish", "evict"], [9, 9, 9, 3, 3, 1]
+        if self.plan.retry is not None:
+            acts, weights = [*acts, "mover", "crash"], [*weights, 9, 1]
+            if self.plan.retry.killers_only:
+                weights = [weight if act not in ("evict", "crash") else 0 for act, weight in zip(acts, weights, strict=True)]
+        for act in self.random.choices(acts, weights, k=steps):
             getattr(self, act)()
-
-    def _any(self, part: str) -> Process | None:
-        healthy = [process for process in self.processes if process.moves(part)]
-        return self.random.choice(healthy) if healthy else None
 
     def publish(self) -> None:
         for _ in range(self.random.choice([1, 1, 3, 8])):
-            self._append(self.random.choice(self.plan.keys))
+            self.append(self.random.choice(self.plan.keys))
 
-    def _append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
+    def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
         count = self.plan.partitions
         number = self.random.randrange(count) if key is None else partition_of(key, count)
-        record = self.cluster.append(TOPIC, number, b"x" * 8, key, transaction=transaction)
+        self._published += 1
+        value, headers = b"%8d" % self._published, [("n", b"%d" % self._published)] if key else None
+        record = self.cluster.append(TOPIC, number, value, key, headers, transaction=transaction)
         offset = record.offset()
         assert offset is not None
         self.ledger.published(number, offset, key)
+        if isinstance(self.ledger, RetryLedger):
+            self.ledger.bodies[number][offset] = (value, headers)
+            if not self.calm:
+                self._perhaps_poison(self.ledger, number, offset)
         return number, offset
 
+    def _perhaps_poison(self, ledger: RetryLedger, number: int, offset: int) -> None:
+        retry = self.plan.retry
+        if retry is not None and self.chance(retry.poison):
+            kind = self.random.choice(retry.kinds)
+            if kind != "kills" or sum(map(len, ledger.poison)) < MOST_KILLERS:
+                ledger.poison[number][offset] = kind
+
     def fetcher(self) -> None:
-        if (process := self._any("fetcher")) is not None:
-            process.fetcher()
+        if (process := self.any_that("fetcher")) is not None:
+            self.act(process, process.fetcher)
             self._perhaps_finish(process)
 
     def runner(self) -> None:
-        if (process := self._any("runner")) is not None:
-            process.runner()
+        if (process := self.any_that("runner")) is not None:
+            self.act(process, process.runner)
+
+    def mover(self) -> None:
+        if (process := self.any_that("mover")) is not None:
+            self.act(process, process.mover)
 
     def handler(self) -> None:
-        process = self._any("handler")
+        process = self.any_that("handler")
         hands = process.crew.movable() if process is not None else []
         if process is not None and hands:
-            process.crew.move(self.random.choice(hands))
+            self.act(process, partial(process.crew.move, self.random.choice(hands)))
 
     def time(self) -> None:
         left = self.random.choice([0.01, 0.05, 0.1, 0.1, 0.1, 0.3, 1.0, 3.0, 12.0])
         while left > 0:
             step = min(left, SESSION / 3)
-            self._clock.advance(step)
+            self.clock.advance(step)
             left -= step
             for process in list(self.processes):
                 if process.moves("fetcher"):
-                    process.fetcher()
+                    self.act(process, process.fetcher)
                     self._perhaps_finish(process)
-
-    # Trouble
-
-    def join(self) -> None:
-        if len(self.processes) < self.plan.processes:
-            self._born += 1
-            mode = self.random.choice(["walk", "walk", "walk", "batch", "mailbox"])
-            process = Process(self, f"p{self._born}", mode)
-            self.say(f"{process.name} joins ({mode})")
-            self.processes.append(process)
-
-    def crash(self) -> None:
-        if self.processes:
-            process = self.random.choice(self.processes)
-            self.say(f"{process.name} crashes")
-            self.processes.remove(process)
-
-    def stall(self) -> None:
-        if self.processes:
-            process = self.random.choice(self.processes)
-            everything = {"fetcher", "runner", "handler", "mover"}
-            process.stalled = frozenset(
-                self.random.choice([everything, {"fetcher"}, {"fetcher", "runner"}, {"handler"}])
-            )
-            process.stalled_until = self.now() + self.between(0.5, 3 * SESSION)
-            self.say(
-                f"{process.name} stalls until {process.stalled_until - 1000:.3f}: {sorted(process.stalled)}"
-            )
-
-    def leave(self) -> None:
-        process = self._any("fetcher")
-        if process is not None and process.patience is None:
-            self.say(f"{process.name} begins to close")
-            process.leave()
-
-    def _perhaps_finish(self, process: Process) -> None:
-        if process.patience is not None and (process.crew.close(0) or self.now() >= process.patience):
-            self.say(f"{process.name} leaves")
-            process.finish()
-            self.processes.remove(process)
-
-    def evict(self) -> None:
-        if self.processes:
-            name = self.random.choice(self.processes).name
-            self.say(f"{name} is removed from the group")
-            self.cluster.evict(GROUP, name)
-
-    def hole(self) -> None:
-        self.cluster.skip_offsets(
-            TOPIC, self.random.randrange(self.plan.partitions), self.random.choice([1, 1, 5])
-        )
-
-    def transaction(self) -> None:
-        """Another producer's transaction begins, or ends one way or the other."""
-        if self._open and self.chance(0.6):
-            self._end_transaction(self.chance(0.6))
-            return
-        self._transactions += 1
-        name = f"t{self._transactions}"
-        written: dict[int, list[int]] = {}
-        for _ in range(self.random.choice([1, 3])):
-            number, offset = self._append(self.random.choice(self.plan.keys), name)
-            written.setdefault(number, []).append(offset)
-        self._open += [(number, name, offsets) for number, offsets in written.items()]
-
-    def _end_transaction(self, committed: bool) -> None:
-        number, name, offsets = self._open.pop(self.random.randrange(len(self._open)))
-        self.cluster.finish_transaction(TOPIC, number, name, committed)
-        if not committed:
-            self.ledger.logs[number].gone.update(offsets)
-
-    def retention(self) -> None:
-        number = self.random.randrange(self.plan.partitions)
-        if any(number == open_one[0] for open_one in self._open):
-            return  # a broker keeps the segment of an open transaction
-        info = self.backend.admin.last_stable_offsets(TOPIC)[number]
-        before = self.random.randint(0, info)
-        self.say(f"retention takes {number} up to {before}")
-        self.cluster.truncate(TOPIC, number, before)
-        log = self.ledger.logs[number]
-        log.gone.update(offset for offset in log.keys if offset < before)
-
-    def compaction(self) -> None:
-        number = self.random.randrange(self.plan.partitions)
-        log = self.ledger.logs[number]
-        in_transaction = {offset for n, _, offsets in self._open if n == number for offset in offsets}
-        taken = [offset for offset in log.keys if offset not in in_transaction and self.chance(0.3)]
-        self.say(f"compaction takes {taken} of {number}")
-        self.cluster.compact(TOPIC, number, taken)
-        log.gone.update(taken)
-
-    def forget(self) -> None:
-        if self.backend.admin.group_members(GROUP):
-            return
-        self.say("the broker forgets the group's positions")
-        self.cluster.forget_offsets(GROUP)
-        copy = self.record().positions
-        for number in range(self.plan.partitions):
-            self.ledger.forgotten(number, copy[number])
 
     # The end
 
@@ -310,44 +230,77 @@ class SimulatedWorld:
         """Nothing fails any more: everything has to be finished, and known to be."""
         self.calm = True
         self.say("the world calms down")
-        while self._open:
-            self._end_transaction(committed=True)
+        self._end_troubles()
         for process in [each for each in self.processes if each.patience is not None]:
             process.patience = self.now()
-        self._finish_all()
+        if self.stuck is not None:
+            self._finish_all("with a stuck key")
+            self.stuck = None
+        self._finish_all("")
         for number in range(self.plan.partitions):  # a last record, so that no hole ends the log
-            record = self.cluster.append(TOPIC, number, b"the end", b"end%d" % number)
-            self.ledger.published(number, record.offset() or 0, b"end%d" % number)
-        self._finish_all()
-        self.ledger.check_nothing_lost(self.starts)
+            key = b"end%d" % number
+            record = self.cluster.append(TOPIC, number, b"the end", key)
+            self.ledger.published(number, record.offset() or 0, key)
+            if isinstance(self.ledger, RetryLedger):
+                self.ledger.bodies[number][record.offset() or 0] = (b"the end", None)
+        self._finish_all("")
+        self._check_end()
         self._close()
 
-    def _finish_all(self) -> None:
+    def _check_end(self) -> None:
+        self.ledger.check_nothing_lost(self.starts)
+        if isinstance(self.ledger, RetryLedger):
+            self.ledger.check_rubbish(self.rubbish_written)
+            if self.plan.retry is not None and self.plan.retry.killers_only:
+                self.ledger.check_only_poison_is_buried()
+
+    def _finish_all(self, how: str) -> None:
         # After a crash a suspect's turn takes some seconds, one after the other.
-        suspects = 4 * sum(len(log.keys) for log in self.ledger.logs) if self.plan.retry else 0
+        suspects = 4 * sum(len(log.keys) for log in self.ledger.logs) if self.plan.retry is not None else 0
         for _ in range(SETTLING + suspects):
             if not self.processes:
                 self.join()
             self._round()
-            if self.ledger.settled() and not any(p.coordinator.in_flight() for p in self.processes):
+            if self._settled() and not any(p.coordinator.in_flight() for p in self._through()):
                 break
-        promise(self.ledger.settled(), f"lost: not settled after {SETTLING} seconds: {self._leftover()}")
+        promise(self._settled(), f"lost: not settled {how} after {SETTLING} seconds: {self._leftover()}")
+
+    def _through(self) -> Sequence[Process]:
+        """Processes that should hold nothing when all is settled."""
+        return self.processes if self.stuck is None else ()
+
+    def _settled(self) -> bool:
+        if self.stuck is None or not isinstance(self.ledger, RetryLedger):
+            return self.ledger.settled()
+        stuck = {self.stuck}
+        return all(
+            {self.ledger.logs[number].keys[at] for at in self.ledger.unsettled(number)} <= stuck
+            for number in range(self.plan.partitions)
+        )
 
     def _round(self) -> None:
-        self._clock.advance(1.0)
+        self.clock.advance(1.0)
         for process in list(self.processes):
-            process.fetcher()
+            self.act(process, process.fetcher)
             self._perhaps_finish(process)
-        for process in self.processes:
-            for _ in range(4):
-                process.runner()
-                for _ in range(60):
-                    process.mover()
-                self._look()
-                for hand in process.crew.movable():
-                    while hand in process.crew.hands and not (hand.kept and hand.holder.withdrawn):
-                        process.crew.move(hand)
-            process.runner()
+        for process in list(self.processes):
+            for _ in range(4 if self.plan.retry is None else 2):
+                self.act(process, process.runner)
+                self._move_everything(process)
+            self.act(process, process.runner)
+        self._look()
+
+    def _move_everything(self, process: Process) -> None:
+        beside = process.relocating
+        for _ in range(200):
+            if beside is None or not beside.busy:
+                break
+            self.act(process, process.mover)
+        for hand in process.crew.movable():
+            while not process.dead and hand in process.crew.hands and not (hand.kept and hand.holder.withdrawn):
+                if hand.poisoned is not None and hand.until > self.now():
+                    break
+                self.act(process, partial(process.crew.move, hand))
 
     def _leftover(self) -> Sequence[object]:
         return [
@@ -356,15 +309,17 @@ class SimulatedWorld:
         ]
 
     def _close(self) -> None:
-        for process in self.processes:
+        for process in list(self.processes):
             promise(not process.coordinator._lingering, f"{process.name} waits for handlers that have ended")
             process.leave()
             process.finish()
-        self._clock.advance(SESSION + 1)  # those who crashed are members until now
+        self.clock.advance(SESSION + 1)  # those who crashed are members until now
         promise(not self.backend.admin.group_members(GROUP), "members stay in the group when all have left")
         stored = self.backend.admin.group_offsets(GROUP, TOPIC)
         ends = self.backend.admin.last_stable_offsets(TOPIC)
         lag = {number: end - (stored[number].offset or 0) for number, end in ends.items()}
+        if isinstance(self.ledger, RetryLedger):
+            lag = {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
         promise(not any(lag.values()), f"lag {lag} when all is finished")
 
 

@@ -1,0 +1,289 @@
+"""The books of a world with a retry topic: what both logs hold, and what handlers did; nobody else is believed.
+
+Theory. The log's own truth is looked at after every action. What the group has stored of both partitions says which
+messages are *claimed*: called finished in main, and not waiting in the retry partition. A record of a transaction that
+is decided counts as there, though no reader sees it yet; one of a transaction that is open counts for nothing.
+
+What is promised besides (docs/invariants.md)
+  claims   what is claimed was acked or is a dead letter, and is claimed for ever
+  back     neither position ever goes back
+  order    a message begins under a valid owner only when every earlier one of its key was acked or is a dead letter
+  durable  it doesn't begin again under a valid owner once the log knows its ack
+  due      it doesn't begin before the time that its newest retry record says
+  attempt  it begins with the number that its newest retry record says, and that number counts deliveries that failed
+  buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
+  whole    key, value and headers are the publisher's
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.memory import MemoryCluster
+from kafka_pubsub.memory.log import PartitionLog
+from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition
+from tests.simulation.ledger import Ledger, Log, Ownership, promise
+
+__all__ = ["GRAVES", "RETRY", "RetryLedger"]
+
+RETRY, GRAVES = "orders.sub.billing.retry", "graves"
+NOWHERE = Committed(0, "")
+
+
+class Beside:
+    """One retry partition's truth, and what it means for its partition of main."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        #: What each record says that was ever read here; rubbish says None.
+        self.said: dict[int, RetryInfo | None] = {}
+        #: The newest visible record of each origin, and up to where that was looked for.
+        self.newest: dict[int, RetryInfo] = {}
+        self._seen = 0
+        self.dead: set[int] = set()
+        #: How often handlers have begun each origin.
+        self.begun: Counter[int] = Counter()
+        #: What was stored when it was looked at last.
+        self.stored = (NOWHERE, NOWHERE)
+        #: Of each key how many of its offsets, from the first on, are finished for good.
+        self.through: Counter[bytes] = Counter()
+
+    def info(self, record: StoredRecord) -> RetryInfo | None:
+        """What a record says of itself."""
+        offset = record.offset() or 0
+        if offset not in self.said:
+            values = [value for name, value in record.headers() or () if name == RETRY_HEADER]
+            found = decode(values[0]) if len(values) == 1 else None
+            self.said[offset] = found if isinstance(found, RetryInfo) else None
+        return self.said[offset]
+
+    def read_on(self) -> None:
+        """Takes in what has become visible."""
+        end = self.log.stable_end
+        if end > self._seen:
+            for record in self.log.read(self._seen, 1_000_000):
+                if (info := self.info(record)) is not None:
+                    self.newest[info.origin] = info
+            self._seen = end
+
+    def waiting(self, retry: Committed, hidden: Collection[int]) -> Iterator[RetryInfo]:
+        """The messages that wait here by that commit; `hidden` are offsets that count for nothing."""
+        for record in self._unfinished(retry, hidden):
+            if (info := self.info(record)) is not None:
+                yield info
+
+    def rubbish(self, retry: Committed, hidden: Collection[int]) -> int:
+        """How many records lie here that aren't messages."""
+        return sum(self.info(record) is None for record in self._unfinished(retry, hidden))
+
+    def _unfinished(self, retry: Committed, hidden: Collection[int]) -> Iterator[StoredRecord]:
+        start = retry.offset or 0
+        found = ack_map.decode(retry.metadata, start) if retry.metadata else None
+        runs = found.runs if found is not None else ()
+        log = self.log
+        for record in log._records[bisect_left(log._offsets, start) :]:
+            offset = record.offset() or 0
+            if offset not in hidden and not any(first <= offset < end for first, end in runs):
+                yield record
+
+
+class RetryLedger(Ledger):
+    """Believes the two logs and the handlers."""
+
+    def __init__(
+        self, partitions: int, *, ordered: bool, cluster: MemoryCluster, group: str, attempts: int
+    ) -> None:
+        super().__init__(partitions, ordered=ordered)
+        self._cluster = cluster
+        self._group = group
+        self._attempts = attempts
+        self.beside: list[Beside] = []
+        #: What was published: value and headers.
+        self.bodies: list[dict[int, tuple[bytes, list[Header] | None]]] = [{} for _ in range(partitions)]
+        #: Messages that no handler can take, and how.
+        self.poison: list[dict[int, str]] = [{} for _ in range(partitions)]
+        self._graves_read = 0
+
+    def opens(self) -> None:
+        """The topics are there."""
+        self.beside = [
+            Beside(self._cluster.log(TopicPartition(RETRY, number))) for number in range(len(self.logs))
+        ]
+
+    # What the log holds
+
+    def look(self) -> None:
+        """Whatever the group has stored since the last look."""
+        with self._cluster.changed:
+            stored = self._cluster.group(self._group).offsets
+        for number, beside in enumerate(self.beside):
+            main = stored.get(TopicPartition("orders", number), NOWHERE)
+            retry = stored.get(TopicPartition(RETRY, number), NOWHERE)
+            if (main, retry) != beside.stored:
+                self._stored_both(number, main, retry)
+
+    def _stored_both(self, number: int, main: Committed, retry: Committed) -> None:
+        log, beside = self.logs[number], self.beside[number]
+        was, beside.stored = beside.stored, (main, retry)
+        for before, after in zip(was, beside.stored, strict=True):
+            promise(
+                (after.offset or 0) >= (before.offset or 0),
+                f"back: {number} goes from {before.offset} to {after.offset}",
+            )
+        self._read_graves()
+        waiting = {info.origin for info in beside.waiting(retry, self._undecided(number))}
+        claimed = log.covered(main.offset or 0, main.metadata) - waiting - log.before
+        unfounded = claimed - log.acked - beside.dead - log.gone
+        promise(not unfounded, f"claims: {sorted(unfounded)} of {number} are called finished")
+        forgotten = log.durable - claimed - log.gone - log.before
+        promise(not forgotten, f"claims: {sorted(forgotten)} of {number} were finished and aren't now")
+        log.durable = claimed | log.before
+
+    def _undecided(self, number: int) -> set[int]:
+        """Offsets of the retry partition that belong to transactions which may still be aborted, or will be."""
+        log = self.beside[number].log
+        if not log._open:
+            return set()
+        decided = {each.name: each.committed for each in self._cluster.transactions._open.values()}
+        return {at for name, offsets in log._open.items() if not decided.get(name) for at in offsets}
+
+    def _read_graves(self) -> None:
+        graves = self._cluster.log(TopicPartition(GRAVES, 0))
+        for letter in graves.read(self._graves_read, 1_000_000):
+            headers = dict(letter.headers() or ())
+            if "ps-dead-offset" in headers:
+                self._buried(letter, headers)
+        self._graves_read = graves.stable_end
+
+    def _buried(self, letter: StoredRecord, headers: dict[str, bytes | None]) -> None:
+        number, origin = int(headers["ps-dead-partition"] or b""), int(headers["ps-dead-offset"] or b"")
+        what, beside = f"buried: {origin} of {number}", self.beside[number]
+        promise(origin not in beside.dead, f"{what} twice")
+        attempts = int(headers["ps-dead-attempts"] or b"")
+        promise(attempts == self._attempts, f"{what} after {attempts} attempts")
+        promise(beside.begun[origin] >= attempts, f"{what} after {beside.begun[origin]} deliveries")
+        kept = [header for header in letter.headers() or () if not header[0].startswith("ps-dead-")]
+        whole = (letter.key(), letter.value()) == (self.logs[number].keys[origin], self.bodies[number][origin][0])
+        promise(whole and (kept or None) == self.bodies[number][origin][1], f"{what} isn't whole")
+        beside.dead.add(origin)
+
+    def for_ever(self, number: int) -> set[int]:
+        """Origins that are parked until somebody releases them, and what waits behind these."""
+        log, beside = self.logs[number], self.beside[number]
+        found: set[int] = set()
+        for info in beside.waiting(beside.stored[1], self._undecided(number)):
+            if info.due >= FOREVER:
+                key = log.keys[info.origin]
+                alone = key is None or not self.ordered
+                found |= {info.origin} if alone else {at for at in log.of_key[key] if at >= info.origin}
+        return found
+
+    # What the base class asks
+
+    def subscribed(self, partition: int, position: int) -> None:
+        log = self.logs[partition]
+        log.before = log.covered(position, "")
+        log.durable = set(log.before)
+
+    def begins(
+        self,
+        owner: Ownership,
+        record: Record,
+        attempt: int,
+        together: Collection[int],
+        *,
+        valid: bool,
+        alone: bool,
+        now: float = 0.0,
+    ) -> None:
+        self.look()
+        log, beside, offset, key = (
+            self.logs[owner.partition],
+            self.beside[owner.partition],
+            record.offset(),
+            record.key(),
+        )
+        where = f"{owner!r} offset {offset} key {key!r} attempt {attempt}"
+        promise(log.keys.get(offset, b"?") == key, f"{where}: no such record was published")
+        owner.begun[offset] += 1
+        beside.begun[offset] += 1
+        log.delivered.add(offset)
+        if not valid:
+            return
+        promise(offset not in log.durable, f"durable: {where} begins; the log knows it is finished")
+        beside.read_on()
+        info = beside.newest.get(offset)
+        promise(info is None or info.due <= now * 1000 + 1, f"due: {where} begins at {now}, due {info}")
+        if offset not in together and not together:
+            said = 1 if info is None else info.attempt + info.crashes
+            promise(attempt == said, f"attempt: {where} begins, the log says {said}")
+            promise(attempt <= beside.begun[offset], f"attempt: {where} was begun {beside.begun[offset]} times")
+        if self.ordered and key is not None:
+            self._in_order(owner, log, offset, key, together, where)
+
+    def _in_order(
+        self, owner: Ownership, log: Log, offset: int, key: bytes, together: Collection[int], where: str
+    ) -> None:
+        beside, offsets = self.beside[owner.partition], log.of_key[key]
+        at = beside.through[key]
+        while offsets[at] < offset:
+            earlier = offsets[at]
+            if earlier not in log.durable and earlier not in log.gone and earlier not in beside.dead:
+                break
+            at += 1
+        beside.through[key] = at  # durable, gone and dead are for good
+        while offsets[at] < offset:
+            earlier = offsets[at]
+            done = earlier in log.gone or earlier in beside.dead or earlier in together
+            done = done or earlier in owner.finished or earlier in log.durable
+            promise(done, f"order: {where} begins before {earlier} is acked")
+            at += 1
+
+    def commit_made(self, owner: Ownership, commit: Commit | CommitBoth, known: Collection[int]) -> None:
+        promise(isinstance(commit, CommitBoth), f"{owner!r} commits one half: {commit}")
+        if isinstance(commit, CommitBoth):
+            for text in (commit.metadata, commit.retry.metadata):
+                promise(len(text) <= ack_map.CAPACITY, f"I5: {owner!r}: {len(text)} characters")
+
+    def commit_stored(self, owner: Ownership, commit: Commit | CommitBoth) -> None:
+        """Looked at by `look`."""
+
+    def left(self, partition: int, known: Collection[int]) -> None:
+        """A partition may be given up without a last word, if a relocation isn't answered."""
+
+    # The end
+
+    def unsettled(self, number: int) -> set[int]:
+        """What isn't finished, and isn't parked for ever either."""
+        log = self.logs[number]
+        left = log.keys.keys() - log.durable - log.gone
+        return left - self.for_ever(number) if left else left
+
+    def settled(self) -> bool:
+        return not any(self.unsettled(number) for number in range(len(self.logs)))
+
+    def check_nothing_lost(self, starts: Sequence[int]) -> None:  # type: ignore[override]
+        for number, (log, start) in enumerate(zip(self.logs, starts, strict=True)):
+            dead, parked = self.beside[number].dead, self.for_ever(number)
+            lost = {at for at in log.keys if at >= start} - log.acked - log.gone - dead - parked
+            promise(not lost, f"lost: {sorted(lost)} of {number} were never acked")
+
+    def check_rubbish(self, written: int) -> None:
+        """What isn't a message is either with the dead letters or where it was."""
+        graves = self._cluster.log(TopicPartition(GRAVES, 0)).read(0, 1_000_000)
+        found = sum("ps-dead-offset" not in dict(letter.headers() or ()) for letter in graves)
+        for number, beside in enumerate(self.beside):
+            found += beside.rubbish(beside.stored[1], self._undecided(number))
+        promise(found == written, f"lost: of {written} records that aren't messages {found} are left")
+
+    def check_only_poison_is_buried(self) -> None:
+        """In a world whose only trouble they are, exactly they are dead."""
+        for number, beside in enumerate(self.beside):
+            innocent = beside.dead - self.poison[number].keys()
+            promise(not innocent, f"buried: {sorted(innocent)} of {number} have killed nobody")

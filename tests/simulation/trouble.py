@@ -1,0 +1,260 @@
+"""What befalls a simulated world: crashes, stalls, members that come and go, and what a log does by itself.
+
+Theory. Each method is an action that the schedule may choose. What a process does goes through `act`, since it may die
+in the middle of anything: then whoever was at it, on whatever level, does nothing more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.retry_record import RETRY_HEADER
+from kafka_pubsub.errors import BrokerUnavailable, PubSubError
+from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
+from kafka_pubsub.model import TopicPartition
+from tests.simulation.ledger import Ledger
+from tests.simulation.plan import Plan
+from tests.simulation.process import SESSION, Died, Process
+from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
+
+__all__ = ["GROUP", "TOPIC", "Troubles"]
+
+TOPIC, GROUP = "orders", "billing"
+
+
+class Stranger:
+    """A member of the group that lists the topic alone, and serves nothing: shares of both topics come apart."""
+
+    def __init__(self, backend: MemoryBackend, name: str) -> None:
+        self.reader = backend.reader(GROUP, name)
+        self.reader.subscribe([TOPIC], self)
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Reads nothing."""
+        return {}
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Has nothing to say."""
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Has nothing to lose."""
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        """Isn't told anything: it reads nothing."""
+
+
+class Troubles(ABC):
+    """The actions of a world that aren't a healthy life's."""
+
+    plan: Plan
+    random: Random
+    calm: bool
+    clock: VirtualClock
+    backend: MemoryBackend
+    cluster: MemoryCluster
+    ledger: Ledger
+    #: A key whose handlers fail for now.
+    stuck: bytes | None
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self._born = self._transactions = 0
+        self._open: list[tuple[int, str, list[int]]] = []
+        self._stranger: Stranger | None = None
+        #: Until when handlers fail, whatever they get; and until when a topic takes nothing.
+        self._down_until = 0.0
+        self._unwritable: dict[str, float] = {}
+        self.rubbish_written = 0
+
+    @abstractmethod
+    def now(self) -> float: ...
+    @abstractmethod
+    def chance(self, probability: float) -> bool: ...
+    @abstractmethod
+    def between(self, low: float, high: float) -> float: ...
+    @abstractmethod
+    def say(self, text: str) -> None: ...
+    @abstractmethod
+    def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]: ...
+    @abstractmethod
+    def record(self) -> SubscriptionRecord: ...
+
+    def act(self, process: Process, step: Callable[[], object]) -> None:
+        """One step of a process, which may be its last."""
+        try:
+            if not process.dead:
+                step()
+        except Died:
+            if not process.dead:
+                raise
+        if process.dead and process in self.processes:
+            self.processes.remove(process)
+
+    def any_that(self, part: str) -> Process | None:
+        """One of those of which this part can move."""
+        healthy = [process for process in self.processes if process.moves(part)]
+        return self.random.choice(healthy) if healthy else None
+
+    # Trouble
+
+    def join(self) -> None:
+        if len(self.processes) < self.plan.processes:
+            self._born += 1
+            mode = self.random.choice(["walk", "walk", "walk", "batch", "mailbox"])
+            process = Process(self, f"p{self._born}", mode)
+            self.say(f"{process.name} joins ({mode})")
+            self.processes.append(process)
+
+    def crash(self) -> None:
+        if self.processes:
+            process = self.random.choice(self.processes)
+            self.say(f"{process.name} crashes")
+            process.dead = True
+            self.processes.remove(process)
+
+    def stall(self) -> None:
+        if self.processes:
+            process = self.random.choice(self.processes)
+            everything = {"fetcher", "runner", "handler", "mover"}
+            process.stalled = frozenset(
+                self.random.choice([everything, {"fetcher"}, {"fetcher", "runner"}, {"handler"}])
+            )
+            process.stalled_until = self.now() + self.between(0.5, 3 * SESSION)
+            self.say(
+                f"{process.name} stalls until {process.stalled_until - 1000:.3f}: {sorted(process.stalled)}"
+            )
+
+    def leave(self) -> None:
+        process = self.any_that("fetcher")
+        if process is not None and process.patience is None:
+            self.say(f"{process.name} begins to close")
+            self.act(process, process.leave)
+
+    def _perhaps_finish(self, process: Process) -> None:
+        if process.dead:
+            return
+        if process.patience is not None and (process.crew.close(0) or self.now() >= process.patience):
+            self.say(f"{process.name} leaves")
+            self.act(process, process.finish)
+            if process in self.processes:
+                self.processes.remove(process)
+
+    def evict(self) -> None:
+        if self.processes:
+            name = self.random.choice(self.processes).name
+            self.say(f"{name} is removed from the group")
+            self.cluster.evict(GROUP, name)
+
+    def hole(self) -> None:
+        self.cluster.skip_offsets(
+            TOPIC, self.random.randrange(self.plan.partitions), self.random.choice([1, 1, 5])
+        )
+
+    def transaction(self) -> None:
+        """Another producer's transaction begins, or ends one way or the other."""
+        if self._open and self.chance(0.6):
+            self._end_transaction(self.chance(0.6))
+            return
+        self._transactions += 1
+        name = f"t{self._transactions}"
+        written: dict[int, list[int]] = {}
+        for _ in range(self.random.choice([1, 3])):
+            number, offset = self.append(self.random.choice(self.plan.keys), name)
+            written.setdefault(number, []).append(offset)
+        self._open += [(number, name, offsets) for number, offsets in written.items()]
+
+    def _end_transaction(self, committed: bool) -> None:
+        number, name, offsets = self._open.pop(self.random.randrange(len(self._open)))
+        self.cluster.finish_transaction(TOPIC, number, name, committed)
+        if not committed:
+            self.ledger.logs[number].gone.update(offsets)
+
+    def retention(self) -> None:
+        number = self.random.randrange(self.plan.partitions)
+        if any(number == open_one[0] for open_one in self._open):
+            return  # a broker keeps the segment of an open transaction
+        info = self.backend.admin.last_stable_offsets(TOPIC)[number]
+        before = self.random.randint(0, info)
+        self.say(f"retention takes {number} up to {before}")
+        self.cluster.truncate(TOPIC, number, before)
+        log = self.ledger.logs[number]
+        log.gone.update(offset for offset in log.keys if offset < before)
+
+    def compaction(self) -> None:
+        number = self.random.randrange(self.plan.partitions)
+        log = self.ledger.logs[number]
+        in_transaction = {offset for n, _, offsets in self._open if n == number for offset in offsets}
+        taken = [offset for offset in log.keys if offset not in in_transaction and self.chance(0.3)]
+        self.say(f"compaction takes {taken} of {number}")
+        self.cluster.compact(TOPIC, number, taken)
+        log.gone.update(taken)
+
+    def forget(self) -> None:
+        if self.backend.admin.group_members(GROUP):
+            return
+        self.say("the broker forgets the group's positions")
+        self.cluster.forget_offsets(GROUP)
+        copy = self.record().positions
+        for number in range(self.plan.partitions):
+            self.ledger.forgotten(number, copy[number])
+
+    # With a retry topic
+
+    def outage(self) -> None:
+        """What handlers need is down for a while."""
+        self._down_until = self.now() + self.between(1.0, 40.0)
+        self.say(f"an outage until {self._down_until - 1000:.3f}")
+
+    def unwritable(self) -> None:
+        """A topic takes no records for a while."""
+        topic = self.random.choice([RETRY, GRAVES])
+        self._unwritable[topic] = self.now() + self.between(0.5, 20.0)
+        self.say(f"{topic} takes nothing until {self._unwritable[topic] - 1000:.3f}")
+
+    def refuses(self, topic: str) -> PubSubError | None:
+        """Why a record can't be written now."""
+        retry = self.plan.retry
+        if retry is None or self.calm:
+            return None
+        if self.now() < self._unwritable.get(topic, 0.0) or self.chance(retry.refused):
+            return BrokerUnavailable(f"injected: {topic} doesn't take it")
+        return None
+
+    def poison(self, partition: int, offset: int, key: bytes | None) -> str | None:
+        """What a message does to its handlers now."""
+        if not isinstance(self.ledger, RetryLedger):
+            return None
+        if (kind := self.ledger.poison[partition].get(offset)) is not None:
+            return kind
+        if key is not None and key == self.stuck:
+            return "raises"
+        down = not self.calm and self.now() < self._down_until and self.chance(0.95)
+        return "raises" if down else None
+
+    def stranger(self) -> None:
+        """A member that lists other topics comes, or goes."""
+        if self._stranger is None:
+            self._born += 1
+            self._stranger = Stranger(self.backend, f"p{self._born}")
+            self._stranger.reader.read(1, 0)
+            self.say("a stranger joins")
+        else:
+            self._stranger.reader.close()
+            self._stranger = None
+            self.say("the stranger leaves")
+
+    def rubbish(self) -> None:
+        """Somebody writes into the retry topic."""
+        key = self.random.choice(self.plan.keys)
+        headers = self.random.choice([None, [(RETRY_HEADER, b"rubbish")]])
+        self.cluster.append(RETRY, self.random.randrange(self.plan.partitions), b"rubbish", key, headers)
+        self.rubbish_written += 1
+
+    def _end_troubles(self) -> None:
+        while self._open:
+            self._end_transaction(committed=True)
+        if self._stranger is not None:
+            self.stranger()
