@@ -269,7 +269,7 @@ class Coordinator(Holdings):
         self.progress(now)
         for number in [*self.owned, *self.resting]:
             if number not in self._leaving:
-                self._to(number, Tick(), now)
+                self._to(number, Tick(stuffed=number in self.gate.paused), now)
 
     def progress(self, now: float) -> None:
         """Looks how far the holders are."""

@@ -5,7 +5,9 @@ Rules
    their key. Those that are with holders stay; if only they remain, nothing more is handed out.
 2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
-3. A request to release a parked message is finished after the message has moved; while it moves for another reason,
+3. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
+   would be read, and every other key would stand still for the sake of those.
+4. A request to release a parked message is finished after the message has moved; while it moves for another reason,
    the request waits.
 """
 
@@ -53,8 +55,8 @@ class Chores:
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move] = {}
 
-    def do(self, now: float) -> None:
-        """All of them."""
+    def do(self, now: float, *, stuffed: bool = False) -> None:
+        """All of them; `stuffed`: nothing more is read before something leaves."""
         retries = self._retries
         for key in retries.parking.due(now):
             retries.settle(key, now)
@@ -68,6 +70,8 @@ class Chores:
         self._slow(now)
         if self._offsets.crowded(ack_map.most_runs(self._offsets.span)):
             self._thin_out(now)
+        elif stuffed and self._stands(now):
+            self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
         if 2 * retries.books.run_count > ack_map.most_runs(retries.books.span):
             self._to_tail(now)
         retries.suspects.passed(retries.books.committable)
@@ -93,8 +97,11 @@ class Chores:
         queues = self._queues.queues
         for lease in list(self._leases.active):
             key = lease.key
-            if key is not None and len(queues.get(key, ())) > BACKLOG and self.is_slow(lease, now):
+            if key is not None and len(queues.get(key, ())) > BACKLOG and self._takes_long(lease, now):
                 self._retries.relieve(key, now)
+
+    def _takes_long(self, lease: Lease, now: float) -> bool:
+        return lease.state is LeaseState.EXPIRED or self.is_slow(lease, now)
 
     def is_slow(self, lease: Lease, now: float) -> bool:
         """Whether the current record has been with its handler, or with the user, for long."""
@@ -104,9 +111,16 @@ class Chores:
         patience = self._rules.ack_deadline if lease.state is LeaseState.KEPT else allowed
         return lease.extended is not None or now - (lease.deadline - patience) >= SLOW
 
-    def _thin_out(self, now: float) -> None:
+    def _stands(self, now: float) -> bool:
+        """Whether nothing can begin, and nothing is about to end (rule 3)."""
+        retries, queues = self._retries, self._queues
+        if queues.ready or queues.loose or retries.loose or retries.parking.first() is not None:
+            return False
+        return all(self._takes_long(lease, now) for lease in self._leases.active)
+
+    def _thin_out(self, now: float, most: int = BATCH) -> None:
         queues = self._queues.queues
-        left = min(BATCH, self._retries.rooms.main())
+        left = min(most, BATCH, self._retries.rooms.main())
         if left <= 0:
             self._clear_front(now)
             return
@@ -181,7 +195,7 @@ class Chores:
             key, origin = self._retries.key(request), request.offset()
             line = None if key is None else self._retries.parking.lines.get(key)
             if line is not None and line.moving and origin in line.moving:
-                continue  # rule 3
+                continue  # rule 4
             entry = self._parked_for_ever(key, origin)
             body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
             if entry is not None and body is None:

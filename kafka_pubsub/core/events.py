@@ -178,7 +178,9 @@ class Ended(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed."""
+    """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read."""
+
+    stuffed: bool = False
 
 
 class CommitAnswered(NamedTuple):

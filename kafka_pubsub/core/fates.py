@@ -72,7 +72,7 @@ class Fates:
     ) -> Move:
         """A delivery came to nothing."""
         info = self._said(record, now, error or _NO_WORDS[why])
-        self._outage.failed(info.origin)
+        self._outage.failed(info.origin, first=info.attempt == 1)
         deliveries = info.attempt + info.crashes
         if self._rules.policy.used_up(deliveries):
             if self._outage.may_use_up(now):

@@ -1,13 +1,15 @@
 """Notices that most deliveries fail, and slows to a probe: what the handlers need is down, not the messages bad.
 
 Theory. Of the last seconds it counts what was acked and which messages failed (a message that fails ten times is
-one). When more have failed, it probes: one message at a time, one a second. Probes that succeed in a row end it.
+one). When more have failed, it probes: one message at a time, one a second. Probes that succeed, without a fresh one that fails in between, end it.
 
 Rules
 1. Few failures prove nothing: a topic with one bad message on it is no outage.
 2. While it probes, attempts aren't used up but for one message in a while: a topic full of bad messages gets through,
    and an outage of an hour doesn't carry the topic over to the dead letters.
 3. It ends by itself, and begins counting anew.
+4. Every other probe is a message that hasn't failed yet, if there is one, and only such failures say that the outage goes
+   on. A few dozen messages that always fail would else be probed before all others, for ever.
 """
 
 from __future__ import annotations
@@ -39,15 +41,22 @@ class Outage:
         self._next_probe = 0.0
         self._in_a_row = 0
         self._next_death = 0.0
+        self._turn = False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it probes and it's the turn of a message that hasn't failed yet."""
+        return self.probing and self._turn
 
     def acked(self, count: int) -> None:
         """So many messages were acked."""
         self._acked[0] += count
 
-    def failed(self, origin: int) -> None:
-        """That message failed: nacked, or its deadline passed."""
+    def failed(self, origin: int, *, first: bool = True) -> None:
+        """That message failed: nacked, or its deadline passed; `first`: for the first time."""
         self._failed[0].add(origin)
-        self._in_a_row = 0
+        if first:
+            self._in_a_row = 0
 
     def look(self, now: float) -> bool:
         """Lets time pass; True if it began or ended just now."""
@@ -88,6 +97,7 @@ class Outage:
     def began(self, now: float) -> None:
         """A delivery began."""
         self._next_probe = now + PROBE_EVERY
+        self._turn = not self._turn
 
     def next_probe(self) -> float | None:
         """When the next probe may begin; None: nothing is held back."""

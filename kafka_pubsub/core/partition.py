@@ -232,7 +232,7 @@ class Partition:
         """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""
         limit = half.limit(event.limit, now)
         taken = 0
-        for each in half.lending.take(limit, self._run(event), self._room(), now):
+        for each in half.lending.take(half.parked(limit), self._run(event), self._room(), now):
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:
@@ -246,9 +246,11 @@ class Partition:
                 break
             half.admit(self._lease(self.queues.take(1)))
             taken += 1
-        if taken:
+        oldest = self.queues.oldest()
+        left = 0 if half.careful(oldest) else limit - taken
+        if taken or (left and oldest is not None):
             half.retries.outage.began(now)
-        return 0 if half.careful(self.queues.oldest()) else limit - taken
+        return left
 
     def _room(self) -> int:
         """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
@@ -289,7 +291,7 @@ class Partition:
             self.queues.put_back(key, [record])
             self.places.free_keys([key])
         if self.half is not None and self.open:
-            self.half.chores.do(now)
+            self.half.chores.do(now, stuffed=event.stuffed)
             effects += self.half.send(now)
         elif self.open and self.commits.due(now):
             effects.append(self.commits.make(now))

@@ -91,6 +91,11 @@ class RetryHalf:
             return wanted
         return min(wanted, 1) if outage.allows(len(self._leases.active), now) else 0
 
+    def parked(self, limit: int) -> int:
+        """How many of these leases may be of the retry partition."""
+        fresh = self.retries.outage.fresh and (self._queues.ready or self._queues.loose)
+        return 0 if fresh else limit
+
     def careful(self, oldest: int | None) -> bool:
         """Whether main's oldest ready record must not start unnoted."""
         return oldest is not None and self.retries.main_suspects.concerns(oldest)

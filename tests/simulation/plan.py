@@ -100,7 +100,7 @@ class Plan:
             retry=retry,
             steps=random.choice([40, 80, 160, 240]),
             actions={**self.actions, "forget": 0.0, **retry.actions},
-            rules=self.rules._replace(policy=retry.policy, subscription="billing"),
+            rules=retry.rules(self.rules),
             capacity=random.choice([531, 535, 545, 620, 4095]),
             window=max(8, self.window),
         )

@@ -430,11 +430,12 @@ class Process:
         return [self.ownership(number) for number in (*self.coordinator.owned, *self.coordinator.resting)]
 
     def check(self) -> None:
-        """Everything that can be said at any time."""
+        """Everything that can be said at any time, now and then: it costs more than a sweep."""
         coordinator = self.coordinator
         self._sweeps += 1
-        if self._sweeps % (16 if self.calm else 4) == 0:  # it costs more than the sweep
-            coordinator.check()
+        if self._sweeps % (12 if self.calm else 4):
+            return
+        coordinator.check()
         active = sum(len(partition.leases.active) for partition in coordinator._all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
         promise(active <= self.world.plan.max_messages, f"{active} leases, more than max_messages")

@@ -39,8 +39,10 @@ NOWHERE = Committed(0, "")
 class Beside:
     """One retry partition's truth, and what it means for its partition of main."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: PartitionLog, number: int) -> None:
         self.log = log
+        #: Where the group stores: main's position, and this partition's own.
+        self.places = (TopicPartition("orders", number), TopicPartition(RETRY, number))
         #: What each record says that was ever read here; rubbish says None.
         self.said: dict[int, RetryInfo | None] = {}
         #: The newest visible record of each origin, and up to where that was looked for.
@@ -105,7 +107,7 @@ class RetryLedger(Ledger):
         self._attempts = attempts
         self.beside: list[Beside] = []
         #: What was published: value and headers.
-        self.bodies: list[dict[int, tuple[bytes, list[Header] | None]]] = [{} for _ in range(partitions)]
+        self.bodies: list[dict[int, tuple[bytes, Sequence[Header] | None]]] = [{} for _ in range(partitions)]
         #: Messages that no handler can take, and how.
         self.poison: list[dict[int, str]] = [{} for _ in range(partitions)]
         self._graves_read = 0
@@ -113,7 +115,8 @@ class RetryLedger(Ledger):
     def opens(self) -> None:
         """The topics are there."""
         self.beside = [
-            Beside(self._cluster.log(TopicPartition(RETRY, number))) for number in range(len(self.logs))
+            Beside(self._cluster.log(TopicPartition(RETRY, number)), number)
+            for number in range(len(self.logs))
         ]
 
     # What the log holds
@@ -123,9 +126,8 @@ class RetryLedger(Ledger):
         with self._cluster.changed:
             stored = self._cluster.group(self._group).offsets
         for number, beside in enumerate(self.beside):
-            main = stored.get(TopicPartition("orders", number), NOWHERE)
-            retry = stored.get(TopicPartition(RETRY, number), NOWHERE)
-            if (main, retry) != beside.stored:
+            main, retry = (stored.get(place, NOWHERE) for place in beside.places)
+            if main is not beside.stored[0] or retry is not beside.stored[1]:
                 self._stored_both(number, main, retry)
 
     def _stored_both(self, number: int, main: Committed, retry: Committed) -> None:
@@ -167,9 +169,14 @@ class RetryLedger(Ledger):
         promise(origin not in beside.dead, f"{what} twice")
         attempts = int(headers["ps-dead-attempts"] or b"")
         promise(attempts == self._attempts, f"{what} after {attempts} attempts")
-        promise(beside.begun[origin] >= attempts, f"{what} after {beside.begun[origin]} deliveries")
+        # One that is tried alone is blamed for a death that comes before its handler begins, too.
+        failed = attempts - int(headers["ps-dead-crashes"] or b"")
+        promise(beside.begun[origin] >= failed, f"{what} after {beside.begun[origin]} deliveries")
         kept = [header for header in letter.headers() or () if not header[0].startswith("ps-dead-")]
-        whole = (letter.key(), letter.value()) == (self.logs[number].keys[origin], self.bodies[number][origin][0])
+        whole = (letter.key(), letter.value()) == (
+            self.logs[number].keys[origin],
+            self.bodies[number][origin][0],
+        )
         promise(whole and (kept or None) == self.bodies[number][origin][1], f"{what} isn't whole")
         beside.dead.add(origin)
 
@@ -223,7 +230,8 @@ class RetryLedger(Ledger):
         if offset not in together and not together:
             said = 1 if info is None else info.attempt + info.crashes
             promise(attempt == said, f"attempt: {where} begins, the log says {said}")
-            promise(attempt <= beside.begun[offset], f"attempt: {where} was begun {beside.begun[offset]} times")
+            failed = attempt - 1 - (0 if info is None else info.crashes)
+            promise(failed < beside.begun[offset], f"attempt: {where} was begun {beside.begun[offset]} times")
         if self.ordered and key is not None:
             self._in_order(owner, log, offset, key, together, where)
 

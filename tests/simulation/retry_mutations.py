@@ -1,17 +1,96 @@
-"""Mistakes that a stream with a retry topic could make; the simulation has to see each of them."""
+"""Rules of the retry topic, taken out of the client one by one: what the simulation must notice.
+
+Each of the protocol's bold rules is here, and what else the tests of the retry topic have to see. `RETRY_MUTATIONS`
+names them all; like `mutations`, they are put in by patching, so that the code itself stays whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
+from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.takeovers import Takeovers
+from kafka_pubsub.core import parking, retries
+from kafka_pubsub.core.chores import Chores
+from kafka_pubsub.core.effects import Effect
+from kafka_pubsub.core.fates import Fates
+from kafka_pubsub.core.moves import Move, Moves
+from kafka_pubsub.core.notes import NOTHING
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.outage import Outage
+from kafka_pubsub.core.parking import Parking, Standing
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.retry_record import RetryInfo
+from kafka_pubsub.core.rooms import Rooms
+from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.memory.groups import Group
+from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.model import Ending, Membership, TopicPartition
+from tests.simulation.retry import SteppedRelocating
 
 __all__ = ["RETRY_MUTATIONS"]
 
+Patch = pytest.MonkeyPatch
 
-def read_before(patch: pytest.MonkeyPatch) -> None:
+
+# Taking partitions on
+
+
+def half_is_enough(patch: Patch) -> None:
+    """A pair is served though one half of it isn't ours ("whole or nothing")."""
+    patch.setattr(Takeovers, "_whole", lambda self, number: True)
+
+
+def up_to_the_last_stable(patch: Patch) -> None:
+    """The retry partition is read as far as committed records go ("up to the high watermark")."""
+
+    def stable(self: MemoryReader, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        with self._cluster.changed:
+            return {partition: self._cluster.log(partition).stable_end for partition in partitions}
+
+    patch.setattr(MemoryReader, "high_watermarks", stable)
+
+
+def main_at_once(patch: Patch) -> None:
+    """Main is delivered before the retry partition was read."""
+    patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
+    real = Takeovers._begin
+
+    def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, int]:
+        starts = real(self, numbers)
+        for number, (end, position) in list(self._behind.items()):
+            if number in numbers and position is not None:
+                starts[self._main(number)] = position
+                self._behind[number] = (end, None)
+        return starts
+
+    patch.setattr(Takeovers, "_begin", begin)
+
+
+def writers_left_alone(patch: Patch) -> None:
+    """Nobody ends what a killed owner left open."""
+    patch.setattr(Takeovers, "_fence_writers", lambda self, places: None)
+
+
+def id_untold(patch: Patch) -> None:
+    """A relocation may come before the commit that tells who we are."""
+    real = RetryHalf.send
+
+    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+        before, self.announced = self.announced, True
+        effects = list(real(self, now))
+        self.announced = before
+        return iter(effects)
+
+    patch.setattr(RetryHalf, "send", send)
+    patch.setattr(RetryHalf, "may_begin", property(lambda self: self.retries.caught_up))
+
+
+def read_before(patch: Patch) -> None:
     """What was read before an ownership began anew is booked under it."""
     real = Takeovers._begin_again
 
@@ -22,4 +101,319 @@ def read_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Takeovers, "_begin_again", begin_again)
 
 
-RETRY_MUTATIONS: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {"read_before": read_before}
+# Order and time
+
+
+def not_read_past(patch: Patch) -> None:
+    """A message goes before main was read past its origin ("read past")."""
+    real = Parking.settle
+
+    def settle(self: Parking, key: bytes, main: int | None, position: int, now: float) -> Standing:
+        return real(self, key, main, 2**60, now)
+
+    patch.setattr(Parking, "settle", settle)
+
+
+def retries_on_credit(patch: Patch) -> None:
+    """The retry partition stops being read together with main ("no fetch credit for retries")."""
+    real = MemoryReader.pause
+    names: dict[str, str] = {"orders": "orders.sub.billing.retry"}
+
+    def pause(self: MemoryReader, partitions: Sequence[TopicPartition]) -> None:
+        beside = [TopicPartition(names[each.topic], each.partition) for each in partitions]
+        real(self, [*partitions, *beside])
+
+    def resume(self: MemoryReader, partitions: Sequence[TopicPartition]) -> None:
+        beside = [
+            TopicPartition(names[each.topic], each.partition) for each in partitions if each.topic in names
+        ]
+        real_resume(self, [*partitions, *beside])
+
+    real_resume = MemoryReader.resume
+    patch.setattr(MemoryReader, "pause", pause)
+    patch.setattr(MemoryReader, "resume", resume)
+    patch.setattr(Chores, "_stands", lambda self, now: False)
+
+
+def before_it_is_due(patch: Patch) -> None:
+    """Nobody looks at the clock."""
+    patch.setattr(parking, "passed", lambda now: 2**61)
+
+
+def parked_key_forgotten(patch: Patch) -> None:
+    """A key goes on as soon as one message of it has gone."""
+    real = Parking.settle
+
+    def settle(self: Parking, key: bytes, main: int | None, position: int, now: float) -> Standing:
+        standing = real(self, key, main, position, now)
+        if standing is Standing.DUE:
+            del self.lines[key]
+            return Standing.GONE
+        return standing
+
+    patch.setattr(Parking, "settle", settle)
+    _unchecked(patch)
+
+
+def key_freed_when_stored(patch: Patch) -> None:
+    """A key goes on when its message has left, though it hasn't arrived."""
+    real = Moves.stored
+
+    def stored(self: Moves) -> Sequence[Move]:
+        moves = list(real(self))
+        for move in moves:
+            move.landed = True
+        return moves
+
+    patch.setattr(Moves, "stored", stored)
+
+
+def backlog_stays(patch: Patch) -> None:
+    """What waits behind a parked key is never moved, so others can't get by (I6)."""
+    patch.setattr(retries.Retries, "relieve", lambda self, key, now: False)
+    patch.setattr(Chores, "_stands", lambda self, now: False)
+    patch.setattr(Chores, "_thin_out", lambda self, now, most=0: None)
+
+
+# Commits
+
+
+def two_in_flight(patch: Patch) -> None:
+    """A plain commit is sent while a relocation is on its way ("one commit in flight")."""
+    real = RetryHalf.send
+
+    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+        yield from real(self, now)
+        in_flight = self.commits.in_flight
+        if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
+            yield self.commits._commit(clean=False)  # type: ignore[misc]
+
+    patch.setattr(RetryHalf, "send", send)
+
+
+def relocation_beside_a_commit(patch: Patch) -> None:
+    """A relocation doesn't wait for the plain commit's answer."""
+    real = RetryHalf.send
+
+    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+        in_flight, batch = self.commits.in_flight, ()
+        if in_flight is not None and self.announced and not self.retries.moves.flying:
+            batch = self.retries.load(now)  # type: ignore[assignment]
+        if batch:
+            yield self.commits.relocation(batch)
+        else:
+            yield from real(self, now)
+
+    patch.setattr(RetryHalf, "send", send)
+
+
+def commit_before_ack(patch: Patch) -> None:
+    """The oldest unfinished message counts as finished."""
+
+    def committable(self: Offsets) -> int:
+        return next(iter(list(self.unfinished)[1:]), self.position)
+
+    patch.setattr(Offsets, "committable", property(committable))
+
+
+def source_finished_at_once(patch: Patch) -> None:
+    """A plain commit calls finished what is only on its way."""
+    real = retries.Retries.depart
+
+    def depart(self: retries.Retries, move: Move) -> None:
+        real(self, move)
+        if move.source is None:
+            self._offsets.finish([move.record])
+
+    patch.setattr(retries.Retries, "depart", depart)
+    _unchecked(patch)
+
+
+def map_truncated(patch: Patch) -> None:
+    """Only the first run of main's map is kept."""
+    real = Offsets.runs
+    patch.setattr(Offsets, "runs", lambda self: real(self)[:1])
+
+
+def retry_map_truncated(patch: Patch) -> None:
+    """Only the first run of the retry partition's map is kept."""
+    real = RetryBooks.runs.fget  # type: ignore[attr-defined]
+    patch.setattr(RetryBooks, "runs", property(lambda self: real(self)[:1]))
+    _unchecked(patch)
+
+
+def main_map_unbounded(patch: Patch) -> None:
+    """More of main is handed out than its map has room for."""
+    patch.setattr(Rooms, "main", lambda self: 1000)
+
+
+def retry_map_unbounded(patch: Patch) -> None:
+    """The retry partition's own map has no bound."""
+    patch.setattr(Rooms, "retry", lambda self: 1000)
+    patch.setattr(Chores, "_to_tail", lambda self, now: None)
+
+
+def nothing_to_the_tail(patch: Patch) -> None:
+    """A full map of the retry partition stays full."""
+    patch.setattr(Chores, "_to_tail", lambda self, now: None)
+
+
+# Relocations
+
+
+def plain_relocation(patch: Patch) -> None:
+    """Records are appended first, and the positions committed after that ("relocation in one transaction")."""
+
+    def begin(self: SteppedRelocating) -> None:
+        flight = self._waiting.popleft()
+        cluster = self._transactions._cluster
+        for record in flight.records:
+            cluster.append(record.topic, record.partition, record.value, record.key, list(record.headers))
+        self._together = [flight]
+        self._take_off()
+        if self._steps is not None:
+            self._steps = self._transactions.steps([], flight.positions, flight.membership)
+
+    patch.setattr(SteppedRelocating, "_begin", begin)
+
+
+def fenced_by_ownership(patch: Patch) -> None:
+    """A relocation is sent under whatever membership there is when it leaves."""
+    real = SteppedRelocating._take_off
+
+    def take_off(self: SteppedRelocating) -> None:
+        now = self._membership()
+        if now is not None:
+            self._together = [flight._replace(membership=now) for flight in self._together]
+        real(self)
+
+    patch.setattr(SteppedRelocating, "_take_off", take_off)
+
+
+def nobody_fenced(patch: Patch) -> None:
+    """The group takes commits from former members and of former generations."""
+
+    def fence(self: Group, member: str | None, generation: int) -> None:
+        return None
+
+    def membership(self: MemoryReader) -> Membership | None:
+        return self._membership or Membership(self._group, ("", 0))
+
+    patch.setattr(Group, "fence", fence)
+    patch.setattr(
+        Group,
+        "commit",
+        lambda self, member, generation, positions, now: {
+            partition: self.store(partition, value) for partition, value in positions.items()
+        },
+    )
+    patch.setattr(MemoryReader, "membership", membership)
+
+
+def unknown_is_aborted(patch: Patch) -> None:
+    """Who doesn't know what became of a transaction goes on as if it had failed."""
+    real = Takeovers.landed
+
+    def landed(self: Takeovers, landing: Landing) -> None:
+        if landing.ending is Ending.UNKNOWN:
+            landing = landing._replace(ending=Ending.ABORTED)
+        real(self, landing)
+
+    patch.setattr(Takeovers, "landed", landed)
+
+
+def unknown_is_stored(patch: Patch) -> None:
+    """Who doesn't know what became of a transaction goes on as if it had succeeded."""
+    real = Takeovers.landed
+
+    def landed(self: Takeovers, landing: Landing) -> None:
+        if landing.ending is Ending.UNKNOWN:
+            landing = landing._replace(ending=Ending.STORED)
+        real(self, landing)
+
+    patch.setattr(Takeovers, "landed", landed)
+
+
+def refused_holds_up_all(patch: Patch) -> None:
+    """Who is to blame for an abort isn't told, so that everybody waits with it for ever."""
+    real = Moves.aborted
+    patch.setattr(Moves, "aborted", lambda self, refused, now: real(self, {}, now))
+
+
+# Attempts and deaths
+
+
+def attempts_lost(patch: Patch) -> None:
+    """A message that fails keeps its number."""
+    real = Fates._said
+
+    def said(self: Fates, record: object, now: float, error: str) -> RetryInfo:
+        return real(self, record, now, error)._replace(attempt=1)  # type: ignore[arg-type]
+
+    patch.setattr(Fates, "_said", said)
+
+
+def attempts_forgotten_in_a_crash(patch: Patch) -> None:
+    """What was started isn't noted."""
+    patch.setattr(RetryHalf, "main_notes", lambda self, position, gone: _unnoted(self.retries.main_suspects))
+    patch.setattr(RetryHalf, "retry_notes", lambda self, position, gone: _unnoted(self.retries.suspects))
+
+
+def _unnoted(suspects: Suspects) -> object:
+    suspects.note((), 0)
+    return NOTHING
+
+
+def started_unnoted(patch: Patch) -> None:
+    """After a crash handlers start as ever."""
+    patch.setattr(Suspects, "concerns", lambda self, offset: False)
+
+
+def several_trials(patch: Patch) -> None:
+    """Suspects are tried together ("one at a time")."""
+    patch.setattr(Turn, "take", lambda self, who: True)
+    patch.setattr(Suspects, "check", lambda self: None)
+    patch.setattr(Suspects, "wants_turn", property(lambda self: bool(self._bench)))
+
+
+def culprit_forgotten(patch: Patch) -> None:
+    """Who was on trial when its process died is a suspect like any other."""
+    real = Suspects.__init__
+
+    def init(self: Suspects, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        self.culprit = None
+
+    patch.setattr(Suspects, "__init__", init)
+
+
+def everybody_is_guilty(patch: Patch) -> None:
+    """All that were noted when a process died are blamed for it."""
+    real = Suspects.__init__
+
+    def init(self: Suspects, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        if self.culprit is None and self.left:
+            self.culprit = min(self.left)
+
+    patch.setattr(Suspects, "__init__", init)
+
+
+def bad_messages_are_an_outage(patch: Patch) -> None:
+    """While it probes, what has failed before is tried before all that hasn't."""
+    patch.setattr(Outage, "fresh", property(lambda self: False))
+    patch.setattr(Outage, "_look_up", lambda self: False)
+
+
+def _unchecked(patch: Patch) -> None:
+    """The client's own checks would notice first; the simulation has to see it from outside."""
+    patch.setattr(Partition, "check", lambda self: None)
+
+
+RETRY_MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
+    name: value
+    for name, value in list(globals().items())
+    if callable(value)
+    and not name.startswith("_")
+    and getattr(value, "__annotations__", {}).get("patch") == "Patch"
+}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kafka_pubsub.core.redelivery import Exhausted, Policy
+from kafka_pubsub.core.rules import Rules
 
 __all__ = ["ATTEMPTS", "KINDS", "LATEST", "RetryPlan"]
 
@@ -79,6 +80,14 @@ class RetryPlan:
                 "mover": random.choice([4.0, 10.0, 30.0]),
                 **{name: weight * strength * random.choice([0.0, 1.0]) for name, weight in TROUBLE.items()},
             },
+        )
+
+    def rules(self, rules: Rules) -> Rules:
+        """The same rules with a retry topic; where handlers hang they have less time, or a world would take hours."""
+        rules = rules._replace(policy=self.policy, subscription="billing")
+        hangs = self.poison and "hangs" in self.kinds
+        return (
+            rules._replace(ack_deadline=2.0, max_extension=min(5.0, rules.max_extension)) if hangs else rules
         )
 
     @classmethod

@@ -78,9 +78,9 @@ class Troubles(ABC):
     @abstractmethod
     def say(self, text: str) -> None: ...
     @abstractmethod
-    def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]: ...
-    @abstractmethod
     def record(self) -> SubscriptionRecord: ...
+    @abstractmethod
+    def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]: ...
 
     def act(self, process: Process, step: Callable[[], object]) -> None:
         """One step of a process, which may be its last."""
@@ -99,14 +99,6 @@ class Troubles(ABC):
         return self.random.choice(healthy) if healthy else None
 
     # Trouble
-
-    def join(self) -> None:
-        if len(self.processes) < self.plan.processes:
-            self._born += 1
-            mode = self.random.choice(["walk", "walk", "walk", "batch", "mailbox"])
-            process = Process(self, f"p{self._born}", mode)
-            self.say(f"{process.name} joins ({mode})")
-            self.processes.append(process)
 
     def crash(self) -> None:
         if self.processes:
@@ -134,11 +126,12 @@ class Troubles(ABC):
             self.act(process, process.leave)
 
     def _perhaps_finish(self, process: Process) -> None:
-        if process.dead:
+        if not process.moves("fetcher"):
             return
         if process.patience is not None and (process.crew.close(0) or self.now() >= process.patience):
             self.say(f"{process.name} leaves")
             self.act(process, process.finish)
+            process.dead = True
             if process in self.processes:
                 self.processes.remove(process)
 

@@ -22,6 +22,7 @@ from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOption
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
+from tests.simulation.crew import Hand
 from tests.simulation.ledger import Ledger, promise
 from tests.simulation.plan import Plan, scaled
 from tests.simulation.process import SESSION, Process
@@ -31,8 +32,11 @@ from tests.simulation.trouble import GROUP, TOPIC, Troubles
 
 __all__ = ["Story", "simulate"]
 
-#: Messages that kill: each costs some lives, and may bring each neighbour under suspicion once.
-MOST_KILLERS = 3
+#: Messages that kill or hang: each costs some lives, or minutes. (One that kills may bring each neighbour under
+#: suspicion once.)
+MOST_COSTLY = 3
+#: Seconds of a round after one in which nothing happened: less than a third of a session.
+IDLE = 1.9
 #: Rounds of the calm at the end, a virtual second each; backoff, deadlines and sessions add up to a minute.
 SETTLING = 300
 
@@ -60,6 +64,8 @@ class SimulatedWorld(Troubles):
         self.backend = MemoryBackend(self.clock)
         self.cluster = self.backend.cluster
         self._published = 0
+        #: Whether nobody did anything in the last round.
+        self._idle = False
         self.stuck = None if plan.retry is None else plan.retry.stuck
         self.ledger = self._make_ledger(plan)
         self.processes: list[Process] = []
@@ -164,7 +170,10 @@ class SimulatedWorld(Troubles):
         if self.plan.retry is not None:
             acts, weights = [*acts, "mover", "crash"], [*weights, 9, 1]
             if self.plan.retry.killers_only:
-                weights = [weight if act not in ("evict", "crash") else 0 for act, weight in zip(acts, weights, strict=True)]
+                weights = [
+                    weight if act not in ("evict", "crash") else 0
+                    for act, weight in zip(acts, weights, strict=True)
+                ]
         for act in self.random.choices(acts, weights, k=steps):
             getattr(self, act)()
 
@@ -191,8 +200,16 @@ class SimulatedWorld(Troubles):
         retry = self.plan.retry
         if retry is not None and self.chance(retry.poison):
             kind = self.random.choice(retry.kinds)
-            if kind != "kills" or sum(map(len, ledger.poison)) < MOST_KILLERS:
+            if kind == "raises" or sum(map(len, ledger.poison)) < MOST_COSTLY:
                 ledger.poison[number][offset] = kind
+
+    def join(self) -> None:
+        if len(self.processes) < self.plan.processes:
+            self._born += 1
+            mode = self.random.choice(["walk", "walk", "walk", "batch", "mailbox"])
+            process = Process(self, f"p{self._born}", mode)
+            self.say(f"{process.name} joins ({mode})")
+            self.processes.append(process)
 
     def fetcher(self) -> None:
         if (process := self.any_that("fetcher")) is not None:
@@ -233,6 +250,9 @@ class SimulatedWorld(Troubles):
         self._end_troubles()
         for process in [each for each in self.processes if each.patience is not None]:
             process.patience = self.now()
+        if self.plan.retry is not None:  # what is left is told by one as well as by four, and sooner
+            for process in self.processes[1:]:
+                self.act(process, process.leave)
         if self.stuck is not None:
             self._finish_all("with a stuck key")
             self.stuck = None
@@ -279,28 +299,37 @@ class SimulatedWorld(Troubles):
         )
 
     def _round(self) -> None:
-        self.clock.advance(1.0)
+        self.clock.advance(IDLE if self._idle else 1.0)
+        self._idle = self.plan.retry is not None
         for process in list(self.processes):
             self.act(process, process.fetcher)
             self._perhaps_finish(process)
         for process in list(self.processes):
-            for _ in range(4 if self.plan.retry is None else 2):
+            for _ in range(4):
                 self.act(process, process.runner)
-                self._move_everything(process)
-            self.act(process, process.runner)
+                if not self._move_everything(process):
+                    break
         self._look()
 
-    def _move_everything(self, process: Process) -> None:
-        beside = process.relocating
+    def _move_everything(self, process: Process) -> bool:
+        """Whether anything could be moved."""
+        beside, moved = process.relocating, False
         for _ in range(200):
             if beside is None or not beside.busy:
                 break
+            moved = True
             self.act(process, process.mover)
         for hand in process.crew.movable():
-            while not process.dead and hand in process.crew.hands and not (hand.kept and hand.holder.withdrawn):
-                if hand.poisoned is not None and hand.until > self.now():
-                    break
+            while self._moves(process, hand):
+                moved = True
                 self.act(process, partial(process.crew.move, hand))
+        self._idle = self._idle and not moved
+        return moved
+
+    def _moves(self, process: Process, hand: Hand) -> bool:
+        if process.dead or hand not in process.crew.hands or (hand.kept and hand.holder.withdrawn):
+            return False
+        return hand.poisoned is None or hand.until <= self.now()
 
     def _leftover(self) -> Sequence[object]:
         return [

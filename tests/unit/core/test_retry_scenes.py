@@ -337,3 +337,59 @@ def test_what_was_being_read_at_a_revoke_is_asked_for_again() -> None:
     scene.do(Revoked())
     scene.do(Returned())
     assert ask in scene.tick()
+
+
+def stuffed_by_the_parked() -> Scene:
+    """Two keys that are parked for ever, with a backlog below its bound each."""
+    scene = Scene([parked(0, 0, b"a", due=FOREVER), parked(1, 1, b"b", due=FOREVER)])
+    scene.fetch(*[(offset, b"ab"[offset % 2 : offset % 2 + 1]) for offset in range(2, 42)])
+    return scene
+
+
+def test_a_full_partition_moves_what_waits_behind_the_parked() -> None:
+    scene = stuffed_by_the_parked()
+    scene.now += 1.0
+    moved = [info.origin for info in infos(scene.do(Tick(stuffed=True)))]
+    assert len(moved) >= 20, "half of what it holds"
+    assert scene.partition.offsets.unfinished, "and no more than that at once"
+
+
+def test_below_its_bound_a_backlog_stays_while_there_is_room() -> None:
+    scene = stuffed_by_the_parked()
+    assert infos(scene.tick()) == []
+
+
+def test_a_full_partition_waits_for_what_can_go_on_by_itself() -> None:
+    scene = stuffed_by_the_parked()
+    scene.fetch((42, b"free"))
+    scene.now += 1.0
+    assert infos(scene.do(Tick(stuffed=True))) == [], "a key is ready"
+    (lease,) = scene.begun()
+    assert infos(scene.do(Tick(stuffed=True))) == [], "its handler has just begun"
+    scene.do(Released([Release(lease, 1, Verdict.FINISHED)]))
+    scene.tick()
+    scene.do(CommitAnswered(True))
+    assert infos(scene.do(Tick(stuffed=True))) != []
+
+
+def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
+    """More of them than an outage takes, hardly any traffic beside, and no dead letters."""
+    scene = Scene()
+    bad = range(outage.ENOUGH + 5)
+    scene.fetch(*[(offset, b"bad%d" % offset) for offset in bad])
+    good: list[int] = []
+    probed = False
+    for second in range(300):
+        if second % 20 == 10:
+            scene.fetch((100 + second, b"good%d" % second))
+        for lease in scene.begun(50):
+            offset = lease.records[0].offset()
+            good += [offset] * (offset >= 100)
+            verdict = Verdict.FINISHED if offset >= 100 else Verdict.NACKED
+            scene.do(Released([Release(lease, int(offset >= 100), verdict)]))
+        scene.settle()
+        half = scene.partition.half
+        probed = probed or (half is not None and half.retries.outage.probing)
+        if second % 20 == 18:
+            assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
+    assert probed
