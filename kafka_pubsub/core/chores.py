@@ -3,7 +3,8 @@
 Rules
 1. When main's map is half full, the waiting messages of the longest queues are moved into the retry partition, whatever
    their key. Those that are with holders stay; if only they remain, nothing more is handed out.
-2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail.
+2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail. So
+   do dead letters that aren't taken: a dead-letter topic that is gone must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
 3. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
    would be read, and every other key would stand still for the sake of those.
@@ -72,7 +73,8 @@ class Chores:
             self._thin_out(now)
         elif stuffed and self._stands(now):
             self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
-        if 2 * retries.books.run_count > ack_map.most_runs(retries.books.span):
+        runs = retries.books.run_count + len(retries.moves.unburied())
+        if 2 * runs > ack_map.most_runs(retries.books.span):
             self._to_tail(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
@@ -134,7 +136,7 @@ class Chores:
     def _clear_front(self, now: float) -> None:
         """Without any room: what waits below the first leased record leaves together, which only shortens the map."""
         retries = self._retries
-        if len(retries.moves):
+        if not retries.moves.idle:
             return
         keys = {record.offset(): record.key() for record in self._queues.waiting()}
         front = [*takewhile(keys.__contains__, islice(self._offsets.unfinished, BATCH))]
@@ -152,9 +154,11 @@ class Chores:
         """Those at the front leave together, which only shortens the map; the others by room."""
         retries = self._retries
         touched: dict[bytes, None] = {}
+        for move in retries.moves.unburied():
+            retries.put_off(move)
         moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
         loose = {entry.offset: record for entry, record in retries.loose}
-        front = not retries.moves.waiting
+        front = retries.moves.idle or not retries.moves.waiting
         for offset in retries.books.lowest(TAIL):
             if offset in moving:
                 continue

@@ -90,6 +90,15 @@ class Moves:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.flying)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way, or about to be; those that were refused may wait for ever."""
+        return not self.flying and all(move.refusals for move in self.waiting)
+
+    def unburied(self) -> list[Move]:
+        """Dead letters that were refused, of messages in the retry partition."""
+        return [move for move in self.waiting if move.refusals and move.death and move.source is not None]
+
     def due_at(self) -> float | None:
         """When the next batch may be loaded."""
         if not self.waiting or self.flying:

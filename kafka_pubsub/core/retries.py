@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
 
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.bodies import Bodies
@@ -234,6 +235,16 @@ class Retries:
         if isinstance(found := self.read(record), Broken):
             del self.stranded[offset]
             self.depart(self.fates.unreadable_stays(record, found))
+
+    def put_off(self, move: Move) -> None:
+        """A dead letter that isn't taken goes to the tail of the retry partition, and is tried again from there."""
+        self.moves.waiting.remove(move)
+        if move.key is not None:
+            self.parking.arrives(move.key, move.origin)
+        if isinstance(move.record, RetryRecord):
+            self.depart(self.fates.stays(move.record, move.key))
+        elif isinstance(move.info, Broken):
+            self.depart(self.fates.unreadable_stays(cast("StoredRecord", move.record), move.info))
 
     def depart(self, move: Move) -> None:
         """A message leaves its place."""

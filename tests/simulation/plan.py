@@ -7,7 +7,7 @@ window, the buffer - until a few dozen messages reach them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
@@ -19,7 +19,7 @@ from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.memory import groups
 from tests.simulation.retry_plan import RetryPlan
 
-__all__ = ["Plan", "scaled"]
+__all__ = ["Focus", "Plan", "scaled"]
 
 #: How often each step of a healthy life is taken, beside each other.
 LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "handler": 40.0, "time": 8.0}
@@ -104,9 +104,9 @@ class Plan:
             capacity=random.choice([531, 535, 545, 620, 4095]),
             window=max(8, self.window),
         )
-        return plan._of_killers() if retry.killers_only else plan
+        return plan.of_killers() if retry.killers_only else plan
 
-    def _of_killers(self) -> Plan:
+    def of_killers(self) -> Plan:
         """No other trouble than that: whoever dies, dies of a message."""
         life = {name: weight for name, weight in self.actions.items() if name not in TROUBLE}
         life["join"] = 2.0
@@ -160,6 +160,10 @@ class Plan:
             beside=random.choice([0.0, 0.1, 0.3]),
             taken_over=random.choice([0.0, 0.3, 0.6]),
         )
+
+
+#: Makes of a drawn plan one in which something happens more often.
+Focus = Callable[[Plan], Plan]
 
 
 @contextmanager

@@ -119,7 +119,9 @@ class Faults(FaultPlan):
 
     def _on_its_way(self) -> None:
         retry, process = self._perhaps_dies(), self.process
-        if retry is not None and process is not None and self._world.chance(retry.meanwhile):
+        if retry is None or process is None or self._world.calm:
+            return
+        if self._world.chance(retry.meanwhile):
             process.waits()
 
 
@@ -356,11 +358,14 @@ class Process:
         raise Died(self.name)
 
     def waits(self) -> None:
-        """While the fetcher's request is on its way, everybody else goes on."""
+        """While the fetcher's request is on its way, everybody else goes on, this process too."""
         if self._requests:
             return
         self._requests += 1
         try:
+            for _ in range(int(self.world.between(0, 8))):
+                self.runner()
+                self.mover()
             self.world.go_on(int(self.world.between(1, 6)))
         finally:
             self._requests -= 1
@@ -469,6 +474,11 @@ class Process:
         partition = self.coordinator.owned.get(lease.partition)
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
+        halves = sum(place.partition == lease.partition for place in self.reader._held)
+        whole = halves == (1 if self.plan.retry is None else 2)
+        promise(
+            whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
+        )
         valid = self.valid() and lease.partition in self.share()
         record = lease.records[self.crew_index(lease, message)]
         alone = (

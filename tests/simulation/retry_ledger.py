@@ -276,6 +276,18 @@ class RetryLedger(Ledger):
     def settled(self) -> bool:
         return not any(self.unsettled(number) for number in range(len(self.logs)))
 
+    def only_held_up(self, number: int, keys: Collection[bytes | None], *, exhausted: bool) -> bool:
+        """Whether only messages of these keys aren't settled, or ones that can't be buried and those behind them."""
+        log, beside, left = self.logs[number], self.beside[number], self.unsettled(number)
+        beside.read_on()
+        held = set()
+        for at in left if exhausted else ():
+            info = beside.newest.get(at)
+            if info is not None and info.attempt + info.crashes >= self._attempts:
+                held.add(at)
+        keys = {*keys, *(log.keys[at] for at in held if self.ordered)} - {None}
+        return all(at in held or log.keys[at] in keys for at in left)
+
     def check_nothing_lost(self, starts: Sequence[int]) -> None:  # type: ignore[override]
         for number, (log, start) in enumerate(zip(self.logs, starts, strict=True)):
             dead, parked = self.beside[number].dead, self.for_ever(number)

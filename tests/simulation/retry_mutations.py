@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
+from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.core import parking, retries
@@ -189,6 +190,9 @@ def two_in_flight(patch: Patch) -> None:
             yield self.commits._commit(clean=False)  # type: ignore[misc]
 
     patch.setattr(RetryHalf, "send", send)
+    patch.setattr(
+        Coordinator, "current", lambda self, commits: {n: c for n, c in commits.items() if n in self.owned}
+    )
 
 
 def relocation_beside_a_commit(patch: Patch) -> None:

@@ -19,8 +19,8 @@ __all__ = ["ATTEMPTS", "KINDS", "LATEST", "RetryPlan"]
 ATTEMPTS = 5
 #: What poison does.
 KINDS = ("raises", "hangs", "kills")
-#: Seconds after its end at which a transaction shows, where that is late.
-LATEST = 4.0
+#: Seconds after its end at which a transaction shows, where that is late: its author's session may be over by then.
+LATEST = 10.0
 
 #: How often it happens, beside the steps of `plan.LIFE`.
 TROUBLE = {"outage": 0.15, "unwritable": 0.2, "stranger": 0.3, "rubbish": 0.15}
@@ -49,6 +49,8 @@ class RetryPlan:
     trim: int = 10_000
     #: A key whose handlers fail for as long as others aren't through.
     stuck: bytes | None = None
+    #: Whether the dead letters' topic takes nothing for as long as others aren't through.
+    shut: bool = False
     #: Whether killers are the only trouble.
     killers_only: bool = False
     actions: dict[str, float] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class RetryPlan:
             enough=random.choice([4, 20]),
             trim=random.choice([2, 10_000]),
             stuck=stuck,
+            shut=policy > 0 and not park and random.random() < 0.15,
             actions={
                 "mover": random.choice([4.0, 10.0, 30.0]),
                 **{name: weight * strength * random.choice([0.0, 1.0]) for name, weight in TROUBLE.items()},

@@ -58,6 +58,8 @@ class Troubles(ABC):
     ledger: Ledger
     #: A key whose handlers fail for now.
     stuck: bytes | None
+    #: Whether the dead letters' topic takes nothing for now.
+    shut: bool
 
     def __init__(self) -> None:
         self.processes: list[Process] = []
@@ -210,6 +212,8 @@ class Troubles(ABC):
     def refuses(self, topic: str) -> PubSubError | None:
         """Why a record can't be written now."""
         retry = self.plan.retry
+        if self.shut and topic == GRAVES:
+            return BrokerUnavailable(f"injected: {topic} takes nothing")
         if retry is None or self.calm:
             return None
         if self.now() < self._unwritable.get(topic, 0.0) or self.chance(retry.refused):
@@ -231,7 +235,7 @@ class Troubles(ABC):
         """A member that lists other topics comes, or goes."""
         if self._stranger is None:
             self._born += 1
-            self._stranger = Stranger(self.backend, f"p{self._born}")
+            self._stranger = Stranger(self.backend, f"a{self._born}")  # first in the assignor's order
             self._stranger.reader.read(1, 0)
             self.say("a stranger joins")
         else:

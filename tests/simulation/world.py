@@ -24,7 +24,7 @@ from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.crew import Hand
 from tests.simulation.ledger import Ledger, promise
-from tests.simulation.plan import Plan, scaled
+from tests.simulation.plan import Focus, Plan, scaled
 from tests.simulation.process import SESSION, Process
 from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
 from tests.simulation.retry_plan import ATTEMPTS
@@ -54,10 +54,18 @@ class Story:
 class SimulatedWorld(Troubles):
     """One seed's world."""
 
-    def __init__(self, seed: int, tell: Callable[[str], None] | None, *, retry: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        tell: Callable[[str], None] | None,
+        *,
+        retry: bool = False,
+        focus: Focus | None = None,
+    ) -> None:
         super().__init__()
         self.random = Random(seed)
-        self.plan = plan = Plan.draw(self.random, retry=retry)
+        drawn = Plan.draw(self.random, retry=retry)
+        self.plan = plan = drawn if focus is None else focus(drawn)
         self.calm = False
         self._tell = tell
         self.clock = VirtualClock(1000.0)
@@ -67,6 +75,7 @@ class SimulatedWorld(Troubles):
         #: Whether nobody did anything in the last round.
         self._idle = False
         self.stuck = None if plan.retry is None else plan.retry.stuck
+        self.shut = plan.retry is not None and plan.retry.shut
         self.ledger = self._make_ledger(plan)
         self.processes: list[Process] = []
         self._actions = [name for name, weight in plan.actions.items() if weight]
@@ -221,7 +230,8 @@ class SimulatedWorld(Troubles):
             self.act(process, process.runner)
 
     def mover(self) -> None:
-        if (process := self.any_that("mover")) is not None:
+        busy = [each for each in self.processes if each.relocating is not None and each.relocating.busy]
+        if busy and (process := self.random.choice(busy)).moves("mover"):
             self.act(process, process.mover)
 
     def handler(self) -> None:
@@ -253,9 +263,9 @@ class SimulatedWorld(Troubles):
         if self.plan.retry is not None:  # what is left is told by one as well as by four, and sooner
             for process in self.processes[1:]:
                 self.act(process, process.leave)
-        if self.stuck is not None:
-            self._finish_all("with a stuck key")
-            self.stuck = None
+        if self.stuck is not None or self.shut:
+            self._finish_all("beside what can't go on")
+            self.stuck, self.shut = None, False
         self._finish_all("")
         for number in range(self.plan.partitions):  # a last record, so that no hole ends the log
             key = b"end%d" % number
@@ -287,14 +297,14 @@ class SimulatedWorld(Troubles):
 
     def _through(self) -> Sequence[Process]:
         """Processes that should hold nothing when all is settled."""
-        return self.processes if self.stuck is None else ()
+        return () if self.stuck is not None or self.shut else self.processes
 
     def _settled(self) -> bool:
-        if self.stuck is None or not isinstance(self.ledger, RetryLedger):
+        if not isinstance(self.ledger, RetryLedger):
             return self.ledger.settled()
-        stuck = {self.stuck}
+        held = {self.stuck} - {None}
         return all(
-            {self.ledger.logs[number].keys[at] for at in self.ledger.unsettled(number)} <= stuck
+            self.ledger.only_held_up(number, held, exhausted=self.shut)
             for number in range(self.plan.partitions)
         )
 
@@ -352,12 +362,18 @@ class SimulatedWorld(Troubles):
         promise(not any(lag.values()), f"lag {lag} when all is finished")
 
 
-def simulate(seed: int, tell: Callable[[str], None] | None = None, *, retry: bool = False) -> Story:
-    """Tells one seed's story; raises what it broke."""
+def simulate(
+    seed: int,
+    tell: Callable[[str], None] | None = None,
+    *,
+    retry: bool = False,
+    focus: Focus | None = None,
+) -> Story:
+    """Tells one seed's story; raises what it broke. `focus` changes the plan: more of what somebody looks for."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # what fails on purpose needs no lines
-    world = SimulatedWorld(seed, tell, retry=retry)
+    world = SimulatedWorld(seed, tell, retry=retry, focus=focus)
     try:
         with scaled(world.plan):
             world.live()

@@ -1,0 +1,147 @@
+"""Plans with more of one kind of trouble, so that a mistake about it shows within a few dozen seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_pubsub.core.redelivery import Backoff, Policy
+from tests.simulation.plan import Plan
+from tests.simulation.retry_plan import ATTEMPTS, RetryPlan
+
+__all__ = [
+    "bad",
+    "beside",
+    "crowded",
+    "dying",
+    "failing",
+    "killing",
+    "late",
+    "poisoned",
+    "refusing",
+    "stuck",
+    "unknown",
+]
+
+
+def _retry(plan: Plan) -> RetryPlan:
+    assert plan.retry is not None
+    return replace(plan.retry, killers_only=False, stuck=None, shut=False)
+
+
+def _with(plan: Plan, weights: dict[str, float], retry: RetryPlan, rules: Policy | None = None) -> Plan:
+    actions = {**plan.actions, **weights}
+    policy = plan.rules.policy if rules is None else rules
+    retry = replace(retry, policy=policy)
+    return replace(plan, actions=actions, retry=retry, rules=plan.rules._replace(policy=policy))
+
+
+def failing(plan: Plan) -> Plan:
+    """Handlers nack and raise, processes come and go."""
+    plan = replace(
+        plan,
+        steps=240,
+        processes=3,
+        conduct={"ack": 30.0, "nack": 20.0, "raise": 5.0, "silent": 3.0, "nack_later": 5.0},
+        keys=(b"a", b"a", b"a", b"b", b"c", b"d", None),
+        rules=plan.rules._replace(ordered=True, backoff=Backoff(0.1, 2.0)),
+    )
+    return _with(
+        plan,
+        {"mover": 20.0, "crash": 1.0, "join": 3.0, "evict": 0.5, "retention": 0.0, "compaction": 0.0},
+        _retry(plan),
+    )
+
+
+def patient(plan: Plan) -> Plan:
+    """Backoffs are long beside everything else."""
+    plan = failing(plan)
+    return replace(plan, rules=plan.rules._replace(backoff=Backoff(10.0, 30.0)))
+
+
+def evicted(plan: Plan) -> Plan:
+    """Relocations wait for long, and members are removed meanwhile."""
+    plan = replace(failing(plan), partitions=1, processes=2, keys=(b"a", b"b", b"c"))
+    return _with(plan, {"mover": 1.0, "evict": 3.0, "time": 8.0, "crash": 0.0}, _retry(plan))
+
+
+def reading(plan: Plan) -> Plan:
+    """The same as `unknown`, while there is much to be read in small portions."""
+    plan = replace(unknown(plan), read_limit=3, max_bytes=10_000_000, window=2000)
+    return _with(plan, {"publish": 16.0}, _retry(plan))
+
+
+def late(plan: Plan) -> Plan:
+    """Transactions show late, and their authors lose the partition before that."""
+    plan = replace(
+        failing(plan), partitions=1, keys=(b"a", b"a", b"b"), conduct={"ack": 20.0, "nack": 20.0}, steps=400
+    )
+    weights = {
+        "crash": 0.0,
+        "leave": 0.0,
+        "evict": 4.0,
+        "join": 5.0,
+        "mover": 30.0,
+        "time": 2.0,
+        "publish": 8.0,
+    }
+    return _with(plan, weights, replace(_retry(plan), late_markers=0.6))
+
+
+def beside(plan: Plan) -> Plan:
+    """A member that lists the topic alone comes and goes."""
+    plan = replace(failing(plan), partitions=4, processes=2)
+    return _with(plan, {"stranger": 4.0}, _retry(plan))
+
+
+def dying(plan: Plan) -> Plan:
+    """Processes die before requests, and stall; backlogs are short."""
+    plan = replace(failing(plan), slow=0.3)
+    return _with(plan, {"stall": 1.0}, replace(_retry(plan), dies=0.02, meanwhile=0.2, backlog=1))
+
+
+def unknown(plan: Plan) -> Plan:
+    """Transactions' steps fail, and answers are lost."""
+    plan = failing(plan)
+    return _with(plan, {}, replace(_retry(plan), broken_steps=0.2))
+
+
+def crowded(plan: Plan) -> Plan:
+    """Maps with room for three runs."""
+    plan = replace(failing(plan), capacity=531, max_messages=1000, workers=16)
+    return _with(plan, {"publish": 16.0}, _retry(plan))
+
+
+def stuck(plan: Plan) -> Plan:
+    """One key fails for as long as others wait, and little may be held."""
+    plan = replace(failing(plan), max_bytes=10_000, window=8, max_messages=20)
+    retry = replace(_retry(plan), stuck=b"a", backlog=3, enough=20, poison=0.0)
+    return _with(plan, {"publish": 16.0}, retry, Policy(0))
+
+
+def bad(plan: Plan) -> Plan:
+    """More messages fail, for as long as others wait, than it takes for an outage."""
+    plan = stuck(plan)
+    return replace(
+        plan, rules=plan.rules._replace(ordered=False), retry=replace(_retry(plan), stuck=b"a", enough=4)
+    )
+
+
+def refusing(plan: Plan) -> Plan:
+    """The topic of the dead letters takes nothing for long."""
+    plan = replace(failing(plan), partitions=1)
+    retry = replace(_retry(plan), shut=True, poison=0.3, kinds=("raises",))
+    return _with(plan, {"unwritable": 2.0}, retry, Policy(ATTEMPTS))
+
+
+def poisoned(plan: Plan) -> Plan:
+    """Many messages raise always, others never fail."""
+    plan = replace(failing(plan), conduct={"ack": 1.0})
+    return _with(plan, {}, replace(_retry(plan), poison=0.3, kinds=("raises",)), Policy(ATTEMPTS))
+
+
+def killing(plan: Plan) -> Plan:
+    """Some messages kill their process; there is no other trouble."""
+    plan = replace(failing(plan), steps=160)
+    retry = RetryPlan(policy=Policy(ATTEMPTS), poison=0.1, kinds=("kills",), killers_only=True, actions={})
+    plan = _with(plan, {"mover": 20.0}, retry, Policy(ATTEMPTS))
+    return plan.of_killers()
