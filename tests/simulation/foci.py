@@ -11,6 +11,7 @@ from tests.simulation.retry_plan import ATTEMPTS, RetryPlan
 __all__ = [
     "bad",
     "beside",
+    "crossing",
     "crowded",
     "dying",
     "failing",
@@ -18,7 +19,9 @@ __all__ = [
     "late",
     "poisoned",
     "refusing",
+    "slow",
     "stuck",
+    "unannounced",
     "unknown",
 ]
 
@@ -99,10 +102,44 @@ def dying(plan: Plan) -> Plan:
     return _with(plan, {"stall": 1.0}, replace(_retry(plan), dies=0.02, meanwhile=0.2, backlog=1))
 
 
+def unannounced(plan: Plan) -> Plan:
+    """Plain commits are mostly refused, and processes die in the middle of transactions."""
+    plan = replace(failing(plan), refused=0.6, partitions=1, keys=(b"a", b"b", b"c"))
+    return _with(plan, {"crash": 3.0, "join": 6.0, "mover": 8.0}, replace(_retry(plan), dies=0.02))
+
+
+def slow(plan: Plan) -> Plan:
+    """Handlers take long and their backlogs are moved; processes die."""
+    plan = replace(
+        failing(plan), slow=0.8, partitions=1, keys=(b"a", b"a", b"b"), conduct={"ack": 1.0}, steps=400
+    )
+    weights = {"crash": 2.0, "join": 6.0, "mover": 20.0, "time": 16.0}
+    return _with(plan, weights, replace(_retry(plan), backlog=1))
+
+
+def crossing(plan: Plan) -> Plan:
+    """Plain commits take long, and everything else goes on meanwhile."""
+    plan = replace(failing(plan), partitions=1, refused=0.0, answer_lost=0.0)
+    return _with(plan, {"crash": 0.3}, replace(_retry(plan), meanwhile=0.6, dies=0.0))
+
+
 def unknown(plan: Plan) -> Plan:
     """Transactions' steps fail, and answers are lost."""
     plan = failing(plan)
-    return _with(plan, {}, replace(_retry(plan), broken_steps=0.2))
+    return _with(plan, {}, replace(_retry(plan), broken_steps=0.02, unknown=0.4))
+
+
+def stalling(plan: Plan) -> Plan:
+    """Processes stand still for longer than their sessions, and go on."""
+    plan = replace(failing(plan), partitions=1, keys=(b"a", b"b", b"c"), steps=400, refused=0.0)
+    return _with(plan, {"stall": 4.0, "join": 8.0, "crash": 0.0, "time": 12.0}, _retry(plan))
+
+
+def parking(plan: Plan) -> Plan:
+    """Many keys fail, their messages wait, and owners come and go."""
+    keys = tuple(b"k%d" % at for at in range(12))
+    plan = replace(failing(plan), partitions=1, keys=keys, conduct={"ack": 20.0, "nack": 20.0}, steps=400)
+    return _with(plan, {"mover": 40.0, "crash": 2.0, "join": 6.0}, _retry(plan))
 
 
 def crowded(plan: Plan) -> Plan:

@@ -93,7 +93,11 @@ class Faults(FaultPlan):
 
     def transaction(self, transactional_id: str, step: Step) -> Fate:
         world, retry = self._world, self._perhaps_dies()
-        if world.calm or retry is None or not world.chance(retry.broken_steps):
+        if world.calm or retry is None:
+            return Fate.DONE
+        if step is Step.COMMIT and world.chance(retry.unknown):
+            return Fate.ANSWER_LOST if world.chance(0.5) else Fate.LATE
+        if not world.chance(retry.broken_steps):
             return Fate.DONE
         return Fate.REFUSED if world.chance(0.5) else Fate.ANSWER_LOST
 
@@ -364,6 +368,7 @@ class Process:
         self._requests += 1
         try:
             for _ in range(int(self.world.between(0, 8))):
+                self.world.time_passes(0.1)
                 self.runner()
                 self.mover()
             self.world.go_on(int(self.world.between(1, 6)))

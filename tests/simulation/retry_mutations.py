@@ -1,7 +1,8 @@
 """Rules of the retry topic, taken out of the client one by one: what the simulation must notice.
 
 Each of the protocol's bold rules is here, and what else the tests of the retry topic have to see. `RETRY_MUTATIONS`
-names them all; like `mutations`, they are put in by patching, so that the code itself stays whole.
+names them all, with the plans that show them; like `mutations`, they are put in by patching, so that the code itself
+stays whole.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Ending, Membership, TopicPartition
+from tests.simulation import foci
+from tests.simulation.plan import Focus
 from tests.simulation.retry import SteppedRelocating
 
 __all__ = ["RETRY_MUTATIONS"]
@@ -187,7 +190,7 @@ def two_in_flight(patch: Patch) -> None:
         yield from real(self, now)
         in_flight = self.commits.in_flight
         if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
-            yield self.commits._commit(clean=False)  # type: ignore[misc]
+            yield self.commits._commit(clean=False)
 
     patch.setattr(RetryHalf, "send", send)
     patch.setattr(
@@ -200,10 +203,8 @@ def relocation_beside_a_commit(patch: Patch) -> None:
     real = RetryHalf.send
 
     def send(self: RetryHalf, now: float) -> Iterator[Effect]:
-        in_flight, batch = self.commits.in_flight, ()
-        if in_flight is not None and self.announced and not self.retries.moves.flying:
-            batch = self.retries.load(now)  # type: ignore[assignment]
-        if batch:
+        beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
+        if beside and (batch := self.retries.load(now)):
             yield self.commits.relocation(batch)
         else:
             yield from real(self, now)
@@ -414,10 +415,40 @@ def _unchecked(patch: Patch) -> None:
     patch.setattr(Partition, "check", lambda self: None)
 
 
-RETRY_MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
-    name: value
-    for name, value in list(globals().items())
-    if callable(value)
-    and not name.startswith("_")
-    and getattr(value, "__annotations__", {}).get("patch") == "Patch"
+#: Which plans show each of them within a few dozen seeds.
+RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+    half_is_enough: foci.beside,
+    up_to_the_last_stable: foci.late,
+    main_at_once: foci.failing,
+    writers_left_alone: foci.dying,
+    id_untold: foci.unannounced,
+    read_before: foci.reading,
+    not_read_past: foci.slow,
+    retries_on_credit: foci.stuck,
+    before_it_is_due: foci.patient,
+    parked_key_forgotten: foci.failing,
+    key_freed_when_stored: foci.failing,
+    backlog_stays: foci.stuck,
+    two_in_flight: foci.failing,
+    relocation_beside_a_commit: foci.crossing,
+    commit_before_ack: foci.failing,
+    source_finished_at_once: foci.failing,
+    map_truncated: foci.failing,
+    retry_map_truncated: foci.parking,
+    main_map_unbounded: foci.crowded,
+    retry_map_unbounded: foci.crowded,
+    nothing_to_the_tail: foci.crowded,
+    plain_relocation: foci.dying,
+    fenced_by_ownership: foci.evicted,
+    nobody_fenced: foci.stalling,
+    unknown_is_aborted: foci.unknown,
+    unknown_is_stored: foci.unknown,
+    refused_holds_up_all: foci.refusing,
+    attempts_lost: foci.failing,
+    attempts_forgotten_in_a_crash: foci.killing,
+    started_unnoted: foci.killing,
+    several_trials: foci.killing,
+    culprit_forgotten: foci.killing,
+    everybody_is_guilty: foci.killing,
+    bad_messages_are_an_outage: foci.bad,
 }

@@ -23,7 +23,7 @@ KINDS = ("raises", "hangs", "kills")
 LATEST = 10.0
 
 #: How often it happens, beside the steps of `plan.LIFE`.
-TROUBLE = {"outage": 0.15, "unwritable": 0.2, "stranger": 0.3, "rubbish": 0.15}
+TROUBLE = {"outage": 0.15, "unwritable": 0.2, "stranger": 0.3, "rubbish": 0.15, "usurp": 0.5}
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class RetryPlan:
     """Everything about a seed's retry topic that holds for its whole run."""
 
     policy: Policy
-    #: Chances that a step of a transaction fails, that its end shows late, that a record of it is refused by itself.
+    #: Chances that a step of a transaction fails, that nobody answers to its commit, that its end shows late, that a
+    #: record of it is refused by itself.
     broken_steps: float = 0.0
+    unknown: float = 0.0
     late_markers: float = 0.0
     refused: float = 0.0
     #: Chance, at each request, that the process dies right before it.
@@ -68,6 +70,7 @@ class RetryPlan:
         return cls(
             policy=Policy(policy, Exhausted.PARK if park else Exhausted.DEAD_LETTER),
             broken_steps=random.choice([0.0, 0.0, 0.02, 0.1]),
+            unknown=random.choice([0.0, 0.0, 0.1]),
             late_markers=random.choice([0.0, 0.0, 0.2, 0.6]),
             refused=random.choice([0.0, 0.0, 0.05]),
             dies=random.choice([0.0, 0.0, 0.003, 0.02]),

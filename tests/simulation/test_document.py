@@ -9,6 +9,8 @@ from tests.simulation.crew import ScriptedCrew
 from tests.simulation.ledger import Ledger
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.process import Process, SimulatedEngine
+from tests.simulation.retry_ledger import RetryLedger
+from tests.simulation.retry_mutations import RETRY_MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
@@ -31,7 +33,7 @@ def test_every_file_and_test_that_it_names_exists() -> None:
 
 
 def test_every_check_that_it_names_exists() -> None:
-    owners = {kind.__name__: kind for kind in (ScriptedCrew, Ledger, Process, SimulatedEngine)}
+    owners = {kind.__name__: kind for kind in (ScriptedCrew, Ledger, RetryLedger, Process, SimulatedEngine)}
     named = re.findall(r"`(\w+)\.(\w+)`", TEXT)
     found = [(owner, name) for owner, name in named if owner in owners]
     assert found
@@ -39,4 +41,12 @@ def test_every_check_that_it_names_exists() -> None:
 
 
 def test_it_names_every_mutation() -> None:
-    assert [name for name in MUTATIONS if f"`{name}`" not in TEXT] == []
+    names = [*MUTATIONS, *(mutation.__name__ for mutation in RETRY_MUTATIONS)]
+    assert [name for name in names if f"`{name}`" not in TEXT] == []
+
+
+def test_no_mutation_of_the_retry_topic_is_left_out() -> None:
+    source = (ROOT / "tests" / "simulation" / "retry_mutations.py").read_text(encoding="utf-8")
+    written = re.findall(r"^def ([a-z]\w+)\(patch: Patch\)", source, re.MULTILINE)
+    used = [mutation.__name__ for mutation in RETRY_MUTATIONS]
+    assert [name for name in written if name not in used] == []

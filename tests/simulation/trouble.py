@@ -250,6 +250,14 @@ class Troubles(ABC):
         self.cluster.append(RETRY, self.random.randrange(self.plan.partitions), b"rubbish", key, headers)
         self.rubbish_written += 1
 
+    def usurp(self) -> None:
+        """While a transaction of theirs shows late, all members are removed."""
+        if isinstance(self.ledger, RetryLedger) and any(
+            each.log.stable_end < each.log.end for each in self.ledger.beside
+        ):
+            self.say("all are removed from the group")
+            self.cluster.evict(GROUP)
+
     def _end_troubles(self) -> None:
         while self._open:
             self._end_transaction(committed=True)
