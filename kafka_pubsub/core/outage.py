@@ -1,15 +1,16 @@
 """Notices that most deliveries fail, and slows to a probe: what the handlers need is down, not the messages bad.
 
 Theory. Of the last seconds it counts what was acked and which messages failed (a message that fails ten times is
-one). When more have failed, it probes: one message at a time, one a second. Probes that succeed, without a fresh one that fails in between, end it.
+one). When more have failed, it probes: one message at a time, one a second. Probes that succeed, without a fresh one
+that fails in between, end it.
 
 Rules
 1. Few failures prove nothing: a topic with one bad message on it is no outage.
 2. While it probes, attempts aren't used up but for one message in a while: a topic full of bad messages gets through,
    and an outage of an hour doesn't carry the topic over to the dead letters.
 3. It ends by itself, and begins counting anew.
-4. Every other probe is a message that hasn't failed yet, if there is one, and only such failures say that the outage goes
-   on. A few dozen messages that always fail would else be probed before all others, for ever.
+4. Every other probe is a message that hasn't failed yet, if there is one, and only such failures say that the outage
+   goes on. A few dozen messages that always fail would else be probed before all others, for ever.
 """
 
 from __future__ import annotations
