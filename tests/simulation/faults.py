@@ -1,0 +1,101 @@
+"""What goes wrong between a simulated process and the log.
+
+Theory. A plan is asked before each request. Since nothing but requests leaves a process, one that may die before each of
+them may die between any two things that it does to the world. A request of the fetcher's may take time, too: others go
+on before it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.memory import Fate, FaultPlan
+from kafka_pubsub.memory.faults import Step
+from kafka_pubsub.model import Committed, TopicPartition
+from tests.simulation.plan import Plan
+from tests.simulation.retry_plan import LATEST, RetryPlan
+
+__all__ = ["Faults"]
+
+
+class Surroundings(Protocol):
+    """What a plan sees of the world."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def calm(self) -> bool: ...
+    def chance(self, probability: float) -> bool: ...
+    def between(self, low: float, high: float) -> float: ...
+    def refuses(self, topic: str) -> PubSubError | None: ...
+
+
+class Mortal(Protocol):
+    """A process that makes requests."""
+
+    def alive(self) -> None: ...
+    def die(self, how: str) -> None: ...
+    def waits(self) -> None: ...
+
+
+class Faults(FaultPlan):
+    """What goes wrong between a process and the log; each request is a moment at which it may die."""
+
+    def __init__(self, world: Surroundings) -> None:
+        self._world = world
+        self.process: Mortal | None = None
+
+    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
+        world = self._world
+        self._on_its_way()
+        if world.calm:
+            return Fate.DONE
+        if world.chance(world.plan.refused):
+            return Fate.REFUSED
+        return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation in ("committed", "high_watermarks", "log_range"):
+            self._on_its_way()
+        else:
+            self._perhaps_dies()
+        return None
+
+    def transaction(self, transactional_id: str, step: Step) -> Fate:
+        world, retry = self._world, self._perhaps_dies()
+        if world.calm or retry is None:
+            return Fate.DONE
+        if step is Step.COMMIT and world.chance(retry.unknown):
+            return Fate.ANSWER_LOST if world.chance(0.5) else Fate.LATE
+        if not world.chance(retry.broken_steps):
+            return Fate.DONE
+        return Fate.REFUSED if world.chance(0.5) else Fate.ANSWER_LOST
+
+    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
+        return self._world.refuses(topic)
+
+    def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
+        world, retry = self._world, self._world.plan.retry
+        late = retry is not None and not world.calm and world.chance(retry.late_markers)
+        return world.between(0.0, LATEST) if late else 0.0
+
+    def read_limit(self, group: str, member: str, limit: int) -> int:
+        self._perhaps_dies()
+        return limit if self._world.calm else min(limit, self._world.plan.read_limit)
+
+    def _perhaps_dies(self) -> RetryPlan | None:
+        retry, process = self._world.plan.retry, self.process
+        if retry is not None and process is not None:
+            process.alive()
+            if not self._world.calm and self._world.chance(retry.dies):
+                process.die("before a request")
+        return retry
+
+    def _on_its_way(self) -> None:
+        retry, process = self._perhaps_dies(), self.process
+        if retry is None or process is None or self._world.calm:
+            return
+        if self._world.chance(retry.meanwhile):
+            process.waits()
