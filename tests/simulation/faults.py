@@ -1,8 +1,8 @@
 """What goes wrong between a simulated process and the log.
 
-Theory. A plan is asked before each request. Since nothing but requests leaves a process, one that may die before each of
-them may die between any two things that it does to the world. A request of the fetcher's may take time, too: others go
-on before it is done.
+Theory. A plan is asked before each request. Since nothing but requests leaves a process, one that may die before each
+of them may die between any two things that it does to the world. A request of the fetcher's may take time, too: others
+go on before it is done.
 """
 
 from __future__ import annotations
