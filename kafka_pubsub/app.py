@@ -208,6 +208,10 @@ class PubSub:
         )
         return self.topic(name)
 
+    def repartition_progress(self, name: str) -> RepartitionProgress | None:
+        """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
+        return self._cluster.repartitioner.look(name)
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
         self._cluster.delete_topic(name)

@@ -158,6 +158,10 @@ class PubSub:
         )
         return self.topic(name)
 
+    async def repartition_progress(self, name: str) -> RepartitionProgress | None:
+        """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
+        return await asyncio.to_thread(self._sync.repartition_progress, name)
+
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
         await asyncio.to_thread(self._sync.delete_topic, name)

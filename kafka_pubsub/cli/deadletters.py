@@ -130,7 +130,10 @@ def deadletter() -> None:
 def list_letters(
     session: Session, subscription: str, chosen: Chosen, topic: str | None, limit: int | None
 ) -> None:
-    """List a subscription's dead letters, without those that were replayed or purged."""
+    """List a subscription's dead letters.
+
+    Those that were replayed or purged aren't among them.
+    """
     most = limit if limit is not None or session.as_json else LISTED
     with session.pubsub() as pubsub:
         letters = pubsub.subscription(subscription).dead_letters(**chosen.arguments(), topic=topic)
@@ -156,7 +159,10 @@ def list_letters(
 @TOPIC
 @click.pass_obj
 def show(session: Session, subscription: str, id: str, topic: str | None) -> None:
-    """Show one dead letter, with its data and attributes; ID is what `list` shows."""
+    """Show one dead letter, with its data.
+
+    ID is what `list` shows.
+    """
     with session.pubsub() as pubsub:
         letter = next(pubsub.subscription(subscription).dead_letters(ids=[id], topic=topic), None)
     if letter is None:
@@ -179,9 +185,9 @@ def show(session: Session, subscription: str, id: str, topic: str | None) -> Non
 @DRY_RUN
 @click.pass_obj
 def replay(session: Session, subscription: str, chosen: Chosen, topic: str | None, dry_run: bool) -> None:
-    """Deliver dead letters again: all, or those that are picked.
+    """Deliver dead letters again.
 
-    They go to this subscription only, those of a key in the order in which they were published, before what waits of
+    All, or those that are picked. They go to this subscription only, those of a key in the order in which they were published, before what waits of
     that key. What was published after them may have been delivered long ago. Attempts begin anew; what fails again
     becomes a dead letter again.
 
@@ -221,9 +227,9 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
 def release(
     session: Session, subscription: str, chosen: Chosen, drop: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Let parked messages go: all, or those that are picked.
+    """Let parked messages be tried again.
 
-    Under `--on-exhausted park` a message that failed too often keeps its key until it is released. It is tried again,
+    All, or those that are picked. Under `--on-exhausted park` a message that failed too often keeps its key until it is released. It is tried again,
     its attempts beginning anew, and the later messages of its key follow. --since and --until mean its first failure.
     """
     with session.pubsub() as pubsub:
@@ -260,9 +266,9 @@ def release(
 def purge(
     session: Session, subscription: str, chosen: Chosen, topic: str | None, dry_run: bool, yes: bool
 ) -> None:
-    """Give dead letters up for good: all, or those that are picked.
+    """Give dead letters up for good.
 
-    They can't be replayed any more. Then what is replayed or purged is deleted from the front of the topic, as far as
+    All, or those that are picked. They can't be replayed any more. Then what is replayed or purged is deleted from the front of the topic, as far as
     no other subscription needs it; an adopted topic is left as it is.
     """
     with session.pubsub() as pubsub:

@@ -137,6 +137,8 @@ def list_subscriptions(session: Session, topic: str | None) -> None:
 def describe(session: Session, name: str) -> None:
     """Show a subscription's settings and its lag.
 
+    `keys held up` counts up to 1,000; `subscription keys` shows which they are.
+
     `problem` says why it can't receive, if it can't.
     """
     with session.pubsub() as pubsub:
@@ -280,8 +282,9 @@ def _progress(each: Subscription) -> dict[str, JsonValue]:
     try:
         state = each.state()
     except FailedPrecondition as error:
-        return {"lag": None, "members": None, "problem": advice(error)}
-    return {"lag": state.lag, "members": state.members, "problem": None}
+        return {"lag": None, "members": None, "keys_held_up": None, "problem": advice(error)}
+    held_up = len(state.blocked)
+    return {"lag": state.lag, "members": state.members, "keys_held_up": held_up, "problem": None}
 
 
 def _describe(each: Subscription) -> dict[str, JsonValue]:

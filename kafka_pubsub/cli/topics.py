@@ -93,9 +93,14 @@ def list_topics(session: Session) -> None:
 @shared.NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
-    """Show a topic's settings and its subscriptions."""
+    """Show a topic's settings and its subscriptions.
+
+    `repartition` says how far a change of its partitions is, while there is one.
+    """
     with session.pubsub() as pubsub:
         shown = _describe(pubsub.topic(name)) | {"subscriptions": _subscriptions(pubsub, name)}
+        change = pubsub.repartition_progress(name)
+    shown["repartition"] = None if change is None else _change(session, change)
     session.output.details(shared.for_a_person(session, shown))
 
 
@@ -190,22 +195,33 @@ def update(
 def repartition(session: Session, name: str, partitions: int, timeout: float | None) -> None:
     """Give a topic more partitions without reordering a key.
 
-    Until it is through, messages with a key are refused; it waits for ordered subscriptions to finish what is there.
+    Until it is through, messages with a key are refused. First it waits 75 seconds, until every publisher has noticed;
+    then for ordered subscriptions to finish what is there. So somebody has to receive from them, and what is parked
+    has to be released.
 
     It can be stopped, and called again to go on. With the number that the topic has, it gives the change up.
     """
     with session.pubsub() as pubsub:
+        before = pubsub.topic(name).options.partitions
+        begun = pubsub.repartition_progress(name)
         try:
             with _progress(session) as tell:
                 changed = pubsub.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)
         except Stopped:
             session.output.note(
-                "Stopped. Messages with a key stay refused: the same command goes on, and with the number of "
-                "partitions that the topic has it gives the change up."
+                f"Stopped. Messages with a key stay refused: `{_command(name, partitions)}` goes on, and "
+                f"`{_command(name, before)}` gives the change up."
             )
             raise
         shown = _describe(changed)
-    session.output.result(shown, f"Topic {name} has {shown['partitions']} partitions")
+    done = f"Topic {name} has {shown['partitions']} partitions"
+    if begun is not None and begun.partitions != partitions:
+        done += f": the change to {begun.partitions} is given up, messages with a key are accepted again"
+    session.output.result(shown, done)
+
+
+def _command(name: str, partitions: int) -> str:
+    return f"kafka-pubsub topic repartition {name} --partitions {partitions}"
 
 
 @contextlib.contextmanager
@@ -218,28 +234,57 @@ def _progress(session: Session) -> Iterator[Callable[[RepartitionProgress], None
         with stderr_console().status("") as status:
             from rich.markup import escape
 
-            yield lambda progress: status.update(escape(_waits_for(progress, seconds=True)))
+            yield lambda progress: status.update(escape(_waits_for(progress)))
         return
     told = ""
 
+    advised = False
+
     def tell(progress: RepartitionProgress) -> None:
-        nonlocal told
-        text = _waits_for(progress, seconds=False)
+        nonlocal told, advised
+        if progress.phase == "fencing" and told:
+            return  # it says at its beginning how long it takes
+        text = _waits_for(progress)
         if text != told:
             session.output.note(text)
             told = text
+        if progress.waiting and not advised:
+            session.output.note(_HINT)
+            advised = True
 
     yield tell
 
 
-def _waits_for(progress: RepartitionProgress, *, seconds: bool) -> str:
+_HINT = "`kafka-pubsub subscription keys NAME` shows which of their keys are held up, and by what."
+
+
+def _waits_for(progress: RepartitionProgress) -> str:
     if progress.phase == "fencing":
-        left = f" ({progress.seconds:.0f} s)" if seconds else ""
+        left = f" ({progress.seconds:.0f} s)" if progress.seconds else ""
         return f"Waiting until every publisher has stopped using keys{left}"
     if progress.phase == "draining":
-        some = ", ".join(f"{name}: {count:,} messages" for name, count in progress.waiting.items())
-        return f"Waiting for the old layout to be finished: {some or 'done'}"
+        return f"Waiting for the old layout to be finished: {_left(progress) or 'done'}"
     return f"Adding partitions, up to {progress.partitions}"
+
+
+def _left(progress: RepartitionProgress) -> str:
+    """Which subscriptions are waited for."""
+    return ", ".join(
+        f"{name}: {count:,} message{'s' * (count != 1)}{' (nobody receives)' * (name in progress.idle)}"
+        for name, count in progress.waiting.items()
+    )
+
+
+def _change(session: Session, progress: RepartitionProgress) -> JsonValue:
+    """A change that is under way, for `describe`."""
+    if not session.as_json:
+        return f"to {progress.partitions} partitions is under way, keys are refused. {_waits_for(progress)}"
+    return {
+        "partitions": progress.partitions,
+        "phase": progress.phase,
+        "waiting": dict(progress.waiting),
+        "idle": sorted(progress.idle),
+    }
 
 
 def _describe(each: Topic) -> dict[str, JsonValue]:

@@ -57,7 +57,8 @@ log = logging.getLogger("kafka_pubsub.repartition")
 class RepartitionProgress:
     """How far a change of a topic's partitions is.
 
-    `seconds` are left of `fencing`; `waiting` says which subscriptions are waited for, and for how many messages.
+    `seconds` are left of `fencing`; `waiting` says which subscriptions are waited for, and for how many messages;
+    `idle` which of those nobody receives from.
     """
 
     topic: str
@@ -65,6 +66,7 @@ class RepartitionProgress:
     phase: str
     seconds: float = 0.0
     waiting: Mapping[str, int] = field(default_factory=dict)
+    idle: frozenset[str] = frozenset()
 
 
 class Repartitioner:
@@ -106,6 +108,24 @@ class Repartitioner:
             step = {"fencing": self._fence, "draining": self._drain, "growing": self._grow}[change.phase]
             record = step(record, change, until, on_progress)
         return record
+
+    def look(self, name: str) -> RepartitionProgress | None:
+        """How far a change that was begun is; None: there is none. Changes nothing."""
+        record = self._topics.record(name)
+        change = record.repartition
+        if change is None or change.phase != "draining":
+            return None if change is None else RepartitionProgress(name, change.partitions, change.phase)
+        drain = Drain(self._backend)
+        try:
+            return self._waiting(drain, record, change)
+        finally:
+            drain.close()
+
+    def _waiting(self, drain: Drain, record: TopicRecord, change: Repartition) -> RepartitionProgress:
+        left = {each.name: drain.left(each, change.barrier) for each in self._ordered(record)}
+        waiting = {name: count for name, count in left.items() if count}
+        idle = frozenset(name for name in waiting if not self._backend.admin.group_members(name))
+        return RepartitionProgress(record.name, change.partitions, "draining", waiting=waiting, idle=idle)
 
     # -- announcing --------------------------------------------------------------------------------------------
 
@@ -195,12 +215,11 @@ class Repartitioner:
                 record = self._still(record.name, change.partitions)
                 if record.repartition is None or record.repartition.phase != "draining":
                     return record
-                left = {each.name: drain.left(each, change.barrier) for each in self._ordered(record)}
-                waiting = {name: count for name, count in left.items() if count}
-                tell(RepartitionProgress(record.name, change.partitions, "draining", waiting=waiting))
-                if not waiting:
+                progress = self._waiting(drain, record, change)
+                tell(progress)
+                if not progress.waiting:
                     break
-                self._wait(record, until, POLL, waiting)
+                self._wait(record, until, POLL, progress)
         finally:
             drain.close()
         return self._advance(record.name, change, change.model_copy(update={"phase": "growing"}))
@@ -315,18 +334,19 @@ class Repartitioner:
         record: TopicRecord,
         until: float | None,
         seconds: float,
-        waiting: Mapping[str, int] | None = None,
+        progress: RepartitionProgress | None = None,
     ) -> None:
         change = record.repartition
         if until is not None and self._clock() + seconds > until and change is not None:
             go_on = repartition_call(record.name, change.partitions)
             give_up = repartition_call(record.name, record.options.partitions)
-            these = ", ".join(f"{name!r} ({count} messages)" for name, count in (waiting or {}).items())
-            what = (
-                f"subscriptions that haven't finished the old layout: {these}"
-                if these
-                else "publishers to notice"
-            )
+            what = "publishers to notice"
+            if progress is not None:
+                these = ", ".join(
+                    f"{name!r} ({count} message{'s' * (count != 1)}{', nobody receives' * (name in progress.idle)})"
+                    for name, count in progress.waiting.items()
+                )
+                what = f"subscriptions that haven't finished the old layout: {these}"
             raise DeadlineExceeded(
                 f"topic {record.name!r} isn't repartitioned yet, it waits for {what}. Until then messages with a key "
                 f"are refused: {go_on} goes on, {give_up} gives it up",

@@ -23,7 +23,7 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
     assert run.json("topic", "update", "orders", "--retention", "7d") == {**made, "retention": 604_800}
     run.json("subscription", "create", "billing", "--topic", "orders")
     described = run.json("topic", "describe", "orders")
-    assert described == {**made, "retention": 604_800, "subscriptions": ["billing"]}
+    assert described == {**made, "retention": 604_800, "subscriptions": ["billing"], "repartition": None}
     run.json("topic", "update", "orders", "--default-retention", "--no-ordering")
     assert run.pubsub.topic("orders").options.retention is None
     assert run.pubsub.topic("orders").options.message_ordering is False
@@ -55,7 +55,7 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
     run.json("sub", "create", "mail", "--topic", "other")
     assert run.json("sub", "list", "--topic", "orders") == [made]
     assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
-    idle = {"lag": 0, "members": 0, "problem": None}
+    idle = {"lag": 0, "members": 0, "keys_held_up": 0, "problem": None}
     assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
     changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
     assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
@@ -180,9 +180,18 @@ def test_a_topic_is_given_partitions_and_tells_what_it_waits_for(
     run("publish", "orders", "--key", "k", stdin="one\n")
     stopped = run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
     assert stopped.exit_code == 1
-    assert "Waiting for the old layout to be finished: billing: 1 messages" in stopped.stderr
+    assert "the old layout to be finished: billing: 1 message (nobody receives)" in stopped.stderr
+    assert "`kafka-pubsub subscription keys NAME` shows which" in stopped.stderr
     assert "`kafka-pubsub topic repartition orders --partitions 3` goes on" in stopped.stderr
     assert run.pubsub.topic("orders").options.partitions == 2
+    described = run.json("topic", "describe", "orders")
+    assert isinstance(described, dict)
+    under_way = {"partitions": 3, "phase": "draining", "waiting": {"billing": 1}, "idle": ["billing"]}
+    assert described["repartition"] == under_way
+    assert "to 3 partitions is under way, keys are refused" in run("topic", "describe", "orders").stdout
+    given_up = run("topic", "repartition", "orders", "--partitions", "2")
+    assert "the change to 3 is given up, messages with a key are accepted again" in given_up.stdout
+    run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
     (message,) = run.pubsub.subscription("billing").receive(1, timeout=10)
     message.ack()
     done = run("topic", "repartition", "orders", "--partitions", "3")
@@ -217,5 +226,5 @@ def test_a_subscription_tells_its_lag_and_what_is_wrong_with_it(run: CommandLine
 
 
 def test_help_lists_every_subcommand_in_a_whole_sentence(run: CommandLine) -> None:
-    for words in ([], ["topic"], ["subscription"]):
+    for words in ([], ["topic"], ["subscription"], ["deadletter"]):
         assert "..." not in run(*words, "--help").stdout.split("Examples:")[0].replace("[ARGS]...", "")
