@@ -187,9 +187,9 @@ def show(session: Session, subscription: str, id: str, topic: str | None) -> Non
 def replay(session: Session, subscription: str, chosen: Chosen, topic: str | None, dry_run: bool) -> None:
     """Deliver dead letters again.
 
-    All, or those that are picked. They go to this subscription only, those of a key in the order in which they were published, before what waits of
-    that key. What was published after them may have been delivered long ago. Attempts begin anew; what fails again
-    becomes a dead letter again.
+    All, or those that are picked. They go to this subscription only, those of a key in the order in which they
+    were published, before what waits of that key. What was published after them may have been delivered long ago.
+    Attempts begin anew; what fails again becomes a dead letter again.
 
     It can be stopped and called again: nothing is delivered twice.
     """
@@ -229,8 +229,9 @@ def release(
 ) -> None:
     """Let parked messages be tried again.
 
-    All, or those that are picked. Under `--on-exhausted park` a message that failed too often keeps its key until it is released. It is tried again,
-    its attempts beginning anew, and the later messages of its key follow. --since and --until mean its first failure.
+    All, or those that are picked. Under `--on-exhausted park` a message that failed too often keeps its key until
+    it is released. It is tried again, its attempts beginning anew, and the later messages of its key follow.
+    --since and --until mean its first failure.
     """
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)
@@ -268,8 +269,8 @@ def purge(
 ) -> None:
     """Give dead letters up for good.
 
-    All, or those that are picked. They can't be replayed any more. Then what is replayed or purged is deleted from the front of the topic, as far as
-    no other subscription needs it; an adopted topic is left as it is.
+    All, or those that are picked. They can't be replayed any more. Then what is replayed or purged is deleted
+    from the front of the topic, as far as no other subscription needs it; an adopted topic is left as it is.
     """
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)
