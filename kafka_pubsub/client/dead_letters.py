@@ -26,7 +26,10 @@ __all__ = ["check_dead_letter_name", "prepare_dead_letters"]
 
 def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
     """`InvalidArgument` for a topic that can't be the dead-letter topic of a subscription to `topic`."""
-    check_topic_name(policy.topic)
+    try:
+        check_topic_name(policy.topic)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"dead_letter.topic: {error.message}") from None
     if policy.topic == topic:
         raise InvalidArgument(
             f"dead_letter.topic is {topic!r}, the subscription's own topic: its dead letters would come again for "

@@ -44,7 +44,8 @@ __all__ = ["Rebalances"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that "not found" isn't believed at an assignment: a broker that has just started denies every topic.
+#: Seconds that "not found" isn't believed, by an assignment or a commit: a broker that has just started denies every
+#: topic.
 DENIED = 10.0
 #: Seconds between two tries to take an assignment on.
 TRY_AGAIN = 0.5
@@ -66,6 +67,8 @@ class Rebalances:
         self._engine = engine
         self._reader = reader
         self._look_up = look_up
+        #: Since when commits are told that there is no such topic; None: they aren't.
+        self._denied_at: float | None = None
 
     def place(self, number: int) -> TopicPartition:
         """A partition of the topic."""
@@ -88,7 +91,23 @@ class Rebalances:
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
                 accepted[place.partition] = False
+        self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
         return accepted
+
+    def _believe(self, *, denied: bool) -> None:
+        """A topic that stays away isn't that of a broker which has just started: the stream ends, and says why."""
+        if not denied:
+            self._denied_at = None
+        elif self._denied_at is None:
+            self._denied_at = time.monotonic()
+        elif time.monotonic() - self._denied_at >= DENIED:
+            self._denied_at = None
+            try:
+                self._look_up()
+            except (FailedPrecondition, NotFound) as error:
+                self._engine.fail(error)
+            except PubSubError as error:
+                log.warning("subscription %r: %s", self.record.name, error)
 
     def _positions(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[TopicPartition, Committed]:
         """Commits as the log takes them."""

@@ -22,11 +22,19 @@ from typing import Protocol, cast
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.errors import FailedPrecondition, PubSubError
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Membership,
+    NewRecord,
+    StoredRecord,
+    TopicInfo,
+    TopicPartition,
+)
 
 __all__ = ["LANDING", "Answers", "Relocating", "positions_of", "retry_topic_of", "transactional_id"]
 
@@ -55,6 +63,16 @@ def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dic
         TopicPartition(topic, number): Committed(commit.offset, commit.metadata),
         TopicPartition(retry, number): Committed(*commit.retry),
     }
+
+
+def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
+    try:
+        return backend.admin.topic(policy.topic)
+    except NotFound as error:
+        raise FailedPrecondition(
+            f"dead_letter.topic {policy.topic!r} is gone, so a message whose attempts are used up would have no place "
+            "to go: make it again, or name another topic with update_subscription(dead_letter=)"
+        ) from error
 
 
 class Answers(Protocol):
@@ -91,7 +109,7 @@ class Relocating:
         policy = record.options.dead_letter
         self._dead = None if policy is None else policy.topic
         #: Asked for once: a dead letter's partition means something to its key's other dead letters only.
-        self._dead_partitions = 1 if policy is None else backend.admin.topic(policy.topic).partitions
+        self._dead_partitions = 1 if policy is None else _dead_topic(backend, policy).partitions
         name = f"kafka_pubsub-{record.name}"
         own = transactional_id(record.name, writer)
         self.mover = Mover(lambda: backend.transactions(own), self._landed, f"{name}-mover")
