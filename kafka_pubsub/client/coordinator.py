@@ -60,6 +60,7 @@ from kafka_pubsub.core.events import (
     Relocated,
     RetryCaughtUp,
     RetryFetched,
+    Returned,
     Settled,
     Settlement,
     Tick,
@@ -130,6 +131,8 @@ class Coordinator(Holdings):
         self._reserved = 0
         self._turn = 0
         self.closing = False
+        #: Partitions whose commit in flight was sent before we were away (`doubt`).
+        self._doubted: set[int] = set()
 
     # What happens
 
@@ -172,6 +175,9 @@ class Coordinator(Holdings):
             self.counts.relocated += moved
         old = running(partition) if ending is Ending.UNKNOWN else []
         self._do(number, Relocated(ending, refused), now)
+        if number in self._doubted and number in self.owned:
+            self._doubted.discard(number)
+            self._do(number, Returned(), now)
         if self._under(number, epoch) is None:
             self._lingering.update(old)
 
@@ -262,7 +268,22 @@ class Coordinator(Holdings):
         """The log answered commits: accepted or not."""
         for number, accepted in numbers.items():
             self.counts.commits += accepted
-            self._to(number, CommitAnswered(accepted), now)
+            doubted = number in self._doubted  # it was sent before we were away: it says nothing about now
+            self._doubted.discard(number)
+            self._to(number, CommitAnswered(accepted and not doubted), now)
+
+    def doubt(self, now: float) -> None:
+        """We were away for so long that others may own all: nothing begins before the log takes a commit of ours.
+
+        What runs goes on to the end of its record. In place (no retry topic) there is no such gate.
+        """
+        for number, partition in list(self.owned.items()):
+            if partition.half is None or number in self._leaving:
+                continue
+            if partition.commits.in_flight is not None:
+                self._doubted.add(number)
+            self._stop(partition.leases.active)
+            self._do(number, Returned(), now)
 
     def tick(self, now: float) -> None:
         """Time has passed: progress, deadlines, redeliveries, commits."""

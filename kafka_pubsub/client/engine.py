@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -61,6 +62,9 @@ READ_WAIT = 0.05
 PROMPT_WAIT = 0.003
 #: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
+#: Seconds without a sweep after which our partitions may be others': half of the shortest session. Sweeps are a tenth
+#: of a second apart; a machine so busy that it happens to them costs a commit.
+AWAY = 3.0
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
@@ -115,6 +119,8 @@ class Engine(Hearing):
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
+        #: When something was last looked at.
+        self._alive_at = math.inf
         self._wake_at: float | None = None
         #: When to look next at how much is held.
         self._gauge_at = 0.0
@@ -262,6 +268,7 @@ class Engine(Hearing):
     def step(self, now: float) -> None:
         """One sweep: takes what was posted, lets time pass, hands out work and commits."""
         coordinator = self.coordinator
+        self.look_alive(now)
         self.take_posted()
         self._take_reports(now)
         if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
@@ -274,6 +281,14 @@ class Engine(Hearing):
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
+
+    def look_alive(self, now: float) -> None:
+        """Before anything begins: whether this process stood still meanwhile (stopped, swapped out, a laptop's lid)."""
+        away, self._alive_at = now - self._alive_at, now
+        if away > AWAY:
+            log.warning("subscription %r: this process stood still for %.1f s", self.subscription, away)
+            self.take_over()
+            self.coordinator.doubt(now)
 
     def take_posted(self) -> None:
         """Does what was posted, in its order."""

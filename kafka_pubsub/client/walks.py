@@ -41,6 +41,7 @@ class Walks:
         """Calls the callbacks; False if another thread is the fetcher now, None if the runner must have them."""
         engine = self._engine
         with engine.core:
+            engine.look_alive(engine.clock())
             engine.take_posted()  # in the order of the reads
             seat = engine.coordinator.seat
             if seat is None or not engine.coordinator.inline(len(batches)):
