@@ -24,17 +24,17 @@ class Log(FaultPlan):
     """Refuses commits when it is told to, and takes its time with answers; knows how many it refused."""
 
     def __init__(self) -> None:
-        self.refuses = False
+        self.down = False
         self.refused = 0
         self.asked, self.answers = threading.Event(), threading.Event()
         self.answers.set()
 
     def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
-        refuses = self.refuses
+        down = self.down
         self.asked.set()
         self.answers.wait(PATIENCE)
-        self.refused += refuses
-        return Fate.REFUSED if refuses else Fate.DONE
+        self.refused += down
+        return Fate.REFUSED if down else Fate.DONE
 
 
 class Life:
@@ -82,21 +82,21 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
 
 
 def test_nothing_begins_before_a_commit_was_accepted(life: Life) -> None:
-    life.log.refuses = True
+    life.log.down = True
     life.stand_still(AWAY + 1)
     life.publish(b"after")
     assert not life.has(b"after", A_WHILE)
     assert life.log.refused, "it asked the log"
-    life.log.refuses = False
+    life.log.down = False
     assert life.has(b"after")
 
 
 def test_a_short_pause_is_none(life: Life) -> None:
-    life.log.refuses = True
+    life.log.down = True
     life.stand_still(AWAY / 2)
     life.publish(b"after")
     assert life.has(b"after")
-    life.log.refuses = False
+    life.log.down = False
 
 
 def test_a_commit_that_was_sent_before_says_nothing() -> None:
@@ -106,9 +106,9 @@ def test_a_commit_that_was_sent_before_says_nothing() -> None:
         life = Life(ps, log, 1)
         assert log.asked.wait(PATIENCE)
         life.stand_still(AWAY + 1)
-        log.refuses = True
+        log.down = True
         log.answers.set()  # the first one is accepted
         life.publish(b"after")
         assert not life.has(b"after", A_WHILE)
-        log.refuses = False
+        log.down = False
         assert life.has(b"after")
