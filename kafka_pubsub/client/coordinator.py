@@ -213,7 +213,7 @@ class Coordinator(Holdings):
             not self.closing
             and self._flow.max_messages - self._leased >= partitions
             and seat is not None
-            and seat.spares(idle=not self._leased)
+            and seat.spares()
         )
 
     def released(self, releases: Sequence[Release], now: float) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from queue import Empty, SimpleQueue
@@ -41,6 +42,8 @@ AT_ONCE = 2
 LOOK = 0.02
 #: Seconds for a record below which a thread is quick: a callback that waits for anything outside takes longer.
 QUICK = 0.0001
+#: The same where all threads are at work and wait for the interpreter most of the time.
+SWITCHED = 0.002
 
 
 class Inline(Protocol):
@@ -48,11 +51,20 @@ class Inline(Protocol):
 
     callback: Callback
 
-    def spares(self, *, idle: bool) -> bool:
-        """Whether one more callback may run beside those of the crew; `idle`: the crew has nothing to do."""
+    def spares(self) -> bool:
+        """Whether one more callback may run beside those of the crew."""
 
     def lend(self, lent: bool) -> None:
         """From now on, or no longer, the fetcher counts as a worker."""
+
+    def quick(self) -> bool:
+        """Whether its threads have been so quick since this was asked last that they wait for each other only."""
+
+    def put_aside(self, aside: deque[Holder] | None) -> None:
+        """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the crew again."""
+
+    def queue(self, holders: Iterable[Holder]) -> None:
+        """The crew takes these."""
 
     def adopt(self, holder: Holder, thread: threading.Thread) -> None:
         """`thread` was the fetcher; until its callback ends it is a worker."""
@@ -105,25 +117,58 @@ class ThreadCrew:
         self._hired = 0
         #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
         self._lent = False
+        #: Where leases go that the fetcher takes itself; None: to the threads.
+        self._aside: deque[Holder] | None = None
         self._adopted: list[tuple[Holder, threading.Thread]] = []
         #: What each thread walks now, by its number; None while it waits.
         self._current: list[Holder | None] = []
-        #: Records that each thread has finished, in leases that it has done with.
+        #: Records that each thread has finished, in leases that it has done with; and how many leases.
         self._walked: list[int] = []
+        self._ended: list[int] = []
+        #: Leases that threads were given.
+        self._handed = 0
         #: When the pace was last looked at, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
+        #: The same of those who think of taking its work.
+        self._quick_at = 0.0
+        self._quick_upon = 0
 
     @property
     def inline(self) -> Inline | None:
         return self
 
-    def spares(self, *, idle: bool) -> bool:
-        room = self._hired < self._places()
-        return room or (idle and not self.walking())  # handlers of leases that are over may still run
+    def spares(self) -> bool:
+        running = min(self._hired, self._handed - sum(self._ended))
+        return running < self._places() + self._lent
+
+    def quick(self) -> bool:
+        now = self._clock()
+        finished, seconds = sum(self._walked), now - self._quick_at
+        quick = finished - self._quick_upon > seconds * self._hired / SWITCHED
+        self._quick_at, self._quick_upon = now, finished
+        return quick
 
     def lend(self, lent: bool) -> None:
         self._lent = lent
+
+    def put_aside(self, aside: deque[Holder] | None) -> None:
+        self._aside = aside
+        if aside is not None:
+            self._take_back(aside)
+
+    def _take_back(self, aside: deque[Holder]) -> None:
+        """What no thread has begun."""
+        for _ in range(self._queue.qsize()):
+            try:
+                holder = self._queue.get_nowait()
+            except Empty:
+                return
+            if holder is None:
+                self._queue.put(None)
+            else:
+                self._handed -= 1
+                aside.append(holder)
 
     def adopt(self, holder: Holder, thread: threading.Thread) -> None:
         self._adopted.append((holder, thread))
@@ -138,16 +183,27 @@ class ThreadCrew:
         return self._workers - self._lent - len(self._adopted)
 
     def wants(self, free: int) -> int:
+        if self._aside is not None:
+            return free
         places = self._places()
         if self._hired < places and self._queue.qsize():
             self._hire_if_slow()
         return free if self._hired <= places and places else 0
 
     def take(self, leases: Sequence[Lease]) -> None:
-        put, reports = self._queue.put, self._reports
-        for lease in leases:
-            lease.holder = holder = Holder(lease, reports)
-            put(holder)
+        reports = self._reports
+        holders = [Holder(lease, reports) for lease in leases]
+        for holder in holders:
+            holder.lease.holder = holder
+        if self._aside is not None:
+            self._aside.extend(holders)
+        else:
+            self.queue(holders)
+
+    def queue(self, holders: Iterable[Holder]) -> None:
+        for holder in holders:
+            self._handed += 1
+            self._queue.put(holder)
         while self._hired < min(AT_ONCE, self._places(), self._queue.qsize()):
             self._hire()
 
@@ -167,6 +223,7 @@ class ThreadCrew:
         self._hired += 1
         self._current.append(None)
         self._walked.append(0)
+        self._ended.append(0)
         thread = threading.Thread(
             target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
         )
@@ -180,12 +237,13 @@ class ThreadCrew:
             self.callback,
             self._reports.released,
         )
-        walked = self._walked
+        walked, ended = self._walked, self._ended
         while (holder := queue.get()) is not None:
             current[number] = holder
             released(holder.walk(callback))
             current[number] = None
             walked[number] += holder.done
+            ended[number] += 1
 
     def walking(self) -> Sequence[Holder]:
         walking = [holder for holder in self._current if holder is not None]

@@ -36,7 +36,7 @@ from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
 from kafka_pubsub.client.relocating import LANDING, Relocating
 from kafka_pubsub.client.takeovers import Takeovers
-from kafka_pubsub.client.walks import LOOK, Walks
+from kafka_pubsub.client.walks import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import Commit, CommitBoth
@@ -113,6 +113,8 @@ class Engine(Hearing):
         self._records_read = self._records_booked = 0
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
+        #: Whether the runner sleeps; `_asleep` only if nobody does its work meanwhile.
+        self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
         #: Partitions to pause and to resume, for the fetcher.
@@ -202,6 +204,10 @@ class Engine(Hearing):
 
     # What other threads want
 
+    def nap(self, seconds: float) -> None:
+        """Waits a moment."""
+        time.sleep(seconds)
+
     def ring(self) -> None:
         """Wakes the runner."""
         self._asleep = False
@@ -241,31 +247,40 @@ class Engine(Hearing):
     def _run_runner(self) -> None:
         while self._running or self._posted:
             with self.core:
-                self.step(now := self.clock())
+                now = self.clock()
                 if self.walks.stands(now):
                     self.take_over()
+                if self.walks.walk is None:  # else the fetcher does it, within milliseconds
+                    self.step(now, hand_out=not self.walks.soon(now))
             if self._watch is not None:
                 self._watch()
             self._sleep()
 
+    def stand_in_ends(self) -> None:
+        """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
+        self._asleep = self._dozing
+        if self._asleep and (self._posted or self._has_heard()):
+            self.ring()
+
     def _sleep(self) -> None:
-        self._asleep = True
-        if self._posted or self._has_heard():
-            self._asleep = False
-            return
         with self.core:
-            self._wake_at = self.coordinator.wakeup_at()
-        longest = TICK if self.walks.walk is None else LOOK
-        wait = longest if self._wake_at is None else min(longest, max(0.0, self._wake_at - self.clock()))
+            walking = self.walks.walk is not None
+            self._dozing, self._asleep = True, not walking
+        if not walking and (self._posted or self._has_heard()):
+            self._asleep = self._dozing = False
+            return
+        wait = LOOK if walking else SOON if self.walks.soon(self.clock()) else TICK
+        if not walking and self._wake_at is not None:
+            wait = min(wait, max(0.0, self._wake_at - self.clock()))
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
                 self._bell.get_nowait()
         except Empty:
             pass
-        self._asleep = False
+        self._asleep = self._dozing = False
 
-    def step(self, now: float) -> None:
+    def step(self, now: float, *, hand_out: bool = True) -> None:
         """One sweep: takes what was posted, lets time pass, hands out work and commits."""
         coordinator = self.coordinator
         self.look_alive(now)
@@ -274,13 +289,15 @@ class Engine(Hearing):
         if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
             self._tick_at = now + TICK
             coordinator.tick(now)
-        coordinator.deliver(now)
+        if hand_out:
+            coordinator.deliver(now)
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
+        self._wake_at = coordinator.wakeup_at()
 
     def look_alive(self, now: float) -> None:
         """Before anything begins: whether this process stood still meanwhile (stopped, swapped out, a laptop's lid)."""
@@ -367,7 +384,7 @@ class Engine(Hearing):
         if (pairs := self._rebalances.pairs) is not None:
             records = pairs.sort_out(records)
         if not records:
-            return True
+            return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.gate.max_bytes / mean))
         batches = by_partition(records)
@@ -375,11 +392,14 @@ class Engine(Hearing):
             self._hot_keys.observe(batches.values())
         if inline and (mine := self.walks.try_walk(batches, len(records))) is not None:
             return mine
-        self._fetched += 1
-        self._records_read += len(records)
-        count = len(records)
-        self.post(lambda: self._book(batches, count))
+        self.hand_in(batches, len(records))
         return True
+
+    def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+        """Has the runner book what was read."""
+        self._fetched += 1
+        self._records_read += count
+        self.post(lambda: self._book(batches, count))
 
     def _least(self) -> int:
         """Records of a read for which no room is needed: many, if only the retry topic is read just now."""

@@ -77,6 +77,12 @@ class Pace:
         else:
             self._penalty = PENALTY
 
+    def hindered(self, now: float) -> None:
+        """The crew left no room for a callback more. Once is no proof that its callbacks are slow."""
+        self._limit //= 2
+        if self._limit < SHORTEST:
+            self.slow(now)
+
     def slow(self, now: float) -> None:
         """Callbacks aren't quick: none is called inline for a while."""
         self._not_before = now + self._penalty
@@ -247,6 +253,11 @@ class Walk:
 
     def __init__(self, holders: Sequence[InlineHolder]) -> None:
         self.holders = deque(holders)
+        #: Ordinary leases that it takes when those are through.
+        self.aside: deque[Holder] = deque()
+        #: The one of them that it has taken.
+        self._taken: Holder | None = None
+        self._lock = threading.Lock()
         self.thread = threading.current_thread()
         #: Set by a take-over: the walking thread isn't the fetcher any more.
         self.over = False
@@ -255,13 +266,30 @@ class Walk:
         self._seen_at = 0.0
         self._first_seen_at: float | None = None
 
+    @property
+    def current(self) -> Holder | None:
+        """What it walks through just now."""
+        return self.holders[0] if self.holders else self._taken
+
+    def next_aside(self) -> Holder | None:
+        """The next ordinary lease to take; None: there is none, or another thread has them."""
+        with self._lock:
+            self._taken = None if self.over or not self.aside else self.aside.popleft()
+            return self._taken
+
+    def leave_aside(self) -> Sequence[Holder]:
+        """What another thread is to take."""
+        with self._lock:
+            rest, self.aside = self.aside, deque()
+            return rest
+
     def stands(self, now: float) -> float:
         """For how long the same callback has been running, as far as anybody looked; or all, if they take long."""
         if self._first_seen_at is None:
             self._first_seen_at = now
         if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:
             return all_of_it
-        seen = (len(self.holders), self.holders[0].remaining() if self.holders else 0)
+        seen = (len(self.holders), self.holders[0].remaining() if self.holders else len(self.aside))
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
         return now - self._seen_at

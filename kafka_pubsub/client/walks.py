@@ -21,6 +21,12 @@ __all__ = ["LOOK", "Walks"]
 
 #: Seconds after which a callback that the fetcher called itself is found to take long.
 LOOK = 0.05
+#: Seconds for which leases wait for it while it reads, before the crew's threads get them.
+SOON = 0.02
+#: Seconds for which it takes what was handed out, before it reads again.
+HELP = 0.02
+#: Seconds that it waits for a thread of the crew to be through: quick callbacks wait for the interpreter only.
+PATIENCE = 0.02
 
 
 class Walks:
@@ -32,6 +38,11 @@ class Walks:
         self.walk: Walk | None = None
         self._engine = engine
         self._ordered = ordered
+        self._ended_at = float("-inf")
+
+    def soon(self, now: float) -> bool:
+        """Whether the fetcher is about to come and take what is handed out, better than threads that must be woken."""
+        return now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def limit(self, now: float) -> int:
         """How many records to read for a walk; 0: none."""
@@ -44,12 +55,35 @@ class Walks:
             engine.look_alive(engine.clock())
             engine.take_posted()  # in the order of the reads
             seat = engine.coordinator.seat
-            if seat is None or not engine.coordinator.inline(len(batches)):
-                self.pace.slow(engine.clock())
+            if seat is None:
                 return None
-            walk = self.walk = self._begin(batches)
+            inline = engine.coordinator.inline(len(batches))
+            if not inline and not seat.quick():
+                self.pace.hindered(engine.clock())
+                return None
+            walk = self.walk = self._begin(batches) if inline else Walk(())
             seat.lend(True)
-        return self._go(walk, seat, count)
+        if inline:
+            return self._go(walk, seat, count)
+        engine.hand_in(batches, count)
+        return self._relieve(walk, seat)
+
+    def _relieve(self, walk: Walk, seat: Inline) -> bool:
+        """The crew has all that it can begin, though its callbacks are quick: the fetcher takes what isn't begun."""
+        engine = self._engine
+        with engine.core:
+            seat.put_aside(walk.aside)
+            seat.put_aside(None)
+        until = engine.clock() + PATIENCE
+        while not seat.spares() and not walk.over:
+            if engine.clock() >= until:
+                with engine.core:
+                    self.pace.hindered(engine.clock())
+                    if not walk.over:
+                        seat.queue(walk.leave_aside())
+                return self._end(walk, seat)
+            engine.nap(PATIENCE / 20)
+        return self._help(walk, seat) and self._end(walk, seat)
 
     def _begin(self, batches: Mapping[int, Sequence[Record]]) -> Walk:
         engine = self._engine
@@ -76,12 +110,43 @@ class Walks:
         with engine.core:
             if walk.over:
                 return False
-            self.walk = None
-            engine.coordinator.reserve(0)
-            seat.lend(False)
             now = engine.clock()
-            self.pace.walked(count, left, now - started, now)
-            engine.step(now)
+            if count:
+                self.pace.walked(count, left, now - started, now)
+            engine.coordinator.reserve(0)
+        return self._help(walk, seat) and self._end(walk, seat)
+
+    def _help(self, walk: Walk, seat: Inline) -> bool:
+        """Takes the leases that were handed out meanwhile: cheaper than waking a thread for each."""
+        engine = self._engine
+        started, records = engine.clock(), 0
+        while True:
+            while (holder := walk.next_aside()) is not None:
+                engine.released(holder.walk(seat.callback))
+                records += holder.done
+            now = engine.clock()
+            with engine.core:
+                if walk.over:
+                    return False
+                if now - started < HELP:
+                    seat.put_aside(walk.aside)
+                engine.step(now)
+                seat.put_aside(None)
+            if not walk.aside:
+                break
+        if records:
+            self.pace.walked(records, 0, now - started, now)
+        return True
+
+    def _end(self, walk: Walk, seat: Inline) -> bool:
+        engine = self._engine
+        with engine.core:
+            if walk.over:
+                return False
+            self.walk = None
+            self._ended_at = engine.clock()
+            seat.lend(False)
+            engine.stand_in_ends()
         return True
 
     def _tell(self, passed: Passed) -> None:
@@ -107,7 +172,10 @@ class Walks:
                 self._tell(passed)
         engine.coordinator.reserve(0)
         seat.lend(False)
-        if walk.holders:  # else it is about to find that it is through
-            seat.adopt(walk.holders[0], walk.thread)
+        seat.put_aside(None)
+        rest = walk.leave_aside()
+        seat.queue(rest)
+        if (current := walk.current) is not None:  # else it is about to find that it is through
+            seat.adopt(current, walk.thread)
         self.pace.slow(now)
         return walk

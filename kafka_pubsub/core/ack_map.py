@@ -7,11 +7,15 @@ points from U+3400 on, none of them special to anybody. A map is a list of numbe
 gap (unfinished) and of a run (finished) above the committed offset.
 
 Layout: version, writer (4 units), nonce (2 units), flags, count of numbers, numbers, the notes' numbers, checksum
-(3 units). Version 1 had neither nonce nor notes; it is read as well.
+(3 units). Version 3 has bits (`ack_bits`) before the numbers: a number that says how many units, and those; the numbers
+go on from the last run among the bits. Version 1 had neither nonce nor notes. All are read, and the shorter of 2 and 3
+is written.
 
 Rules
 1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
-2. The map always fits, and is never cut: `most_runs` tells whoever hands out records when to stop.
+2. The map always fits, and is never cut: `most_runs` tells whoever hands out records when to stop. Over a span that
+   fits as bits it never says so. A longer one is counted in runs, also those that may yet become of what is handed out:
+   so either all that may be finished lies where bits reach, or all of it fits as numbers.
 3. What can't be decoded - another version, a wrong checksum, a stranger's text - is `None`: those records are
    replayed, never skipped.
 """
@@ -20,10 +24,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from kafka_pubsub.core import notes
+from kafka_pubsub.core import ack_bits, notes
 from kafka_pubsub.core.notes import Notes
 from kafka_pubsub.core.offsets import Run
 
@@ -37,7 +43,9 @@ _UNIT = 15
 _PAYLOAD = 14
 _MORE = 1 << _PAYLOAD
 _MASK = _MORE - 1
+_end = itemgetter(1)
 _VERSION = 2
+_WITH_BITS = 3
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
@@ -47,6 +55,10 @@ NOTED = notes.ROOM
 _OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + _CHECKSUM_UNITS + 2 + NOTED
 #: Units of the widest number, 63 bits.
 _WIDEST = 5
+#: Beside the bits: how many, and one run that goes on behind what they reach, as holes do.
+_BESIDE_BITS = 1 + 2 * _WIDEST
+#: Fewer numbers than this are never worth a look at bits.
+_FEW = 32
 
 
 class AckMap(NamedTuple):
@@ -69,22 +81,34 @@ def most_runs(span: int) -> int:
     A number wider than one unit spans at least 2**14 offsets for each further unit, so wide ones are rare.
     """
     room = CAPACITY - _OVERHEAD
+    if span <= bit_span():
+        return max(span, room // 2)
     return max(room - (span >> _PAYLOAD), room // _WIDEST) // 2
+
+
+def bit_span() -> int:
+    """Offsets above the position of which any may be finished and the map fits."""
+    return max(0, CAPACITY - _OVERHEAD - _BESIDE_BITS) * ack_bits.UNIT
 
 
 def encode(ack_map: AckMap, position: int) -> str:
     """The metadata to commit beside `position`; `runs` are ascending, disjoint and not below it."""
+    runs, at = ack_map.runs, position
+    bits: Sequence[int] = ()
+    if 2 * len(runs) > _FEW and (count := _dense(runs, position)):
+        bits, at, runs = ack_bits.as_units(runs[:count], position), runs[count - 1][1], runs[count:]
     numbers: list[int] = []
-    at = position
-    for start, end in ack_map.runs:
+    for start, end in runs:
         numbers += (start - at, end - start)
         at = end
     units = [
-        _VERSION,
+        _WITH_BITS if bits else _VERSION,
         *_fixed(ack_map.writer, _WRITER_UNITS),
         *_fixed(ack_map.nonce, _NONCE_UNITS),
         int(ack_map.clean),
     ]
+    if bits:
+        units += [*_digits(len(bits)), *bits]
     numbers.insert(0, len(numbers))
     numbers += notes.numbers(ack_map.notes, position)
     if max(numbers) <= _MASK:
@@ -96,22 +120,33 @@ def encode(ack_map: AckMap, position: int) -> str:
     return struct.pack(f">{len(units)}H", *[_FIRST + unit for unit in units]).decode("utf-16-be")
 
 
+def _dense(runs: Sequence[Run], position: int) -> int:
+    """How many of the runs to write as bits; 0 where numbers are shorter."""
+    count = bisect_right(runs, position + bit_span(), key=_end)
+    units = 1 - (position - runs[count - 1][1]) // ack_bits.UNIT  # with the one that says how many
+    return count if count and units < 2 * count else 0
+
+
 def decode(text: str, position: int) -> AckMap | None:
     """The map that was committed beside `position`, or None if this isn't one."""
     units = [ord(character) - _FIRST for character in text]
     body, checksum = units[:-_CHECKSUM_UNITS], units[-_CHECKSUM_UNITS:]
     if len(body) < 2 + _WRITER_UNITS or not all(0 <= unit < 1 << _UNIT for unit in units):
         return None
-    if body[0] not in (1, _VERSION) or _joined(checksum) != _checksum(body, position):
+    if body[0] not in (1, _VERSION, _WITH_BITS) or _joined(checksum) != _checksum(body, position):
         return None
     flags_at = 1 + _WRITER_UNITS + (0 if body[0] == 1 else _NONCE_UNITS)
-    numbers = _numbers(body[flags_at + 1 :])
+    rest, dense = body[flags_at + 1 :], []
+    if body[0] == _WITH_BITS:
+        count, width = _first_number(rest)
+        dense, rest = ack_bits.as_runs(rest[width : width + count], position), rest[width + count :]
+    numbers = _numbers(rest)
     if not numbers or numbers[0] % 2 or not 1 + numbers[0] <= len(numbers):
         return None
     noted = notes.parse(numbers[1 + numbers[0] :], position)
     if noted is None:
         return None
-    runs = _runs(numbers[1 : 1 + numbers[0]], position)
+    runs = (*dense, *_runs(numbers[1 : 1 + numbers[0]], dense[-1][1] if dense else position))
     writer, nonce = _joined(body[1 : 1 + _WRITER_UNITS]), _joined(body[1 + _WRITER_UNITS : flags_at])
     return AckMap(writer, runs, bool(body[flags_at] & 1), nonce, noted)
 
@@ -142,6 +177,12 @@ def _numbers(units: Sequence[int]) -> list[int]:
             numbers.append(number)
             number = shift = 0
     return numbers if shift == 0 else []
+
+
+def _first_number(units: Sequence[int]) -> tuple[int, int]:
+    """The number at the beginning, and how many units it takes."""
+    width = next((at + 1 for at, unit in enumerate(units) if not unit & _MORE), len(units))
+    return sum((unit & _MASK) << _PAYLOAD * at for at, unit in enumerate(units[:width])), width
 
 
 def _fixed(number: int, count: int) -> list[int]:

@@ -10,7 +10,8 @@ Rules
 2. A key's queue is in order of offset. What comes back goes to the front, so the order survives. Records without
    a key come back in any order and are put where they belong: the oldest must come first, because with a full ack
    map only the oldest of all may be handed out.
-3. A key is in `ready` exactly once while it is ready, and not otherwise.
+3. A key is in `ready` exactly once while it is ready, and not otherwise. One that is parked meanwhile leaves its entry
+   there, and a note that it is void: taking it out of the heap would cost a look at all of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["KeyQueues"]
 
+#: Void entries that aren't worth a sweep.
+FEW = 64
+
 _offset = methodcaller("offset")
 
 
@@ -38,6 +42,8 @@ class KeyQueues:
         self.queues: dict[bytes, list[Record]] = {}
         #: Keys that may be taken, as a heap by the offset of their first record.
         self.ready: list[tuple[int, bytes]] = []
+        #: Entries of `ready` that mean nothing any more. Never the first one.
+        self._void: set[tuple[int, bytes]] = set()
         #: Keys that may not be taken, and how many reasons there are: a holder, a backoff, an old handler.
         self.blocked: dict[bytes, int] = {}
         #: Waiting records without an order: no key, or a subscription without ordering.
@@ -74,6 +80,8 @@ class KeyQueues:
         if not self.ready:
             return []
         key = heappop(self.ready)[1]
+        if self._void:
+            self._prune()
         queue = self.queues[key]
         self.blocked[key] = 1
         if len(queue) <= limit:
@@ -82,6 +90,20 @@ class KeyQueues:
         run = queue[:limit]
         del queue[:limit]
         return run
+
+    def _prune(self) -> None:
+        ready, void = self.ready, self._void
+        if 2 * len(void) > FEW + len(ready):
+            self.ready = [entry for entry in ready if entry not in void]
+            heapify(self.ready)
+            void.clear()
+        while void and ready[0] in void:
+            void.remove(heappop(ready))
+
+    @property
+    def ready_count(self) -> int:
+        """How many keys may be taken."""
+        return len(self.ready) - len(self._void)
 
     def oldest(self) -> int | None:
         """The offset of the record that `take` would begin with."""
@@ -110,8 +132,8 @@ class KeyQueues:
         """Like `block`, of a key that may be ready."""
         queue = self.queues.get(key)
         if queue and key not in self.blocked:
-            self.ready.remove((queue[0].offset(), key))
-            heapify(self.ready)
+            self._void.add((queue[0].offset(), key))
+            self._prune()
         self.block(key)
 
     def take_from(self, key: bytes, limit: int, below: float) -> list[Record]:
@@ -139,9 +161,15 @@ class KeyQueues:
             if reasons:
                 blocked[key] = reasons
             elif queue:
-                heappush(self.ready, (queue[0].offset(), key))
+                self._push((queue[0].offset(), key))
             else:
                 del queues[key]
+
+    def _push(self, entry: tuple[int, bytes]) -> None:
+        if entry in self._void:
+            self._void.remove(entry)  # it is there still
+        else:
+            heappush(self.ready, entry)
 
     def waiting(self) -> Iterator[Record]:
         """Every waiting record."""
@@ -158,8 +186,10 @@ class KeyQueues:
             for key, queue in self.queues.items()
             if queue and key not in self.blocked
         }
-        if sorted(wanted) != sorted(self.ready):
-            raise InvariantViolated(f"ready keys are {self.ready}, should be {wanted}")
+        if sorted([*wanted, *self._void]) != sorted(self.ready):
+            raise InvariantViolated(f"ready keys are {self.ready} without {self._void}, should be {wanted}")
+        if self.ready and self.ready[0] in self._void:
+            raise InvariantViolated(f"the first ready key is void: {self.ready[0]}")
         for key, queue in self.queues.items():
             offsets = [record.offset() for record in queue]
             if offsets != sorted(offsets):

@@ -261,7 +261,7 @@ class Partition:
     def _run(self, event: Demand) -> int:
         """How long a run may be: short where many keys wait, so that they go forward together."""
         queues = self.queues
-        if event.spread and len(queues.ready) + len(queues.loose) > 1:
+        if event.spread and queues.ready_count + len(queues.loose) > 1:
             return 1
         return min(event.run, max(SHORTEST_RUN, HANDED // (len(queues.queues) + 1)))
 

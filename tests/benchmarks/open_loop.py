@@ -8,9 +8,10 @@ that it delayed, not once (coordinated omission). The last line on standard outp
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from confluent_kafka import Producer
 
@@ -25,12 +26,18 @@ Send = Callable[[str, bytes], None]
 START_IN_NS = 200_000_000
 
 
-def _keep_time(send: Send, rate: int, total: int, distinct: int) -> list[float]:
+def _with_a_hot_key(numbers: Iterable[int], share: float) -> Iterator[int]:
+    """The same keys, but so large a share of the messages has key 0."""
+    chance = random.Random(3).random
+    return (0 if chance() < share else number for number in numbers)
+
+
+def _keep_time(send: Send, rate: int, total: int, distinct: int, start: int, hot: float = 0.0) -> list[float]:
     payloads = Payloads()
     interval = 1_000_000_000 // rate
-    start = time.time_ns() + START_IN_NS
     late: list[float] = []
-    for place, number in enumerate(keys(total, distinct)):
+    numbers = keys(total, distinct)
+    for place, number in enumerate(_with_a_hot_key(numbers, hot) if hot else numbers):
         due = start + place * interval
         while (ahead := due - time.time_ns()) > 0:
             time.sleep(ahead / 1e9)
@@ -68,11 +75,17 @@ def main() -> None:
     wanted = json.loads(sys.argv[1])
     publisher = _ours if wanted["client"] == "ours" else _raw
 
+    start = 0
+
     def run(send: Send) -> list[float]:
-        return _keep_time(send, wanted["rate"], wanted["total"], wanted["distinct"])
+        nonlocal start
+        start = time.time_ns() + START_IN_NS
+        size = (wanted["rate"], wanted["total"], wanted["distinct"])
+        return _keep_time(send, *size, start, wanted.get("hot", 0.0))
 
     late = sorted(publisher(wanted["bootstrap"], wanted["topic"], run))
-    print(json.dumps({"late_p99_ms": percentile(late, 99), "late_max_ms": late[-1]}))
+    report = {"late_p99_ms": percentile(late, 99), "late_max_ms": late[-1], "start_ns": start}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

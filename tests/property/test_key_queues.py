@@ -103,6 +103,14 @@ class KeyQueuesMachine(RuleBasedStateMachine):
             self.reasons[key] = self.reasons.get(key, 0) + 1
             self.old_handlers[key] = self.old_handlers.get(key, 0) + 1
 
+    @rule(key=st.sampled_from([b"a", b"b", b"c", b"d"]))
+    def park(self, key: bytes) -> None:
+        """A reason that comes while the key may be ready; it ends like that of an old handler."""
+        if self.ordered:
+            self.queues.park(key)
+            self.reasons[key] = self.reasons.get(key, 0) + 1
+            self.old_handlers[key] = self.old_handlers.get(key, 0) + 1
+
     @precondition(lambda self: any(self.old_handlers.values()))
     @rule(data=st.data())
     def old_handler_ends(self, data: st.DataObject) -> None:

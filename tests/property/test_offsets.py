@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core import ack_map, notes
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.offsets import Offsets
@@ -103,6 +105,20 @@ def test_what_fits_never_outgrows_the_metadata(count: int, data: st.DataObject) 
         at += gap + length
     if count <= ack_map.most_runs(at):
         assert len(ack_map.encode(AckMap(2**60 - 1, tuple(runs)), 0)) <= ack_map.CAPACITY
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**30), st.floats(0.01, 0.99), st.integers(0, 2**62))
+def test_whatever_is_finished_in_a_bit_span_fits(position: int, seed: int, share: float, beyond: int) -> None:
+    chance = random.Random(seed).random
+    finished = [at for at in range(1, ack_map.bit_span()) if chance() < share]
+    runs = list(notes.as_runs(position + at for at in finished))
+    if beyond and runs and runs[-1][1] < position + ack_map.bit_span():
+        runs.append((position + ack_map.bit_span() - 1, position + ack_map.bit_span() + beyond))
+    assert len(runs) <= ack_map.most_runs(ack_map.bit_span())
+    written = AckMap(2**60 - 1, tuple(runs), True, 5)
+    text = ack_map.encode(written, position)
+    assert len(text) <= ack_map.CAPACITY - ack_map.NOTED
+    assert ack_map.decode(text, position) == written
 
 
 @given(st.text(max_size=60))

@@ -16,6 +16,7 @@ Rules
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -72,8 +73,9 @@ class Hand:
     kept: bool = False
     #: Kept for ever, without a word: only its deadline ends that.
     mute: bool = False
-    #: With the fetcher, until that is taken over.
+    #: With the fetcher, until that is taken over; and whether it was begun there.
     inline: bool = False
+    fetched: bool = False
     #: The first of its messages that no handler can take, by its number.
     poisoned: int | None = None
 
@@ -103,6 +105,9 @@ class ScriptedCrew:
         self.wanted = 0
         #: Whether the fetcher is walking, and what inline callbacks have broken, which no callback can raise.
         self._lent = False
+        #: Where leases go that the fetcher takes itself, and holders that it had when it was taken over.
+        self._aside: deque[Holder] | None = None
+        self._adopted: set[Holder] = set()
         self.callback: Callback = self._call
         self._broken: BaseException | None = None
 
@@ -112,13 +117,27 @@ class ScriptedCrew:
     def inline(self) -> Inline | None:
         return self if self._mode == "walk" and self._stage.plan.inline else None
 
-    def spares(self, *, idle: bool) -> bool:
-        return self._working() < self._stage.plan.workers
+    def spares(self) -> bool:
+        return self._working() - self._lent < self._stage.plan.workers
+
+    def quick(self) -> bool:
+        return self._stage.chance(0.5)
+
+    def put_aside(self, aside: deque[Holder] | None) -> None:
+        self._aside = aside
+        if aside is not None:
+            waiting = [hand for hand in self.hands if not hand.working and not hand.kept]
+            aside.extend(hand.holder for hand in waiting)
+            self.hands = [hand for hand in self.hands if hand not in waiting]
+
+    def queue(self, holders: Iterable[Holder]) -> None:
+        self.hands += [Hand(holder) for holder in holders]
 
     def lend(self, lent: bool) -> None:
         self._lent = lent
 
     def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+        self._adopted.add(holder)
         for hand in self.hands:
             if hand.holder is holder:
                 hand.inline = False
@@ -129,7 +148,8 @@ class ScriptedCrew:
         self.sort()
         holder = message._sink
         assert isinstance(holder, Holder)
-        hand = Hand(holder, working=True, messages=[message], inline=True)
+        inline = holder not in self._adopted
+        hand = Hand(holder, working=True, messages=[message], inline=inline, fetched=True)
         try:
             self.hands.append(hand)
             self._check_alone(hand)
@@ -168,12 +188,17 @@ class ScriptedCrew:
     def wants(self, free: int) -> int:
         if self._mode == "mailbox":
             return min(free, self.wanted)
+        if self._aside is not None:
+            return free
         return min(free, 2 * self._stage.plan.workers - sum(not hand.kept for hand in self.hands))
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             kind = BatchHolder if self._mode == "batch" else Holder
             lease.holder = holder = kind(lease, self._reports)
+            if self._aside is not None:
+                self._aside.append(holder)
+                continue
             hand = Hand(holder)
             self.hands.append(hand)
             if self._mode == "mailbox":
@@ -197,7 +222,7 @@ class ScriptedCrew:
         now, calm = self._stage.now(), self._stage.calm
         found = []
         for hand in self.hands:
-            if isinstance(hand.holder, InlineHolder) and not hand.kept:
+            if hand.fetched and not hand.kept:
                 continue  # it moves inside its callback
             if hand.working:
                 at_once = calm and hand.poisoned is None
@@ -317,7 +342,7 @@ class ScriptedCrew:
         holder, message, conduct = hand.holder, hand.messages[0], hand.conduct
         if self._stage.calm and not message._state and hand.poisoned is None:
             conduct = "ack"
-        if isinstance(holder, InlineHolder):
+        if hand.fetched:
             hand.conduct = "ended"
             conduct = "ack" if conduct == "ack_crosses" else conduct
         if conduct == "ack":

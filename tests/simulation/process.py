@@ -100,12 +100,15 @@ class SimulatedEngine(Engine):
             self.step(self.owner.world.now())
         return box[0]
 
-    def step(self, now: float) -> None:
+    def nap(self, seconds: float) -> None:
+        self.owner.world.time_passes(seconds)
+
+    def step(self, now: float, *, hand_out: bool = True) -> None:
         self.owner.alive()
         for ownership in self.owner.ownerships():
             ownership.processed.update(ownership.reported)
         before = len(self._to_commit)
-        super().step(now)
+        super().step(now, hand_out=hand_out)
         for commits in list(self._to_commit)[before:]:
             for number, commit in commits.items():
                 author = self.owner.ownership(number)
