@@ -57,8 +57,6 @@ _OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + _CHECKSUM_UNITS + 2 + NOTED
 _WIDEST = 5
 #: Beside the bits: how many, and one run that goes on behind what they reach, as holes do.
 _BESIDE_BITS = 1 + 2 * _WIDEST
-#: Fewer numbers than this are never worth a look at bits.
-_FEW = 32
 
 
 class AckMap(NamedTuple):
@@ -95,7 +93,7 @@ def encode(ack_map: AckMap, position: int) -> str:
     """The metadata to commit beside `position`; `runs` are ascending, disjoint and not below it."""
     runs, at = ack_map.runs, position
     bits: Sequence[int] = ()
-    if 2 * len(runs) > _FEW and (count := _dense(runs, position)):
+    if count := _dense(runs, position):
         bits, at, runs = ack_bits.as_units(runs[:count], position), runs[count - 1][1], runs[count:]
     numbers: list[int] = []
     for start, end in runs:

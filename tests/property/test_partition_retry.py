@@ -50,7 +50,6 @@ def test_only_the_messages_that_kill_are_buried(seed: int) -> None:
 def test_promises_hold(name: str, tight: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if tight == "bits":  # 30 offsets, or a few runs
         monkeypatch.setattr(ack_map, "_BESIDE_BITS", 4)
-        monkeypatch.setattr(ack_map, "_FEW", 0)
     if tight:  # a map of a few runs, a backlog of a few messages
         monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 6)
         monkeypatch.setattr(retries, "BACKLOG", 2)
