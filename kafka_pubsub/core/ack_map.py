@@ -121,8 +121,10 @@ def encode(ack_map: AckMap, position: int) -> str:
 def _dense(runs: Sequence[Run], position: int) -> int:
     """How many of the runs to write as bits; 0 where numbers are shorter."""
     count = bisect_right(runs, position + bit_span(), key=_end)
+    if not count:
+        return 0
     units = 1 - (position - runs[count - 1][1]) // ack_bits.UNIT  # with the one that says how many
-    return count if count and units < 2 * count else 0
+    return count if units < 2 * count else 0
 
 
 def decode(text: str, position: int) -> AckMap | None:
