@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
     "names",
     multiple=True,
     metavar="NAME",
-    help="publish, pull, handler, stuck, latency, memory, kill or nacks; can be repeated. Default: all.",
+    help="publish, pull, handler, stuck, latency, memory, kill, nacks, failing, parked or members; can be repeated.",
 )
 @click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows, e.g. ours, raw.")
 @click.option(

@@ -247,6 +247,101 @@ def _nacks(quick: bool) -> Scenario:
     )
 
 
+def _failing(quick: bool, seconds: int) -> Scenario:
+    size: dict[str, Parameter] = {
+        "bootstrap": "{bootstrap}",
+        "group": "{group}",
+        "rate": 2_000 if quick else 20_000,
+        "share": 0.2,
+        "distinct": 1_000 if quick else 10_000,
+        "before": 3 if quick else 20,
+        "seconds": seconds,
+    }
+    return Scenario(
+        "failing",
+        f"One key fails for {seconds} s while it is 20 % of the traffic",
+        f"{size['rate']:,} msg/s of 1 KB in an open loop, {size['distinct']:,} keys; beside the rate of the others "
+        f"in the {size['before']} s before",
+        {
+            "others_rate": "msg/s of the others",
+            "kept": "of before",
+            "growth_mb": "MB more",
+            "main_map": "fullest map",
+            "retry_map": "fullest retry map",
+            "disordered": "out of order",
+        },
+        [Row("ours", "kafka_pubsub", f"{_ROWS}failing:failing", True, parameters=size)],
+        [
+            Target("the others lose at most 10 %", "ours", "kept", at_least=0.9),
+            Target("memory grows less than 100 MB", "ours", "growth_mb", at_most=100),
+            Target("the ack map below its budget", "ours", "main_map", at_most=0.99),
+            Target("the retry topic's too", "ours", "retry_map", at_most=0.99),
+            Target("no key out of order", "ours", "disordered", at_most=0),
+        ],
+        _FILL,
+        _fill(1000, 1_000 if quick else _WARMUP),
+        repeatable=False,
+    )
+
+
+def _parked(quick: bool) -> Scenario:
+    messages, distinct = (5_000, 50) if quick else (1_000_000, 10_000)
+    size: dict[str, Parameter] = {**_READ, "messages": messages, "patience": 120 if quick else 600}
+    return Scenario(
+        "parked",
+        "Messages parked in the retry topic, and a restart",
+        f"{messages:,} messages of 1 KB on {distinct:,} keys, all behind a first one that was nacked for an hour",
+        {"growth_mb": "MB for them", "first_delivery_s": "s from restart to first delivery"},
+        [Row("ours", "kafka_pubsub", f"{_ROWS}parked:parked", True, parameters=size)],
+        [
+            Target("less than 200 MB", "ours", "growth_mb", at_most=200),
+            Target("first delivery within 10 s", "ours", "first_delivery_s", at_most=10),
+        ],
+        _FILL,
+        {**_fill(distinct, messages), "backoff": 1.0},
+    )
+
+
+def _members(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {
+        "bootstrap": "{bootstrap}",
+        "group": "{group}",
+        "rate": 2_000 if quick else 20_000,
+        "distinct": 1000,
+        "step": 4 if quick else 10,
+    }
+    call = f"{_ROWS}members:members"
+
+    def targets(row: str, seconds: int) -> list[Target]:
+        return [
+            Target(f"{row}: no key stalls longer than {seconds} s", row, "stall_s", at_most=seconds),
+            Target(f"{row}: redelivered only what was in flight", row, "excess", at_most=0),
+            Target(f"{row}: nothing lost", row, "lost", at_most=0),
+            Target(f"{row}: no key out of order", row, "disordered", at_most=0),
+        ]
+
+    return Scenario(
+        "members",
+        f"Members 1 to 4 to 2 at {size['rate']:,} msg/s",
+        f"one joins or goes every {size['step']} s; 1000 keys, 1 % nacked; killed: one at any moment, one inside a "
+        "transaction",
+        {
+            "stall_s": "longest stall s",
+            "redelivered": "redelivered",
+            "excess": "too many",
+            "lost": "lost",
+            "disordered": "out of order",
+        },
+        [
+            Row("peace", "joining and leaving in good order", call, True, parameters={**size, "kill": False}),
+            Row("killed", "leaving by kill -9", call, True, parameters={**size, "kill": True}),
+        ],
+        [*targets("peace", 2), *targets("killed", 10)],
+        _FILL,
+        _fill(1000, 1_000 if quick else _WARMUP),
+    )
+
+
 _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "publish": _publish,
     "pull": _pull,
@@ -256,6 +351,9 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "memory": _memory,
     "kill": _kill,
     "nacks": _nacks,
+    "failing": lambda quick: _failing(quick, 4 if quick else 600),
+    "parked": _parked,
+    "members": _members,
 }
 
 NAMES = tuple(_ALL)

@@ -1,0 +1,69 @@
+"""A member that comes and goes: `python -m tests.benchmarks.member '{...}'`.
+
+It notes every start, ack and nack in its diary (`journal`), before the verb. SIGTERM ends it in peace; after SIGUSR1 it
+kills itself with SIGKILL inside its next transaction, when everything but the commit has been sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from kafka_pubsub import Message, PubSub
+from kafka_pubsub.kafka import transactions
+from tests.benchmarks import journal
+from tests.benchmarks.data import head
+
+__all__ = ["main"]
+
+CLOSE_TIMEOUT_S = 60.0
+
+
+def _die_in_a_transaction(wanted: threading.Event) -> None:
+    commit = transactions._Attempt.commit
+
+    def die(attempt: transactions._Attempt) -> None:
+        if wanted.is_set():
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(attempt)
+
+    setattr(transactions._Attempt, "commit", die)  # noqa: B010 - an assignment would need a method's type
+
+
+def main() -> None:
+    """Entry point of the member's process."""
+    wanted = json.loads(sys.argv[1])
+    note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
+    ended, doomed = threading.Event(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGUSR1, lambda *_: doomed.set())
+    _die_in_a_transaction(doomed)
+    chance, share = random.Random(os.getpid()).random, wanted["nacks"]
+
+    def handle(message: Message) -> None:
+        key, place, _ = head(message.data)
+        note(journal.START, key, place, time.time_ns())
+        if message.delivery_attempt == 1 and chance() < share:
+            note(journal.NACK, key, place, time.time_ns())
+            message.nack()
+            return
+        note(journal.ACK, key, place, time.time_ns())
+        message.ack()
+
+    with PubSub(wanted["bootstrap"]) as pubsub:
+        stream = pubsub.subscription(wanted["group"]).pull(handle)
+        while not ended.wait(0.5):
+            if stream.done():
+                stream.result(timeout=0)
+                break
+        stream.close(timeout=CLOSE_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A million messages wait in the retry topic: what they cost in memory, and how soon a restart delivers.
+
+Everything published is nacked for an hour by its key's first message, so the rest of each key is relocated behind it.
+Messages of fresh keys, published last, show that everything before them was read. A second process then takes the
+subscription over: it has to learn who is parked before it may deliver the next fresh message.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+
+from confluent_kafka import Consumer, TopicPartition
+
+from kafka_pubsub import Message, PubSub
+from tests.benchmarks.cluster import PARTITIONS
+from tests.benchmarks.memory import megabytes, peak_megabytes
+from tests.benchmarks.row import Measured
+
+__all__ = ["park", "parked", "resume"]
+
+# Seconds for which a key's first message is nacked: longer than any run.
+HOLD_S = 3600.0
+# Keys that nobody parks. So many that every partition has one.
+FRESH = 64
+CLOSE_TIMEOUT_S = 120.0
+# Seconds after the first delivery in which memory may still grow.
+SETTLE_S = 5.0
+
+
+def parked(bootstrap: str, topic: str, group: str, messages: int, patience: float) -> Measured:
+    """Parks what was published, in one process, and takes it over, in another."""
+    wanted = {"bootstrap": bootstrap, "topic": topic, "group": group, "patience": patience}
+    first = _process("park", wanted, patience)
+    waiting = _waiting(bootstrap, topic, group)
+    if waiting < messages:
+        raise RuntimeError(f"{waiting} of {messages} messages were parked")
+    started = time.time()
+    second = _process("resume", {**wanted, "started": started}, patience)
+    return {
+        "growth_mb": max(first["growth_mb"], second["growth_mb"]),
+        "first_delivery_s": second["first_delivery_s"],
+        "note": f"{first['growth_mb']:.0f} MB while they were parked, {second['growth_mb']:.0f} MB after the restart",
+    }
+
+
+def _process(name: str, wanted: dict[str, object], patience: float) -> dict[str, float]:
+    specification = json.dumps({"call": f"{__name__}:{name}", "parameters": wanted})
+    command = [sys.executable, "-m", "tests.benchmarks.row", specification]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=2 * patience)
+    report = json.loads((done.stdout.strip() or "{}").splitlines()[-1])
+    if "metrics" not in report:
+        raise RuntimeError(f"{name}: {report.get('error') or done.stderr.strip()[-400:]}")
+    metrics: dict[str, float] = report["metrics"]
+    return metrics
+
+
+def _waiting(bootstrap: str, topic: str, group: str) -> int:
+    """How many records of the retry topic lie above what is committed there; markers count, a few in a thousand."""
+    retry = f"{topic}.sub.{group}.retry"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        places = [TopicPartition(retry, number) for number in range(PARTITIONS)]
+        stored = [max(0, place.offset) for place in consumer.committed(places, timeout=30)]
+        ends = [consumer.get_watermark_offsets(place, timeout=30)[1] for place in places]
+        return sum(ends) - sum(stored)
+    finally:
+        consumer.close()
+
+
+def _publish_fresh(pubsub: PubSub, topic: str, prefix: str) -> set[str]:
+    keys = {f"{prefix}-{number}" for number in range(FRESH)}
+    futures = [pubsub.topic(topic).publish(b"fresh", ordering_key=key) for key in keys]
+    for future in futures:
+        future.result(timeout=60)
+    return keys
+
+
+def park(bootstrap: str, topic: str, group: str, patience: float) -> Measured:
+    """Nacks everything but the fresh messages, which come last, until all of those were delivered."""
+    through = threading.Event()
+    fresh: set[str] = set()
+
+    def handle(message: Message) -> None:
+        key = message.ordering_key or ""
+        if not key.startswith("fresh"):
+            message.nack(delay=HOLD_S)
+            return
+        message.ack()
+        fresh.discard(key)
+        if not fresh:
+            through.set()
+
+    with PubSub(bootstrap) as pubsub:
+        fresh |= _publish_fresh(pubsub, topic, "fresh")
+        before = megabytes()
+        stream = pubsub.subscription(group).pull(handle)
+        if not through.wait(patience):
+            raise RuntimeError(f"{len(fresh)} keys behind the parked ones waited for {patience:.0f} s")
+        time.sleep(SETTLE_S)
+        growth = peak_megabytes() - before
+        stream.close(timeout=CLOSE_TIMEOUT_S)
+    return {"growth_mb": growth}
+
+
+def resume(bootstrap: str, topic: str, group: str, started: float, patience: float) -> Measured:
+    """Takes over; `started` is when this process was."""
+    first = threading.Event()
+    at = 0.0
+
+    def handle(message: Message) -> None:
+        nonlocal at
+        at = at or time.time()
+        message.ack()
+        first.set()
+
+    with PubSub(bootstrap) as pubsub:
+        before = megabytes()
+        stream = pubsub.subscription(group).pull(handle)
+        _publish_fresh(pubsub, topic, "later")
+        if not first.wait(patience):
+            raise RuntimeError(f"nothing was delivered for {patience:.0f} s")
+        time.sleep(SETTLE_S)
+        growth = peak_megabytes() - before
+        stream.close(timeout=CLOSE_TIMEOUT_S)
+    return {"growth_mb": growth, "first_delivery_s": at - started}
