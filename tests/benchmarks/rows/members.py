@@ -1,5 +1,4 @@
-"""Members come and go, 1 to 4 to 2, while messages come in an open loop: how long any key stands still, and what
-is delivered again.
+"""Members come and go, 1 to 4 to 2, in an open loop: how long any key stands still, and what is delivered again.
 
 A key's stall is the longest time from the instant a message was meant to be sent to its first start. Every member
 notes what it does in a diary that survives its end; all diaries together are judged at the end.
