@@ -106,10 +106,14 @@ class RetryHalf:
         entry = None if lease.entries is None else lease.entries[0]
         if entry is not None:
             self.lending.lent(lease)
-        offset = lease.records[0].offset() if entry is None else entry.offset
-        noted = self.lending.is_noted(entry) if entry is not None else self.careful(offset)
+        if lease.entries is None:
+            offsets = [record.offset() for record in lease.records]
+            noted = self.careful(offsets[0])
+        else:
+            offsets = [each.offset for each in lease.entries]
+            noted = self.lending.is_noted(lease.entries[0])
         if noted:
-            self._both[not main].admit(lease, offset, 0 if entry is None else entry.crashes)
+            self._both[not main].admit(lease, offsets, 0 if entry is None else entry.crashes)
             self.commits.hurry()
         return not noted
 

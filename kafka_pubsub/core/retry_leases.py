@@ -6,7 +6,7 @@ through. A run goes on as long as messages follow that were never delivered, are
 
 Rules
 1. I5: from the retry partition no more is handed out than its map has room for; the lowest unfinished one always.
-2. What must not start unnoted (`suspects`) goes alone, and not before its note is durable.
+2. What must not start unnoted (`suspects`) doesn't go before its note is durable; a suspect goes alone.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RetryLeases:
         if suspects.concerns(origin):
             if suspects.room <= 0:
                 return None
-            run = 1
+            run = min(run, suspects.together(origin))
         below = min([*(line.moving or ()), NEVER if entry is None else entry.origin])
         return Taken(key, self._queues.take_from(key, min(run, max(1, room)), below))
 
@@ -119,13 +119,15 @@ class RetryLeases:
         below = min([self._offsets.position, *(line.moving or ()), *(each.offset() for each in queue[:1])])
         records: list[Record] = []
         entries: list[Entry] = []
+        noted = entry is not None and self.is_noted(entry)
+        if noted and entry is not None:
+            run = 1 if entry.crashes else min(run, retries.suspects.together(entry.offset))
         while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
             line.pop()
             records.append(body)
             entries.append(entry)
-            alone = self.is_noted(entry)
             entry = line.peek()
-            if alone or len(records) >= run or entry is None or self.is_noted(entry):
+            if len(records) >= run or entry is None or self.is_noted(entry) != noted:
                 break
             if not entry.never_failed or entry.origin >= below or entry.due > now:
                 break

@@ -12,14 +12,17 @@ A lease here is BENCHED (a suspect that waits for the trial), UNNOTED (waits for
 Rules
 1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes.
 2. One trial at a time in a process (`Turn`): else a neighbour partition's innocent would share the blame each time.
-3. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, one crash later; the
+3. Messages of a key that nobody suspects are noted several together, or a key would go forward by one message a commit
+   until the takeover's position is passed. After another crash each of them would be tried alone, so they are few, and
+   fewer where many keys are noted.
+4. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, one crash later; the
    message on trial then has one crash too many, but never again for the same culprit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.core import notes
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -27,6 +30,10 @@ from kafka_pubsub.core.notes import Notes
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Suspects", "Turn"]
+
+
+#: Messages of one key that are noted together, and the share of the room for notes that they may take.
+TOGETHER, SHARE = 16, 8
 
 
 class Turn:
@@ -63,9 +70,9 @@ class Suspects:
         #: The one that was on trial when its process died.
         self.culprit = found.trial if end else None
         self._bench: deque[tuple[int, Lease]] = deque()
-        self._unnoted: dict[Lease, int] = {}
-        self._on_its_way: dict[Lease, int] = {}
-        self._given: dict[Lease, int] = {}
+        self._unnoted: dict[Lease, Sequence[int]] = {}
+        self._on_its_way: dict[Lease, Sequence[int]] = {}
+        self._given: dict[Lease, Sequence[int]] = {}
         self._trial: Lease | None = None
 
     @property
@@ -97,6 +104,12 @@ class Suspects:
         """Whether that message must not start unnoted."""
         return offset < self.end
 
+    def together(self, offset: int) -> int:
+        """How many messages of its key may be noted together with that one, itself included (rule 3)."""
+        if any(each >= offset for each in self.left):
+            return 1
+        return max(1, min(TOGETHER, self.room // SHARE))
+
     def passed(self, committable: int) -> None:
         """All below that offset is finished."""
         if committable >= self.end:
@@ -109,13 +122,17 @@ class Suspects:
             self.left.difference_update(offsets)
             if self.culprit in offsets:
                 self.culprit = None
+        runs = [lease for lease, noted in self._given.items() if len(noted) > 1]
+        done = set(offsets) if runs else ()
+        for lease in runs:
+            self._given[lease] = [offset for offset in self._given[lease] if offset not in done]
 
-    def admit(self, lease: Lease, offset: int, crashes: int = 0) -> None:
-        """A lease of one message that must not start unnoted."""
-        if offset in self.left or crashes:
-            self._bench.append((offset, lease))
+    def admit(self, lease: Lease, offsets: Sequence[int], crashes: int = 0) -> None:
+        """A lease of messages that must not start unnoted; of one, if it is a suspect."""
+        if offsets[0] in self.left or crashes:
+            self._bench.append((offsets[0], lease))
         else:
-            self._unnoted[lease] = offset
+            self._unnoted[lease] = offsets
 
     def try_next(self) -> None:
         """Begins a trial if it is our turn."""
@@ -125,7 +142,7 @@ class Suspects:
                 self._turn.give_back(self)
                 continue
             self._trial = lease
-            self._unnoted[lease] = offset
+            self._unnoted[lease] = (offset,)
 
     def note(self, wishes: Iterable[int], position: int, gone: Collection[int] = ()) -> Notes:
         """The notes for a commit; what waited for one is on its way from now on.
@@ -134,7 +151,8 @@ class Suspects:
         """
         self._on_its_way.update(self._unnoted)
         self._unnoted = {}
-        trial = None if self._trial is None else (self._on_its_way | self._given).get(self._trial)
+        tried = () if self._trial is None else (self._on_its_way | self._given).get(self._trial, ())
+        trial = tried[0] if tried else None
         if trial is None and self.culprit is not None:
             trial = self.culprit  # its move hasn't committed: a second crash must not make it innocent
         duty = {offset for offset in self._duty() if offset >= position and offset not in gone}
@@ -142,7 +160,7 @@ class Suspects:
 
     def _duty(self) -> set[int]:
         known = [self._unnoted, self._on_its_way, self._given]
-        duty = self.left.union(*(each.values() for each in known))
+        duty = self.left.union(*(offsets for each in known for offsets in each.values()))
         if self.culprit is not None:
             duty.add(self.culprit)
         return duty

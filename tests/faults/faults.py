@@ -32,8 +32,9 @@ SESSION = 6.0
 TRANSACTION_PATIENCE = 20.0
 #: Seconds for a change of a topic's settings, an election included.
 CONFIG_PATIENCE = 30.0
-#: Bytes of a record that a topic still takes when it is to take none: headers alone are larger.
-NEXT_TO_NOTHING = 10
+#: Bytes of a batch that a topic still takes when it is to take no messages: those of ours are larger, and a marker of
+#: a transaction's end (78) isn't. A broker whose marker is refused leaves that transaction open for ever.
+NEXT_TO_NOTHING = 100
 #: Slots of consumers that come and go beside the regular ones begin here.
 GUESTS = 100
 #: Seconds that a guest may take to come to work.
