@@ -201,7 +201,7 @@ class Judge:
         if mine.blocked_since is not None and (in_flight or refused):
             until = min(until, mine.blocked_since)
         for offset, since in mine.fresh.items():
-            waited = (until - since) / 1e9
+            waited = self.times.heard(mine, since, until) / 1e9
             self.report.worst_lag = max(self.report.worst_lag, waited)
             if waited > self.settings.max_lag:
                 text = f"{mine.partition}:{offset} was acked {waited:.3f} s before {mine.name} ended, never committed"

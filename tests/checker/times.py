@@ -126,6 +126,15 @@ class Times:
                 return trouble
         return None
 
+    def heard(self, mine: Ownership, since: int, until: int) -> int:
+        """How much of that time the owner ran and could hear from the log."""
+        left = until - since
+        for trouble in sorted(self._troubles.get(self._span[mine.number].history.pid, ()), key=_begins):
+            over = min(until, trouble.ends + self._grace)
+            left -= max(0, over - max(since, trouble.begins))
+            since = max(since, over)
+        return left
+
     def dies(self, history: History) -> int:
         """When its process was killed; `FOREVER` if it wasn't."""
         death = self._survey.death(history)
@@ -137,6 +146,10 @@ class Times:
             if trouble.begins <= time <= trouble.ends:
                 time = trouble.begins
         return time
+
+
+def _begins(trouble: Trouble) -> int:
+    return trouble.begins
 
 
 _IN_ORDER = ("revoke", "close", "crash")

@@ -62,6 +62,8 @@ class Crew:
         self._watcher: _Member | None = None
         self._made = 0
         self._guard = Guard()
+        #: What keeps consumers from hearing from the log now, by name: as what the history was told of it.
+        self._troubles: dict[str, list[str]] = {}
         self.deaths = 0
         #: What went wrong with processes by themselves.
         self.findings: list[str] = []
@@ -92,9 +94,11 @@ class Crew:
             self._made += 1
             path = self._folder / f"consumer-{slot}-{self._made}.ready"
             plan = self._plan_of(slot, self._made, path)
-            self._members[slot] = self._launch(
-                "tests.faults.consumer", [plan.line()], path.with_suffix(".log")
-            )
+            member = self._launch("tests.faults.consumer", [plan.line()], path.with_suffix(".log"))
+            self._members[slot] = member
+            for name, told in self._troubles.items():
+                told.append(f"{name}, {member.process.pid}")
+                self._driver.fault(told[-1], [member.process.pid])
 
     def kill(self, slot: int) -> None:
         """SIGKILL."""
@@ -125,6 +129,18 @@ class Crew:
                 self._driver.cont(member.process.pid)
                 member.process.send_signal(signal.SIGCONT)
                 member.frozen = False
+
+    def trouble(self, name: str) -> None:
+        """From now on consumers, also those that start meanwhile, may not hear from the log."""
+        with self._lock:
+            self._troubles[name] = [name]
+            self._driver.fault(name, self.pids)
+
+    def relief(self, name: str) -> None:
+        """That is over."""
+        with self._lock:
+            for told in self._troubles.pop(name):
+                self._driver.mend(told)
 
     def question(self) -> None:
         """Has all consumers write into their logs what their threads are doing: something is stuck."""

@@ -77,11 +77,11 @@ class Stage:
     @contextmanager
     def trouble(self, name: str) -> Iterator[None]:
         """From here to the end of the block consumers may not hear from the log."""
-        self.driver.fault(name, self.crew.pids)
+        self.crew.trouble(name)
         try:
             yield
         finally:
-            self.driver.mend(name)
+            self.crew.relief(name)
 
 
 Burst = Callable[[Stage, random.Random], None]
