@@ -244,8 +244,7 @@ class Partition:
         while taken < limit and half.careful(self.queues.oldest()) and suspects.room > 0:
             if self._room() <= 0 and self.queues.oldest() != self.offsets.committable:
                 break
-            together = suspects.together(self.queues.oldest() or 0)
-            half.admit(self._lease(self.queues.take(max(1, min(together, self._room())))))
+            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest(), self._room()))))
             taken += 1
         oldest = self.queues.oldest()
         left = 0 if half.careful(oldest) else limit - taken

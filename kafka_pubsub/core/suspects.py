@@ -104,11 +104,11 @@ class Suspects:
         """Whether that message must not start unnoted."""
         return offset < self.end
 
-    def together(self, offset: int) -> int:
+    def together(self, offset: int | None, most: int = TOGETHER) -> int:
         """How many messages of its key may be noted together with that one, itself included (rule 3)."""
-        if any(each >= offset for each in self.left):
+        if offset is None or any(each >= offset for each in self.left):
             return 1
-        return max(1, min(TOGETHER, self.room // SHARE))
+        return max(1, min(most, TOGETHER, self.room // SHARE))
 
     def passed(self, committable: int) -> None:
         """All below that offset is finished."""

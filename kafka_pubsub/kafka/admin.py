@@ -418,12 +418,16 @@ class KafkaAdmin:
             wanted = {KafkaPartition(*each): where for each in partitions}
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
-                return {
+                found = {
                     TopicPartition(each.topic, each.partition): wait_for(
                         future, left, _serving(client)
                     ).offset
                     for each, future in futures.items()
                 }
+                if any(offset < 0 for offset in found.values()):
+                    # Said without an error while a leader is away; taken for an end it would mean a truncated log.
+                    raise _not_yet("an offset wasn't told")
+                return found
             except KafkaException as failure:
                 if error_of(failure).code() in _STALE_LEADER:
                     # librdkafka would ask with the leader that it remembers for ever; this makes it look again.

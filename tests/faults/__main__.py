@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("fault", choices=sorted(FAULTS), metavar="FAULT")
     parser.add_argument("--seed", type=int, default=known.seed)
-    for name in ("seconds", "rate", "nack_percent", "settle"):
+    for name in ("seconds", "rate", "nack_percent", "settle", "calm"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(known, name))
     for name in ("publishers", "consumers", "partitions", "keys", "poison_every"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(known, name))

@@ -103,7 +103,7 @@ class Fault:
     #: Seconds that the partitions of a topic may stand still although messages wait, on a machine with other tenants.
     longest_stall: float = 30.0
 
-    def run(self, stage: Stage, seed: int) -> None:
+    def run(self, stage: Stage, seed: int, calm: float = 2.0) -> None:
         """Bursts until the round's time is over; raises what went wrong in them."""
         errors: list[BaseException] = []
 
@@ -117,7 +117,7 @@ class Fault:
                     burst = deck.pop()
                     stage.done.append(burst.__name__)
                     burst(stage, rng)
-                    stage.wait(rng.uniform(0.2, 2.0))
+                    stage.wait(rng.uniform(calm / 2, calm))
             except BaseException as error:
                 errors.append(error)
                 stage.until = 0

@@ -36,6 +36,8 @@ class RoundPlan:
     nack_percent: float = 5.0
     #: Seconds until everything that was published has to be acked.
     settle: float = 120.0
+    #: Seconds of calm after a burst, at most; half of that at least. A long round is to get on between its faults.
+    calm: float = 2.0
     #: Each publisher's 40th message is poison, in a round with poison, and one in so many after it.
     poison_every: int = 50_000
 

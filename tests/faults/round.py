@@ -119,7 +119,7 @@ class _Round:
         retry = retry_topic(self._topic, self._subscription.name)
         stage = Stage(self._arena, self.crew, self._driver, until, retry, self._dead)
         try:
-            self._fault.run(stage, self._plan.seed)
+            self._fault.run(stage, self._plan.seed, self._plan.calm)
         finally:
             self.outcome.bursts = dict(Counter(stage.done))
         self.crew.end_publishers()
