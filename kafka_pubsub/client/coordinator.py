@@ -315,7 +315,8 @@ class Coordinator(Holdings):
         """Hands out what may be started now; True if anything was."""
         if self.closing:
             return False
-        wanted = self._crew.wants(self._flow.max_messages - self._leased - self._reserved)
+        benched = sum(each.half.benched for each in self.owned.values() if each.half is not None)
+        wanted = self._crew.wants(self._flow.max_messages - self._leased + benched - self._reserved)
         numbers = [number for number, partition in self.owned.items() if partition.deliverable]
         handed = False
         for at in range(len(numbers)):

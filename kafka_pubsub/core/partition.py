@@ -241,7 +241,7 @@ class Partition:
             if half.admit(lease):
                 leases.append(lease)
         suspects = half.retries.main_suspects
-        while taken < limit and half.careful(self.queues.oldest()) and suspects.room > 0:
+        while taken < limit and half.careful(self.queues.oldest()) and suspects.takes(self.queues.oldest()):
             if self._room() <= 0 and self.queues.oldest() != self.offsets.committable:
                 break
             half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest(), self._room()))))

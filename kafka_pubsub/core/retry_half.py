@@ -82,6 +82,11 @@ class RetryHalf:
         retries = self.retries
         return self.may_begin and not retries.main_suspects.end and not retries.outage.probing
 
+    @property
+    def benched(self) -> int:
+        """Leases that wait for their trial: nobody has them, and others may be handed out meanwhile."""
+        return sum(suspects.benched for suspects in self._both)
+
     def limit(self, wanted: int, now: float) -> int:
         """How many leases may be handed out now."""
         if not self.may_begin:

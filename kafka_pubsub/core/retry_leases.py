@@ -94,7 +94,7 @@ class RetryLeases:
 
     def _must_wait(self, entry: Entry) -> bool:
         """Whether there is no room to note it, as it must be."""
-        return self.is_noted(entry) and self._retries.suspects.room <= 0
+        return self.is_noted(entry) and not self._retries.suspects.takes(entry.offset)
 
     def is_noted(self, entry: Entry) -> bool:
         """Whether it must not start unnoted (rule 2)."""
@@ -107,7 +107,7 @@ class RetryLeases:
         if room <= 0 and origin != self._offsets.committable:
             return None
         if suspects.concerns(origin):
-            if suspects.room <= 0:
+            if not suspects.takes(origin):
                 return None
             run = min(run, suspects.together(origin))
         below = min([*(line.moving or ()), NEVER if entry is None else entry.origin])

@@ -34,6 +34,9 @@ __all__ = ["Suspects", "Turn"]
 
 #: Messages of one key that are noted together, and the share of the room for notes that they may take.
 TOGETHER, SHARE = 16, 8
+#: Notes beyond `notes.MOST` for which the metadata has room: of messages that were tried alone for lack of it, one a
+#: crash at most.
+SPARE = 32
 
 
 class Turn:
@@ -91,6 +94,11 @@ class Suspects:
         return bool(self._bench or self._unnoted or self._on_its_way or self._given)
 
     @property
+    def benched(self) -> int:
+        """How many leases wait for their trial."""
+        return len(self._bench)
+
+    @property
     def duty(self) -> bool:
         """Whether somebody is under suspicion, or noted."""
         return bool(self._duty())
@@ -103,6 +111,14 @@ class Suspects:
     def concerns(self, offset: int) -> bool:
         """Whether that message must not start unnoted."""
         return offset < self.end
+
+    def takes(self, offset: int | None) -> bool:
+        """Whether that message may be admitted: it is noted already, or can be, or would be the only one to be tried.
+
+        Without the last a partition whose dead owner has left all room filled would stand still for ever: a suspect's
+        turn may have to wait for an earlier message of its key, which must be noted too.
+        """
+        return offset in self.left or self.room > 0 or not self._bench
 
     def together(self, offset: int | None, most: int = TOGETHER) -> int:
         """How many messages of its key may be noted together with that one, itself included (rule 3)."""
@@ -128,8 +144,8 @@ class Suspects:
             self._given[lease] = [offset for offset in self._given[lease] if offset not in done]
 
     def admit(self, lease: Lease, offsets: Sequence[int], crashes: int = 0) -> None:
-        """A lease of messages that must not start unnoted; of one, if it is a suspect."""
-        if offsets[0] in self.left or crashes:
+        """A lease of messages that must not start unnoted; of one, if it is a suspect or there is no room."""
+        if offsets[0] in self.left or crashes or self.room <= 0:
             self._bench.append((offsets[0], lease))
         else:
             self._unnoted[lease] = offsets
@@ -204,5 +220,5 @@ class Suspects:
         places = [self._unnoted.keys(), self._on_its_way.keys(), self._given.keys()]
         if sum(map(len, places)) != len(set().union(*places)):
             raise InvariantViolated("a lease is noted twice")
-        if self.room < 0:
+        if self.room < -SPARE:
             raise InvariantViolated(f"{notes.MOST - self.room} notes, room for {notes.MOST}")

@@ -136,7 +136,7 @@ class World:
         crashes = self.crashes.get((number, offset), 0)
         if not each.concerns(offset) and not crashes:
             given.append((number, lease_of(offset)))
-        elif each.room > 0:
+        elif each.takes(offset):
             run = self.run(number, each, offset, admitted)
             each.admit(lease_of(*run), run, crashes)
             admitted.update((number, at) for at in run)
@@ -222,6 +222,24 @@ def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
     assert suspicious.together(4) == 1
     assert suspicious.together(2) == 1, "what follows in its key may be a suspect"
     assert suspicious.together(5) > 1
+
+
+def test_notes_that_fill_all_room_keep_nobody_from_being_tried() -> None:
+    each = Suspects(Turn(), Notes(((10, 10 + notes.MOST),)), 1000)
+    assert each.room == 0
+    # An earlier message of a suspect's key was acked, but that was never committed.
+    assert each.takes(3)
+    first = lease_of(3)
+    each.admit(first, [3])
+    assert not each.takes(4), "one at a time: those that wait make room"
+    assert each.takes(12)
+    each.try_next()
+    assert each.note((), 0).trial == 3
+    assert each.answered(accepted=True) == [first]
+    each.check()
+    each.over(first)
+    each.finished([3, 10])
+    assert each.room == 1
 
 
 def test_an_unanswered_note_starts_nothing() -> None:
