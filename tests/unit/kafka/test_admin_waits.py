@@ -1,0 +1,61 @@
+"""Answers of a cluster that loses brokers: what isn't known yet is asked again, who has taken over is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from kafka_pubsub.kafka import admin
+from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.model import TopicPartition
+
+PLACE = TopicPartition("t", 0)
+
+
+class Client:
+    """An admin client that tells `answers`, one a request; None: nothing, until somebody looks around."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self._answers = list(answers)
+        self._waiting: list[Future[Any]] = []
+        self.looks = 0
+
+    def list_offsets(self, wanted: Mapping[KafkaPartition, object], **_: object) -> dict[KafkaPartition, Any]:
+        future: Future[Any] = Future()
+        answer = self._answers.pop(0)
+        if answer is None:
+            self._waiting.append(future)
+        else:
+            future.set_result(SimpleNamespace(offset=answer))
+        return dict.fromkeys(wanted, future)
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        self.looks += 1
+        while self._waiting:
+            self._waiting.pop().set_result(SimpleNamespace(offset=9))
+
+    def poll(self, _: float) -> None: ...
+
+
+def asked(client: Client) -> int:
+    handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
+    return KafkaAdmin(cast("Handles", handles)).high_watermarks([PLACE])[PLACE]
+
+
+def test_an_end_that_is_not_known_yet_is_asked_for_again() -> None:
+    """Told without an error while a leader is away; taken for an end, it would say that the log was truncated."""
+    assert asked(Client(OFFSET_INVALID, OFFSET_INVALID, 7)) == 7
+
+
+def test_who_hears_nothing_looks_for_the_broker_that_has_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "_SILENT", 0.0)
+    client = Client(None)
+    assert asked(client) == 9
+    assert client.looks > 0
