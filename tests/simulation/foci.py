@@ -63,14 +63,16 @@ def patient(plan: Plan) -> Plan:
 
 def evicted(plan: Plan) -> Plan:
     """Relocations wait for long, and members are removed meanwhile."""
-    plan = replace(failing(plan), partitions=1, processes=2, keys=(b"a", b"b", b"c"))
-    return _with(plan, {"mover": 1.0, "evict": 3.0, "time": 8.0, "crash": 0.0}, _retry(plan))
+    plan = replace(failing(plan), partitions=1, processes=2, keys=(b"a", b"b", b"c"), steps=500, refused=0.0)
+    return _with(plan, {"mover": 2.0, "evict": 3.0, "time": 4.0, "crash": 0.0, "stall": 0.0}, _retry(plan))
 
 
 def reading(plan: Plan) -> Plan:
     """The same as `unknown`, while there is much to be read in small portions."""
-    plan = replace(unknown(plan), read_limit=3, max_bytes=10_000_000, window=2000)
-    return _with(plan, {"publish": 16.0}, _retry(plan))
+    plan = replace(unknown(plan), read_limit=3, max_bytes=10_000_000, window=2000, partitions=1, inline=False)
+    return _with(
+        plan, {"publish": 16.0, "fetcher": 20.0, "mover": 30.0, "crash": 0.3, "evict": 0.0}, _retry(plan)
+    )
 
 
 def late(plan: Plan) -> Plan:

@@ -98,10 +98,10 @@ class Plan:
         plan = replace(
             self,
             retry=retry,
-            steps=random.choice([40, 80, 160, 240]),
+            steps=random.choice([30, 60, 100, 180]),
             actions={**self.actions, "forget": 0.0, **retry.actions},
             rules=retry.rules(self.rules),
-            capacity=random.choice([531, 535, 545, 620, 4095]),
+            capacity=random.choice([531, 535, 545, 620, 4095, 4095]),
             window=max(8, self.window),
         )
         return plan.of_killers() if retry.killers_only else plan
@@ -133,7 +133,7 @@ class Plan:
         hot = [b"a"] * random.choice([0, 4, 12])
         keys: list[bytes | None] = [b"k%d" % at for at in range(random.choice([1, 2, 4, 8, 20]))]
         return cls(
-            steps=random.choice([100, 200, 400, 600]),
+            steps=random.choice([60, 120, 240, 400]),
             partitions=random.randint(1, 4),
             processes=random.randint(1, 4),
             keys=(*hot, *keys, *[None] * random.choice([0, 0, 1, 4])),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.core import parking, retries
@@ -92,6 +93,7 @@ def id_untold(patch: Patch) -> None:
 
     patch.setattr(RetryHalf, "send", send)
     patch.setattr(RetryHalf, "may_begin", property(lambda self: self.retries.caught_up))
+    patch.setattr(Engine, "announce", lambda self, numbers: None)
 
 
 def read_before(patch: Patch) -> None:
@@ -392,18 +394,6 @@ def culprit_forgotten(patch: Patch) -> None:
     patch.setattr(Suspects, "__init__", init)
 
 
-def everybody_is_guilty(patch: Patch) -> None:
-    """All that were noted when a process died are blamed for it."""
-    real = Suspects.__init__
-
-    def init(self: Suspects, *arguments: object) -> None:
-        real(self, *arguments)  # type: ignore[arg-type]
-        if self.culprit is None and self.left:
-            self.culprit = min(self.left)
-
-    patch.setattr(Suspects, "__init__", init)
-
-
 def bad_messages_are_an_outage(patch: Patch) -> None:
     """While it probes, what has failed before is tried before all that hasn't."""
     patch.setattr(Outage, "fresh", property(lambda self: False))
@@ -449,6 +439,5 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     started_unnoted: foci.killing,
     several_trials: foci.killing,
     culprit_forgotten: foci.killing,
-    everybody_is_guilty: foci.killing,
     bad_messages_are_an_outage: foci.bad,
 }

@@ -60,10 +60,10 @@ class RetryPlan:
     @classmethod
     def draw(cls, random: Random, keys: tuple[bytes | None, ...]) -> RetryPlan:
         """What the seed decides."""
-        if random.random() < 0.08:
+        if random.random() < 0.06:
             return cls._killers(random)
         named = [key for key in keys if key is not None]
-        stuck = random.choice(named) if named and random.random() < 0.15 else None
+        stuck = random.choice(named) if named and random.random() < 0.08 else None
         policy = 0 if stuck is not None else random.choice([0, ATTEMPTS, ATTEMPTS, ATTEMPTS])
         park = random.random() < 0.3
         strength = random.choice([0.0, 1.0, 1.0, 3.0])
@@ -78,10 +78,10 @@ class RetryPlan:
             poison=random.choice([0.0, 0.0, 0.05, 0.2]) if policy else 0.0,
             kinds=random.choice([KINDS, *((kind,) for kind in KINDS)]),
             backlog=random.choice([1, 3, 100]),
-            enough=random.choice([4, 20]),
+            enough=random.choice([4, 20, 20]),
             trim=random.choice([2, 10_000]),
             stuck=stuck,
-            shut=policy > 0 and not park and random.random() < 0.15,
+            shut=policy > 0 and not park and random.random() < 0.1,
             actions={
                 "mover": random.choice([4.0, 10.0, 30.0]),
                 **{name: weight * strength * random.choice([0.0, 1.0]) for name, weight in TROUBLE.items()},

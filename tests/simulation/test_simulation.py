@@ -18,7 +18,7 @@ from tests.simulation.retry_mutations import RETRY_MUTATIONS
 from tests.simulation.world import simulate
 
 #: How many seeds the suite runs, without and with a retry topic; a million take some hours and aren't the suite's.
-SEEDS, RETRY_SEEDS = 1000, 1000
+SEEDS, RETRY_SEEDS = 1000, 4000
 #: Seeds within which a mistake about the retry topic must show; the shyest ones need a third of them.
 WITHIN = 150
 #: Seconds; the promise is three minutes on two cores.

@@ -35,8 +35,8 @@ __all__ = ["Story", "simulate"]
 #: Messages that kill or hang: each costs some lives, or minutes. (One that kills may bring each neighbour under
 #: suspicion once.)
 MOST_COSTLY = 3
-#: Seconds of a round after one in which nothing happened: less than a third of a session.
-IDLE = 1.9
+#: Seconds of a round after one in which nothing happened: less than a session, since everybody is healthy now.
+IDLE = 5.0
 #: Rounds of the calm at the end, a virtual second each; backoff, deadlines and sessions add up to a minute.
 SETTLING = 300
 
@@ -315,10 +315,12 @@ class SimulatedWorld(Troubles):
             self.act(process, process.fetcher)
             self._perhaps_finish(process)
         for process in list(self.processes):
-            for _ in range(4):
+            for _ in range(4 if self.plan.retry is None else 16):
                 self.act(process, process.runner)
                 if not self._move_everything(process):
                     break
+                if self.plan.retry is not None and process.moves("fetcher"):  # what was moved can be read now
+                    self.act(process, process.fetcher)
         self._look()
 
     def _move_everything(self, process: Process) -> bool:
