@@ -116,8 +116,12 @@ class Seat:
         while not self._is_held():
             if self._clock() > until:
                 raise self._taken()
-        self._transactions.fence(self._group)
+        self.fence()
         self._marks.read(self._backend.admin.high_watermarks([MARKS])[MARKS])
+
+    def fence(self) -> None:
+        """Ends what anybody has begun under the id."""
+        self._transactions.fence(self._group)
 
     def _is_held(self) -> bool:
         self._reader.read(1, 0.0 if self._listener.held else _POLL)
