@@ -35,8 +35,8 @@ __all__ = ["Story", "simulate"]
 #: Messages that kill or hang: each costs some lives, or minutes. (One that kills may bring each neighbour under
 #: suspicion once.)
 MOST_COSTLY = 3
-#: Seconds of a round after one in which nothing happened: less than a session, since everybody is healthy now.
-IDLE = 5.0
+#: Seconds of a round after one in which nothing happened: less than a third of a session.
+IDLE = 1.9
 #: Rounds of the calm at the end, a virtual second each; backoff, deadlines and sessions add up to a minute.
 SETTLING = 300
 
