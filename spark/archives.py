@@ -92,6 +92,9 @@ class Archive:
         self.spark = spark
         self.files = files
 
+    #: Whether `last` can say something.
+    knows_batches = True
+
     def last(self) -> tuple[str | None, int]:
         """The query and its last batch that is in; (None, -1) for an archive that is empty."""
         raise NotImplementedError
@@ -111,6 +114,8 @@ class Archive:
 
 class DeltaArchive(Archive):
     """A Delta table, which knows by itself which batches it has."""
+
+    knows_batches = False
 
     def last(self) -> tuple[str | None, int]:
         """Not asked for: Delta leaves out what it has."""

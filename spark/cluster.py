@@ -92,7 +92,8 @@ class Cluster:
         with self._explained(f"group {group!r}"):
             found = self._client.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
             return {
-                _place(at): Committed(found.get(at).offset(), found.get(at).metadata() or "")
+                # librdkafka stores the metadata with the NUL that ends it in C, and takes it off when it reads.
+                _place(at): Committed(found.get(at).offset(), (found.get(at).metadata() or "").rstrip("\0"))
                 for at in found.keySet()
                 if found.get(at) is not None
             }

@@ -19,12 +19,12 @@ from kafka_pubsub.errors import InvalidArgument, NotFound
 
 from ..place import Place, place_of
 from ..session import check_kafka
-from .rows import rows
+from .rows import may_be_retry, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Topics", "check_topics", "messages", "raw_records"]
+__all__ = ["Topics", "check_topics", "may_hold_retries", "messages", "raw_records"]
 
 #: A topic, several, or a pattern that their whole name must match.
 Topics = str | Sequence[str] | re.Pattern[str]
@@ -62,8 +62,16 @@ def messages(
             ending=ending,
             max_per_batch=max_per_batch,
             lost=lost,
-        )
+        ),
+        retry_topics=may_hold_retries(topic),
     )
+
+
+def may_hold_retries(topic: Topics) -> bool:
+    """Whether a retry topic may be among them."""
+    if isinstance(topic, re.Pattern):
+        return True
+    return any(map(may_be_retry, [topic] if isinstance(topic, str) else topic))
 
 
 def raw_records(

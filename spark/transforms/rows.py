@@ -15,6 +15,8 @@ Rules
 
 from __future__ import annotations
 
+import re
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -28,6 +30,7 @@ __all__ = [
     "header_text",
     "header_value",
     "is_retry",
+    "may_be_retry",
     "retry_number",
     "rows",
 ]
@@ -65,48 +68,46 @@ _RETRY_NUMBERS = {
     "failed": (26, 8),
 }
 _FIXED = 36
+_HEADERS = "array<struct<key:string,value:binary>>"
+_OURS = "_ours"
 _CHECKSUM = 4
 
 
-def header_value(name: str) -> Column:
+def header_value(name: str, headers: str = "headers") -> Column:
     """The first value of a header that isn't null, as bytes; null if there is none."""
-    named = F.filter("headers", lambda h: (h["key"] == name) & h["value"].isNotNull())
+    named = F.filter(headers, lambda h: (h["key"] == name) & h["value"].isNotNull())
     return F.get(named, F.lit(0))["value"]
 
 
-def header_text(name: str) -> Column:
+def header_text(name: str, headers: str = "headers") -> Column:
     """The same as text."""
-    return header_value(name).cast("string")
+    return header_value(name, headers).cast("string")
 
 
-def retry_number(name: str) -> Column:
+def retry_number(name: str, headers: str = "headers") -> Column:
     """A number of the header `ps-retry`; null without one."""
     start, size = _RETRY_NUMBERS[name]
-    return F.conv(F.hex(F.substring(header_value(RETRY_HEADER), start, size)), 16, 10).cast("bigint")
+    said = F.hex(F.substring(header_value(RETRY_HEADER, headers), start, size))
+    return F.conv(said, 16, 10).cast("bigint")
 
 
-def is_retry() -> Column:
+def is_retry(headers: str = "headers") -> Column:
     """True for a record of a retry topic whose header is whole and the only one of its name."""
-    value = header_value(RETRY_HEADER)
+    value = header_value(RETRY_HEADER, headers)
     body = F.substring(value, F.lit(1), F.length(value) - _CHECKSUM)
     said = F.conv(F.hex(F.substring(value, F.length(value) - _CHECKSUM + 1, F.lit(_CHECKSUM))), 16, 10)
-    alone = F.size(F.filter("headers", lambda h: h["key"] == RETRY_HEADER)) == 1
+    alone = F.size(F.filter(headers, lambda h: h["key"] == RETRY_HEADER)) == 1
     whole = (F.length(value) >= _FIXED + _CHECKSUM) & (F.crc32(body) == said.cast("bigint"))
-    return F.coalesce(
-        F.col("topic").rlike(_RETRY_TOPIC) & alone & (retry_number("version") == 1) & whole, F.lit(False)
-    )
+    sound = alone & (retry_number("version", headers) == 1) & whole
+    return F.coalesce(F.col("topic").rlike(_RETRY_TOPIC) & sound, F.lit(False))
 
 
-def attributes_of(headers: Column) -> Column:
-    """The headers that aren't ours as a map of texts; of a repeated name the last value, as for a subscription."""
-    theirs = F.filter(
-        F.coalesce(headers, F.array().cast("array<struct<key:string,value:binary>>")),
-        lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX),
-    )
+def attributes_of(theirs: Column) -> Column:
+    """Headers that aren't ours as a map of texts; of a repeated name the last value, as for a subscription."""
     texts = F.transform(
         theirs, lambda h: F.struct(h["key"], F.coalesce(h["value"].cast("string"), F.lit("")).alias("value"))
     )
-    names = F.transform(texts, lambda h: h["key"])
+    names = F.transform(theirs, lambda h: h["key"])
     # Whatever the session says about keys that come twice, here the last one wins; most records never get to that.
     return F.when(F.size(F.array_distinct(names)) == F.size(names), F.map_from_entries(texts)).otherwise(
         F.map_from_entries(_last_of_each(texts))
@@ -129,45 +130,63 @@ def _place(topic: Column, partition: Column, offset: Column) -> Column:
     )
 
 
-def _origin(retry: Column) -> Column:
-    """Where the message was published: here, unless a header of ours says otherwise."""
-    died = header_text(_DEAD + "offset")
-    replayed = header_text(REPLAYED_HEADER)
-    number = r"^\d{1,18}$"
-    return (
-        F.when(
-            retry,
-            _place(
-                F.regexp_extract("topic", _RETRY_TOPIC, 1), retry_number("partition"), retry_number("origin")
-            ),
-        )
-        .when(
-            died.rlike(number) & header_text(_DEAD + "partition").rlike(r"^\d{1,9}$"),
-            _place(header_text(_DEAD + "topic"), header_text(_DEAD + "partition"), died),
-        )
-        .when(
-            replayed.rlike(_PLACE),
-            _place(*(F.regexp_extract(replayed, _PLACE, part) for part in (1, 2, 3))),
-        )
-        .otherwise(_place(F.col("topic"), F.col("partition"), F.col("offset")))
+def _moved(retry: Column) -> Column:
+    """Where a message of a retry topic was published; null for another."""
+    return F.when(
+        retry,
+        _place(
+            F.regexp_extract("topic", _RETRY_TOPIC, 1),
+            retry_number("partition", _OURS),
+            retry_number("origin", _OURS),
+        ),
     )
 
 
-def rows(records: DataFrame) -> DataFrame:
-    """Messages, of the records as Spark's source gives them (with headers)."""
-    told = records.withColumn("_retry", is_retry())
-    messages = told.where(~(F.col("_retry") & (retry_number("why") == int(Why.RELEASE))))
-    own = F.when(F.col("_retry"), _origin(F.col("_retry"))).otherwise(
-        _place(F.col("topic"), F.col("partition"), F.col("offset"))
-    )
+def _told() -> Column:
+    """Where a dead letter or a replay says that it comes from; null if neither."""
+    died = header_text(_DEAD + "offset", _OURS)
+    replayed = header_text(REPLAYED_HEADER, _OURS)
+    partition = header_text(_DEAD + "partition", _OURS)
+    return F.when(
+        died.rlike(r"^\d{1,18}$") & partition.rlike(r"^\d{1,9}$"),
+        _place(header_text(_DEAD + "topic", _OURS), partition, died),
+    ).when(replayed.rlike(_PLACE), _place(*(F.regexp_extract(replayed, _PLACE, part) for part in (1, 2, 3))))
+
+
+def may_be_retry(topic: str) -> bool:
+    """Whether a topic of this name holds a subscription's moved messages."""
+    return re.fullmatch(_RETRY_TOPIC, topic) is not None
+
+
+def rows(records: DataFrame, *, retry_topics: bool = True) -> DataFrame:
+    """Messages, of the records as Spark's source gives them (with headers).
+
+    `retry_topics=False` says that none of them lies in a retry topic, which makes the plan half as large.
+    """
+    headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
+    ours = F.filter(headers, lambda h: h["key"].startswith(RESERVED_HEADER_PREFIX))
+    theirs = F.filter(headers, lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX))
+    # Each found once: what they are used for below would find them again and again.
+    told = records.withColumn(_OURS, ours).withColumn("_theirs", theirs)
+    here = _place(F.col("topic"), F.col("partition"), F.col("offset"))
+    own = here
+    if retry_topics:
+        told = told.withColumn("_retry", is_retry(_OURS))
+        told = told.where(~(F.col("_retry") & (retry_number("why", _OURS) == int(Why.RELEASE))))
+        told = told.withColumn("_moved", _moved(F.col("_retry")))
+        own = F.coalesce(F.col("_moved"), here)
     position = F.concat_ws(":", own["topic"], own["partition"], own["offset"])
-    return messages.select(
+    plain = F.size(_OURS) == 0
+    moved = F.col("_moved") if retry_topics else F.lit(None)
+    return told.select(
         F.col("value").alias("data"),
         F.col("key").cast("string").alias("ordering_key"),
-        attributes_of(F.col("headers")).alias("attributes"),
-        F.coalesce(header_text(_ID_HEADER), position).alias("message_id"),
+        attributes_of(F.col("_theirs")).alias("attributes"),
+        F.when(plain, position)
+        .otherwise(F.coalesce(header_text(_ID_HEADER, _OURS), position))
+        .alias("message_id"),
         F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0))).alias("publish_time"),
-        _origin(F.col("_retry")).alias("origin"),
+        F.when(plain, here).otherwise(F.coalesce(moved, _told(), here)).alias("origin"),
         "topic",
         "partition",
         "offset",

@@ -1,0 +1,174 @@
+"""`kafka-pubsub spark`: the door to the pipeline, which lies beside this package and isn't imported by it.
+
+Rules
+1. The pipeline is `kafka_pubsub_spark` where it was installed with this package, `spark` in a clone: whichever
+   lies beside it. A stranger's `spark` is never taken.
+2. Nothing here imports pyspark; a job does when it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.output import JsonValue
+from kafka_pubsub.cli.session import Session
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Outcome(Protocol):
+        """What a job has to say."""
+
+        facts: dict[str, JsonValue]
+        text: str
+        ok: bool
+
+    class Job(Protocol):
+        """What spark/job.py calls a job."""
+
+        name: str
+        help: str
+        examples: Sequence[tuple[str, str]]
+
+        def parameters(self) -> list[click.Parameter]: ...
+        def run(self, context: object, **options: object) -> Outcome: ...
+
+
+__all__ = ["pipeline", "spark"]
+
+#: Where this package lies.
+BESIDE = Path(__file__).resolve().parents[2]
+_NAMES = ("kafka_pubsub_spark", "spark")
+
+
+def pipeline() -> str:
+    """The name by which the pipeline is imported."""
+    for name in _NAMES:
+        if (BESIDE / name / "jobs").is_dir():
+            if str(BESIDE) not in sys.path:
+                sys.path.insert(0, str(BESIDE))
+            return name
+    raise FailedPrecondition(
+        "the pipeline isn't beside this package: install kafka-pubsub-orderly[spark] again"
+    )
+
+
+class Jobs(Group):
+    """One command for each job, made when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the pipeline's order."""
+        return list(_module("job").JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The job as a command of ours."""
+        job = _module("job")
+        return _command(job.find(cmd_name)) if cmd_name in job.JOBS else None
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{pipeline()}.{name}")
+
+
+def _command(job: Job) -> click.Command:
+    examples = [(what, f"kafka-pubsub spark run {job.name} {line}") for what, line in job.examples]
+
+    @click.pass_obj
+    def callback(session: Session, /, **options: object) -> int:
+        return _run(session, job, options)
+
+    return Command(job.name, params=job.parameters(), callback=callback, help=job.help, examples=examples)
+
+
+def _run(session: Session, job: Job, options: dict[str, object]) -> int:
+    address = session.address()
+    if not address:
+        raise FailedPrecondition(
+            "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
+            "--bootstrap HOST:PORT"
+        )
+    own, place = _module("job"), _module("place")
+    context = own.Context(
+        job.name,
+        place.place_of(address, session.config),
+        session.output.note,
+        options.pop("master"),
+        own.pairs(options.pop("conf"), "--conf"),
+    )
+    # Python on the executors of a local master must be this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    outcome = job.run(context, **options)
+    session.output.result(outcome.facts, outcome.text)
+    return 0 if outcome.ok else 1
+
+
+@click.group(
+    cls=Group,
+    examples=[
+        ("all jobs", "kafka-pubsub spark run --help"),
+        ("keep what a topic holds", "kafka-pubsub spark run archive --topic orders --to /data/archive"),
+    ],
+)
+def spark() -> None:
+    """Run jobs of the pipeline on Spark: archive, audit, replay and others.
+
+    Needs `pip install 'kafka-pubsub-orderly[spark]'` and Java 17 or 21.
+    """
+
+
+@click.command(
+    cls=Jobs,
+    examples=[
+        ("what a job takes", "kafka-pubsub spark run archive --help"),
+        ("", "kafka-pubsub spark run hot-keys --topic orders"),
+    ],
+)
+def run() -> None:
+    """Run a job. --config takes settings of the Java client here, e.g. security.protocol=SASL_SSL."""
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        (
+            "on a cluster",
+            "spark-submit $(kafka-pubsub spark submit-args) archive -b HOST:PORT --topic orders --to hdfs:///archive",
+        )
+    ],
+)
+@click.option(
+    "--zip", "target", type=click.Path(dir_okay=False, path_type=Path), help="Also write what nodes need."
+)
+@click.pass_obj
+def submit_args(session: Session, target: Path | None) -> None:
+    """Print what spark-submit takes before a job's name: packages, Python files, the file to start.
+
+    With --zip the Python of this package is written to that file, for drivers and nodes where it isn't installed.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        raise FailedPrecondition("pyspark isn't installed: pip install 'kafka-pubsub-orderly[spark]'")
+    found = _module("session")
+    version = importlib.import_module("importlib.metadata").version("pyspark")
+    if target is not None and target.suffix != ".zip":
+        raise InvalidArgument(f"--zip {target}: Spark takes Python files by their ending; name it .zip")
+    words = ["--packages", found.packages(version)]
+    if target is not None:
+        words += ["--py-files", str(found.bundle(target))]
+    words.append(str(BESIDE / pipeline() / "submit.py"))
+    session.output.result({"arguments": words}, " ".join(words))
+
+
+spark.add_command(run, "run")
+spark.add_command(submit_args, "submit-args")

@@ -1,0 +1,266 @@
+"""The audit of a topic: the publisher's order, the archive beside the log, the subscriptions' state.
+
+Theory. Everything is read up to ends that are noted first, so that all steps speak of the same messages. Each
+step is a DataFrame of findings; most are empty, and only what is found is brought to the driver, `LISTED` of
+each step at most.
+
+Rules
+1. A step reads the log again instead of keeping it: ten million messages don't fit a small driver, and needn't.
+2. What moves while it is looked at is no finding (`transforms/subscriptions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.errors import NotFound
+from kafka_pubsub.model import TopicPartition
+
+from . import marks
+from .archives import OURS, archived
+from .cluster import Cluster
+from .files import Files
+from .place import Place
+from .transforms.blocks import compared, within
+from .transforms.messages import raw_records
+from .transforms.order import keys_in_several_partitions, numbered, out_of_order
+from .transforms.rows import may_be_retry, rows
+from .transforms.subscriptions import dead_letters, finished, judged, parked, positions, unreadable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["LISTED", "Audit", "Step", "SubscriptionAudit"]
+
+#: Findings of a step that are listed; the rest is counted.
+LISTED = 1000
+#: Seconds, the upper bounds of the bars of the plot of delays.
+DELAYS = (0.01, 0.1, 1, 10, 60, 600, 3600, 86_400)
+
+
+@dataclass
+class Step:
+    """What one look found: how many of each kind, and the first of them."""
+
+    name: str
+    counts: dict[str, int] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.counts
+
+
+@dataclass
+class SubscriptionAudit:
+    """What a subscription has done, in messages."""
+
+    name: str
+    acked: int
+    waiting: int
+    parked: int
+    dead: int
+    reasons: dict[str, int]
+    step: Step
+
+
+class Audit:
+    """One look at one topic."""
+
+    def __init__(self, spark: SparkSession, place: Place, topic: str, note: Callable[[str], None]) -> None:
+        self.spark = spark
+        self.place = place
+        self.topic = topic
+        self._note = note
+        with Cluster(spark, place) as cluster:
+            if topic not in cluster.topics():
+                raise NotFound(f"topic {topic!r} doesn't exist on {place.bootstrap}")
+            self.beginnings = cluster.beginnings([topic])
+            self.ends = cluster.ends([topic])
+
+    def messages(self) -> DataFrame:
+        """The topic up to the noted ends."""
+        return rows(self._records(self.topic, self.ends), retry_topics=may_be_retry(self.topic))
+
+    def _records(self, topic: str, ends: dict[TopicPartition, int]) -> DataFrame:
+        ending = {topic: {at.partition: end for at, end in ends.items() if at.topic == topic}}
+        # What retention takes while this reads is noticed by the comparison, which names it.
+        return raw_records(self.spark, topic, self.place, ending=ending, lost="skip")
+
+    def volume(self) -> list[dict[str, Any]]:
+        """Messages, bytes and keys of each partition."""
+        self._note("counting")
+        size = F.coalesce(F.length("data"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
+        found = (
+            self.messages()
+            .groupBy("partition")
+            .agg(
+                F.count("*").alias("messages"),
+                F.sum(size).alias("bytes"),
+                F.approx_count_distinct("key").alias("keys"),
+                F.min("publish_time").alias("first"),
+                F.max("publish_time").alias("last"),
+            )
+        )
+        return [row.asDict() for row in found.orderBy("partition").collect()]
+
+    def order(self, sequence: str) -> Step:
+        """The log by the publisher's numbers."""
+        self._note("order of the log")
+        return self._step("order of the log", out_of_order(numbered(self.messages(), sequence)))
+
+    def splits(self) -> Step:
+        """Keys that lie in several partitions."""
+        self._note("keys and partitions")
+        return self._step("keys and partitions", keys_in_several_partitions(self.messages()))
+
+    def ids(self) -> Step:
+        """Messages that were written twice under one id, as a batch that was repeated does."""
+        self._note("ids")
+        given = self.messages().where("array_contains(transform(headers, h -> h.key), 'ps-id')")
+        twice = given.groupBy("message_id").agg(
+            F.count("*").alias("times"),
+            *(F.min(name).alias(name) for name in ("topic", "partition", "offset", "key")),
+        )
+        said = F.concat(
+            F.lit("id "), "message_id", F.lit(" is there "), F.col("times").cast("string"), F.lit(" times")
+        )
+        found = twice.where("times > 1").select(
+            F.lit("duplicate").alias("kind"), "topic", "partition", "offset", "key", said.alias("said")
+        )
+        return self._step("ids", found)
+
+    def archive(self, path: str) -> tuple[Step, dict[str, int]]:
+        """The archive beside the log; and how many offsets of each partition it is behind."""
+        self._note("archive and log")
+        kept = archived(self.spark, path).where(F.col("topic") == self.topic)
+        reached = self._reached(path, kept)
+        ranges = {
+            (at.topic, at.partition): (self.beginnings[at], min(end, reached.get(at.partition, 0)))
+            for at, end in self.ends.items()
+        }
+        step = self._step("archive and log", compared(within(self.messages(), ranges), within(kept, ranges)))
+        behind = {str(at.partition): end - ranges[at.topic, at.partition][1] for at, end in self.ends.items()}
+        return step, {number: left for number, left in behind.items() if left > 0}
+
+    def archive_order(self, path: str, sequence: str) -> Step:
+        """The archive by the publisher's numbers."""
+        self._note("order of the archive")
+        kept = archived(self.spark, path).where(F.col("topic") == self.topic)
+        return self._step("order of the archive", out_of_order(numbered(kept, sequence)))
+
+    def _reached(self, path: str, kept: DataFrame) -> dict[int, int]:
+        """Where the archive has come: by its own checkpoint, else by what it holds."""
+        checkpoint = Files(self.spark, f"{path}/{OURS}/checkpoint")
+        told = marks.committed_offsets(checkpoint).get(self.topic)
+        if told is not None:
+            return told
+        found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+        return {row.partition: row["last"] + 1 for row in found}
+
+    def delays(self, path: str) -> dict[str, Any]:
+        """Seconds between publishing and archiving: percentiles, and how many fall below each of `DELAYS`."""
+        self._note("delays")
+        kept = archived(self.spark, path).where(F.col("topic") == self.topic)
+        seconds = F.col("archived_at").cast("double") - F.col("publish_time").cast("double")
+        bars = [F.count_if(seconds <= bound).alias(f"b{at}") for at, bound in enumerate(DELAYS)]
+        shares = F.percentile_approx(seconds, [0.5, 0.9, 0.99, 1.0]).alias("shares")
+        row = kept.agg(F.count("*").alias("all"), shares, *bars).collect()[0]
+        p50, p90, p99, most = row["shares"] or [0.0] * 4
+        below = {str(bound): row[f"b{at}"] for at, bound in enumerate(DELAYS)}
+        return {"messages": row["all"], "p50": p50, "p90": p90, "p99": p99, "max": most, "below": below}
+
+    def subscription(self, record: SubscriptionRecord) -> SubscriptionAudit:
+        """What a subscription has done, and whether that can be."""
+        self._note(f"subscription {record.name}")
+        away = [] if record.retry_topic is None else [record.retry_topic.name]
+        policy = record.options.dead_letter
+        graves = [] if policy is None else [policy.topic]
+        with Cluster(self.spark, self.place) as cluster:
+            there = cluster.topics()
+            away, graves = ([each for each in names if each in there] for names in (away, graves))
+            before = cluster.ends([*away, *graves])
+            commits = cluster.commits(record.name)
+            after = cluster.ends([*away, *graves])
+        found = positions(self.spark, self.topic, commits, record.positions)
+        home = finished(self.messages(), found)
+        copy = {} if record.retry_topic is None else record.retry_topic.positions
+        waiting = self._parked(
+            away, positions(self.spark, away[0], commits, copy) if away else None, before, after
+        )
+        dead = self._dead(graves, record.name, before, after)
+        step = self._step(
+            f"subscription {record.name}",
+            judged(self.topic, home, waiting, dead, ordered=record.options.message_ordering),
+        )
+        for each in [*unreadable(found), *self._beyond(found)]:
+            _add(step, dict(zip(("kind", "topic", "partition", "offset", "key", "said"), each, strict=True)))
+        return self._counted(record.name, home, waiting, dead, step)
+
+    def _parked(self, names: list[str], found: Any, before: Any, after: Any) -> DataFrame:
+        if not names:
+            return self.spark.createDataFrame(
+                [], "partition int, offset bigint, key binary, attempt bigint, why bigint, seen boolean"
+            )
+        # Kept: it is small beside the topic, and looked at five times.
+        return parked(self._records(names[0], after), found, before).cache()
+
+    def _dead(self, names: list[str], subscription: str, before: Any, after: Any) -> DataFrame:
+        if not names:
+            return self.spark.createDataFrame(
+                [], "partition int, offset bigint, key binary, reason string, seen boolean"
+            )
+        return dead_letters(self._records(names[0], after), self.topic, subscription, before).cache()
+
+    def _beyond(self, found: Any) -> list[tuple[Any, ...]]:
+        with Cluster(self.spark, self.place) as cluster:
+            latest = {at.partition: end for at, end in cluster.ends([self.topic]).items()}
+        return [
+            (
+                "beyond",
+                self.topic,
+                row.partition,
+                row.position,
+                None,
+                "the position is behind the end of the log",
+            )
+            for row in found.table.collect()
+            if row.position > latest.get(row.partition, row.position)
+        ]
+
+    def _counted(
+        self, name: str, home: DataFrame, waiting: DataFrame, dead: DataFrame, step: Step
+    ) -> SubscriptionAudit:
+        total = home.agg(
+            F.count_if("finished").alias("done"), F.count_if(~F.col("finished")).alias("left")
+        ).collect()[0]
+        moved = waiting.select("partition", "offset").distinct().count()
+        reasons = {row.reason: row["count"] for row in dead.groupBy("reason").count().collect()}
+        ended = dead.select("partition", "offset").distinct().count()
+        waiting.unpersist()
+        dead.unpersist()
+        acked = max(0, total.done - moved - ended)
+        return SubscriptionAudit(name, acked, total.left, moved, ended, reasons, step)
+
+    def _step(self, name: str, findings: DataFrame) -> Step:
+        step = Step(name)
+        # Nearly always there are none: one pass brings the first of them, and only if it is full all are counted.
+        listed = findings.limit(LISTED).collect()
+        for row in listed:
+            _add(step, row.asDict())
+        if len(listed) == LISTED:
+            step.counts = {row.kind: row["count"] for row in findings.groupBy("kind").count().collect()}
+        return step
+
+
+def _add(step: Step, finding: dict[str, Any]) -> None:
+    key = finding["key"]
+    finding["key"] = None if key is None else bytes(key).decode("utf-8", "backslashreplace")
+    step.findings.append(finding)
+    step.counts[finding["kind"]] = step.counts.get(finding["kind"], 0) + 1

@@ -1,0 +1,48 @@
+"""What the catalog says of topics and subscriptions, read as any topic: no client of ours is needed.
+
+Rule: a record that can't be read hides nothing else; it is left out and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.config import SubscriptionRecord
+
+from .cluster import Cluster
+from .place import Place
+from .transforms.messages import raw_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CATALOG_TOPIC", "subscriptions_of"]
+
+CATALOG_TOPIC = "_kafka_pubsub.catalog"
+_PREFIX = b"subscription:"
+
+
+def subscriptions_of(
+    spark: SparkSession, place: Place, topic: str, note: Callable[[str], None]
+) -> list[SubscriptionRecord]:
+    """The subscriptions of a topic, by name; none where there is no catalog."""
+    with Cluster(spark, place) as cluster:
+        if CATALOG_TOPIC not in cluster.topics():
+            return []
+    records = raw_records(spark, CATALOG_TOPIC, place).select("key", "value", "offset")
+    latest: dict[bytes, bytes | None] = {}
+    for row in records.orderBy("offset").toLocalIterator():
+        latest[bytes(row.key or b"")] = None if row.value is None else bytes(row.value)
+    found = []
+    for key, value in sorted(latest.items()):
+        if not key.startswith(_PREFIX) or value is None:
+            continue
+        try:
+            record = SubscriptionRecord.model_validate_json(value)
+        except Exception as error:
+            note(f"the catalog's record {key.decode('utf-8', 'replace')!r} can't be read: {error}")
+            continue
+        if record.topic == topic and not record.detached and record.state == "ready":
+            found.append(record)
+    return found

@@ -1,0 +1,164 @@
+"""`audit`: is the log in order, the archive the log, and what have subscriptions done; 1 if a promise was broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafka_pubsub.errors import NotFound
+
+from ..job import Context, Job, Outcome, option
+
+if TYPE_CHECKING:
+    from ..audits import Audit, Step, SubscriptionAudit
+
+__all__ = ["JOB", "run"]
+
+
+def run(
+    context: Context,
+    *,
+    topic: str,
+    archive: str | None,
+    sequence: str | None,
+    subscriptions: tuple[str, ...],
+    report: str | None,
+) -> Outcome:
+    """Runs the job."""
+    spark = context.spark()
+    from ..audits import Audit
+    from ..catalog import subscriptions_of
+
+    audit = Audit(spark, context.place, topic, context.note)
+    known = subscriptions_of(spark, context.place, topic, context.note)
+    if missing := set(subscriptions) - {each.name for each in known}:
+        raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
+    facts: dict[str, Any] = {"topic": topic, "partitions": audit.volume()}
+    steps = [audit.splits(), audit.ids()]
+    if sequence is not None:
+        steps.append(audit.order(sequence))
+    if archive is not None:
+        steps += _archive(audit, archive, sequence, facts)
+    found = [audit.subscription(each) for each in known if not subscriptions or each.name in subscriptions]
+    steps += [each.step for each in found]
+    facts["subscriptions"] = [_shown(each) for each in found]
+    facts["messages"] = sum(each["messages"] for each in facts["partitions"])
+    facts["steps"] = {step.name: step.counts for step in steps}
+    facts["findings"] = [{"step": step.name, **finding} for step in steps for finding in step.findings]
+    facts["ok"] = all(step.clean for step in steps)
+    if report is not None:
+        _write(report, _page(facts))
+    return Outcome(facts, _text(facts, report), facts["ok"])
+
+
+def _archive(audit: Audit, path: str, sequence: str | None, facts: dict[str, Any]) -> list[Step]:
+    step, behind = audit.archive(path)
+    facts["archive"] = {"path": path, "behind": behind, "delays": audit.delays(path)}
+    return [step] if sequence is None else [step, audit.archive_order(path, sequence)]
+
+
+def _shown(found: SubscriptionAudit) -> dict[str, Any]:
+    names = ("name", "acked", "waiting", "parked", "dead", "reasons")
+    return {name: getattr(found, name) for name in names}
+
+
+def _text(facts: dict[str, Any], report: str | None) -> str:
+    lines = [f"{facts['topic']}: {facts['messages']:,} messages in {len(facts['partitions'])} partitions"]
+    for each in facts["subscriptions"]:
+        counts = ", ".join(f"{each[name]:,} {name}" for name in ("acked", "waiting", "parked", "dead"))
+        lines.append(f"subscription {each['name']}: {counts}")
+    if "archive" in facts:
+        told = facts["archive"]["delays"]
+        left = sum(facts["archive"]["behind"].values())
+        lines.append(
+            f"archive: {told['messages']:,} messages, {left:,} offsets behind, p99 {told['p99']:.1f} s after publishing"
+        )
+    for name, counts in facts["steps"].items():
+        lines.append(f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "clean"))
+    for each in facts["findings"][:SHOWN]:
+        key = "" if each["key"] is None else f" key {each['key']!r}"
+        lines.append(
+            f"  {each['kind']}: {each['topic']} {each['partition']}:{each['offset']}{key} {each['said']}"
+        )
+    if len(facts["findings"]) > SHOWN:
+        lines.append(f"  ... and more: --json or --report list {len(facts['findings']):,}")
+    return "\n".join([*lines, *([f"report: {report}"] if report else [])])
+
+
+#: Findings that a person reads on a terminal.
+SHOWN = 20
+
+
+def _page(facts: dict[str, Any]) -> str:
+    from ..report import bars, page, stack, table
+
+    verdict = (
+        '<p class="ok">No promise was broken.</p>'
+        if facts["ok"]
+        else '<p class="bad">Promises were broken.</p>'
+    )
+    steps = [
+        {"step": name, **({"found": "nothing"} if not counts else {"found": str(counts)})}
+        for name, counts in facts["steps"].items()
+    ]
+    sections = [("Verdict", verdict + table(steps, ["step", "found"]))]
+    volume = {f"partition {each['partition']}": each["messages"] for each in facts["partitions"]}
+    columns = ["partition", "messages", "bytes", "keys", "first", "last"]
+    sections.append(("Messages", bars(volume, "messages") + table(facts["partitions"], columns)))
+    if facts["subscriptions"]:
+        kinds = ("acked", "waiting", "parked", "dead")
+        shares = {each["name"]: {kind: each[kind] for kind in kinds} for each in facts["subscriptions"]}
+        sections.append(
+            ("Subscriptions", stack(shares) + table(facts["subscriptions"], ["name", *kinds, "reasons"]))
+        )
+    if "archive" in facts:
+        told = facts["archive"]["delays"]
+        steps_up = {f"within {bound} s": count for bound, count in told["below"].items()}
+        shown = table([told], ["messages", "p50", "p90", "p99", "max"])
+        sections.append(("From publishing to the archive", bars(steps_up, "messages") + shown))
+    if facts["findings"]:
+        columns = ["step", "kind", "topic", "partition", "offset", "key", "said"]
+        sections.append(("Findings", table(facts["findings"], columns)))
+    return page(f"Audit of {facts['topic']}", sections)
+
+
+def _write(path: str, text: str) -> None:
+    from pathlib import Path
+
+    Path(path).write_text(text, encoding="utf-8")
+
+
+JOB = Job(
+    "audit",
+    """Check a topic: order per key, gaps, duplicates, its archive, and what its subscriptions have done.
+
+    A log by itself is in its own order. Whoever numbers each key's messages (1, 2, 3 ...) can have that checked with
+    --sequence. Exits with 1 when anything is found.
+    """,
+    [
+        option("--topic", required=True, metavar="NAME"),
+        option("--archive", metavar="PATH", help="Compare this archive with the log."),
+        option(
+            "--sequence",
+            metavar="SQL",
+            help="The number of a message within its key, e.g. attributes['seq'].",
+        ),
+        option(
+            "--subscription",
+            "subscriptions",
+            multiple=True,
+            metavar="NAME",
+            help="Default: all of the topic.",
+        ),
+        option("--report", type=click.Path(dir_okay=False), help="Write a page with plots to this file."),
+    ],
+    [
+        (
+            "everything",
+            "--topic orders --archive /data/archive --sequence \"attributes['seq']\" --report audit.html",
+        ),
+        ("one subscription", "--topic orders --subscription billing"),
+    ],
+    run,
+)

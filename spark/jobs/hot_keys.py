@@ -1,0 +1,97 @@
+"""`hot-keys`: the hottest keys of a topic, its skew, and a number of partitions that would suit it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from kafka_pubsub.errors import InvalidArgument
+
+from ..job import Context, Job, Outcome, option
+
+__all__ = ["JOB", "run"]
+
+
+def run(context: Context, *, topic: str, top: int, since: str | None) -> Outcome:
+    """Runs the job."""
+    spark = context.spark()
+    from pyspark.sql import functions as F
+
+    from ..transforms.hot_keys import WEIGHED, KeyLoad, by_key, suggest
+    from ..transforms.messages import messages
+
+    found = messages(
+        spark,
+        topic,
+        bootstrap=context.place.bootstrap,
+        config=context.place.config,
+        starting="earliest" if since is None else _time(since),
+    )
+    volume = found.groupBy("partition").agg(F.count("*").alias("messages"), F.count("key").alias("keyed"))
+    partitions = {row.partition: (row.messages, row.keyed) for row in volume.orderBy("partition").collect()}
+    total = sum(keyed for _, keyed in partitions.values())
+    rows = by_key(found).limit(WEIGHED).collect()
+    hottest = [KeyLoad(bytes(row.key), row.messages, row.bytes) for row in rows]
+    suggestion = suggest(hottest, total)
+    shown = [
+        {
+            "key": each.key.decode("utf-8", "backslashreplace"),
+            "messages": each.messages,
+            "bytes": each.bytes,
+            "share": each.messages / total,
+        }
+        for each in hottest[:top]
+    ]
+    facts: dict[str, Any] = {
+        "topic": topic,
+        "messages": sum(count for count, _ in partitions.values()),
+        "keyed": total,
+        "partitions": {str(number): count for number, (count, _) in partitions.items()},
+        "hottest": shown,
+        "useful_partitions": round(suggestion.useful, 1),
+        "unevenness": {str(count): round(value, 2) for count, value in suggestion.unevenness.items()},
+        "suggested_partitions": suggestion.partitions,
+    }
+    return Outcome(facts, _text(facts))
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidArgument(f"--since {text!r} is not a time, e.g. 2026-01-14T12:00:00+00:00") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _text(facts: dict[str, Any]) -> str:
+    if not facts["hottest"]:
+        return f"{facts['topic']}: {facts['messages']:,} messages, none with a key"
+    lines = [f"{facts['topic']}: {facts['messages']:,} messages, {facts['keyed']:,} with a key"]
+    counts = facts["partitions"].values()
+    fullest, mean = max(counts), sum(counts) / len(counts)
+    lines.append(
+        f"fullest of {len(counts)} partitions (that hold any): {fullest:,}, {fullest / mean:.1f} times the mean"
+    )
+    lines += [f"{each['share']:7.2%} {each['messages']:>12,}  {each['key']!r}" for each in facts["hottest"]]
+    lines.append(
+        f"suggested partitions: {facts['suggested_partitions']} (the hottest key lets {facts['useful_partitions']:,} "
+        "be busy at once)"
+    )
+    return "\n".join(lines)
+
+
+JOB = Job(
+    "hot-keys",
+    """Show the hottest keys of a topic, how uneven its partitions are, and how many partitions would suit it.""",
+    [
+        option("--topic", required=True, metavar="NAME"),
+        option("--top", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Keys to show."),
+        option(
+            "--since", metavar="TIME", help="Only messages from this time on (ISO 8601, UTC unless it says)."
+        ),
+    ],
+    [("a topic", "--topic orders"), ("today's", "--topic orders --since 2026-01-14")],
+    run,
+)

@@ -1,0 +1,70 @@
+"""The file to hand to spark-submit, before the name of a job and its options.
+
+`kafka-pubsub spark submit-args` prints where it is, and which packages belong to it; with `--zip` it also makes
+the file that drivers and nodes need where this package isn't installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from .job import Job
+
+
+def _package() -> str:
+    """This package's name; a file that was started by itself has none yet."""
+    if __package__:
+        return __package__
+    here = Path(__file__).resolve().parent
+    # The directory of a started file is searched first; its modules are ours by their full names only.
+    sys.path[:] = [each for each in sys.path if Path(each or ".").resolve() != here]
+    sys.path.insert(0, str(here.parent))
+    return here.name
+
+
+def command(job: Job) -> click.Command:
+    """One job as a command."""
+    own = importlib.import_module(f"{_package()}.job")
+    place = importlib.import_module(f"{_package()}.place")
+
+    def run(bootstrap: str | None, config: tuple[str, ...], as_json: bool, **options: Any) -> None:
+        context = own.Context(
+            job.name,
+            place.place_of(bootstrap, own.pairs(config, "--config")),
+            lambda text: click.echo(text, err=True),
+            options.pop("master"),
+            own.pairs(options.pop("conf"), "--conf"),
+        )
+        outcome = job.run(context, **options)
+        click.echo(json.dumps(outcome.facts, default=str) if as_json else outcome.text)
+        raise SystemExit(0 if outcome.ok else 1)
+
+    more = [
+        own.option("--bootstrap", "-b", metavar="HOST:PORT", help="Kafka's address."),
+        own.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of the Java client."),
+        own.option("--json", "as_json", is_flag=True, help="The outcome as JSON."),
+    ]
+    return click.Command(job.name, params=[*job.parameters(), *more], callback=run, help=job.help)
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the job that the first argument names."""
+    own = importlib.import_module(f"{_package()}.job")
+    errors = importlib.import_module("kafka_pubsub.errors")
+    group = click.Group("submit.py", {name: command(own.find(name)) for name in own.JOBS})
+    try:
+        group.main(arguments, prog_name="submit.py", standalone_mode=True)
+    except errors.PubSubError as error:
+        click.echo(f"error: {error.message}", err=True)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,51 @@
+"""Readings of devices: aggregates by window and device, and those that somebody must hear of.
+
+Rule: a window is told once, when the watermark has passed its end; what comes later is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kafka_pubsub.errors import InvalidArgument
+
+__all__ = ["alerts", "windows"]
+
+
+def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: str, time: str) -> DataFrame:
+    """Count, and least, mean and greatest of each field, by window and key; `time` is a SQL expression."""
+    if not fields:
+        raise InvalidArgument("field: name at least one number of the readings, e.g. temp")
+    text = F.col("data").cast("string")
+    read = [
+        F.get_json_object(text, f"$.{name}").try_cast("double").alias(f"value_{at}")
+        for at, name in enumerate(fields)
+    ]
+    found = messages.select("ordering_key", F.expr(time).cast("timestamp").alias("time"), *read)
+    numbers = [
+        function(f"value_{at}").alias(f"{name}_{kind}")
+        for at, name in enumerate(fields)
+        for kind, function in (("min", F.min), ("avg", F.avg), ("max", F.max))
+    ]
+    grouped = found.withWatermark("time", late).groupBy(F.window("time", window), "ordering_key")
+    told = grouped.agg(F.count("*").alias("readings"), *numbers)
+    return told.select("ordering_key", "window.start", "window.end", *told.columns[2:])
+
+
+def alerts(found: DataFrame, condition: str) -> DataFrame:
+    """The windows of which the condition holds, as messages to publish."""
+    try:
+        chosen = found.where(condition)
+    except Exception as error:
+        raise InvalidArgument(
+            f"alert {condition!r} isn't a condition over {', '.join(found.columns)}: {str(error).splitlines()[0]}"
+        ) from error
+    return chosen.select(
+        "ordering_key",
+        F.to_json(F.struct(*found.columns)).cast("binary").alias("data"),
+        F.create_map(F.lit("kind"), F.lit("alert")).alias("attributes"),
+        "start",
+    )

@@ -1,0 +1,288 @@
+"""The whole story in one scene: publish, nack, archive and audit meanwhile, kill the driver, judge.
+
+`python -m tests.spark.drivers.scene --messages 1000000` is the long form, on an embedded Kafka of its own; the
+suite runs a short one. Rules
+1. Drivers are processes of their own, started with the command line that a user types; a kill is SIGKILL of the
+   whole process group, so that Python and Java go at the same moment.
+2. The archive is judged twice: by the audit, and by reading log and archive with other means (a plain consumer,
+   pyarrow).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, TopicPartition
+
+from kafka_pubsub import Message, PubSub, RetryPolicy
+from kafka_pubsub.config import DeadLetterPolicy
+
+ROOT = Path(__file__).resolve().parents[3]
+KEYS = 100
+SEQUENCE = "attributes['seq']"
+#: Small, because these drivers share a machine with a broker and a publisher.
+CONF = [
+    "--master=local[2]",
+    *(
+        f"--conf={each}"
+        for each in (
+            "spark.ui.enabled=false",
+            "spark.sql.shuffle.partitions=4",
+            "spark.driver.host=127.0.0.1",
+            "spark.driver.bindAddress=127.0.0.1",
+        )
+    ),
+]
+
+
+def command(bootstrap: str, name: str, *arguments: str) -> list[str]:
+    base = [sys.executable, "-m", "kafka_pubsub.cli.main", "--json", "-b", bootstrap, "spark", "run", name]
+    return [*base, *CONF, *arguments]
+
+
+def run(bootstrap: str, name: str, *arguments: str, patience: float = 600) -> tuple[int, dict[str, Any]]:
+    """A job that is left alone: its exit code and facts."""
+    ran = subprocess.run(
+        command(bootstrap, name, *arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=patience,
+        check=False,
+    )
+    assert ran.stdout.strip(), f"{name} said nothing (exit {ran.returncode}): {ran.stderr[-3000:]}"
+    return ran.returncode, json.loads(ran.stdout.splitlines()[-1])
+
+
+class Driver:
+    """A job in a process group of its own, to be killed."""
+
+    def __init__(self, bootstrap: str, name: str, *arguments: str) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command(bootstrap, name, *arguments),
+            cwd=ROOT,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def wait_until(self, holds: Any, patience: float) -> None:
+        until = time.monotonic() + patience
+        while not holds():
+            assert self._process.poll() is None, f"the driver ended by itself: {self.said()}"
+            assert time.monotonic() < until, f"nothing happened in {patience} s: {self.said()}"
+            time.sleep(0.05)
+
+    def said(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode("utf-8", "replace")[-3000:]
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+        self._log.close()
+
+
+@contextmanager
+def nacking(ps: PubSub, name: str) -> Iterator[Counter[str]]:
+    """A subscriber that nacks one message in fifty, once."""
+    dice, said, lock = random.Random(1), Counter[str](), threading.Lock()
+
+    def handle(message: Message) -> None:
+        with lock:
+            nack = message.delivery_attempt == 1 and dice.random() < 0.02
+            said["nacked" if nack else "acked"] += 1
+        message.nack() if nack else message.ack()
+
+    with ps.subscription(name).pull(handle):
+        yield said
+
+
+def publish(ps: PubSub, topic: str, messages: int, rate: float | None) -> threading.Thread:
+    def go() -> None:
+        handle, began = ps.topic(topic), time.monotonic()
+        for number in range(messages):
+            handle.publish(
+                b"%d" % number, ordering_key=f"k{number % KEYS}", attributes={"seq": str(number // KEYS + 1)}
+            )
+            if rate is not None and number % 100 == 0:
+                time.sleep(max(0.0, number / rate - (time.monotonic() - began)))
+        handle.flush(120)
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    return thread
+
+
+def tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def play(bootstrap: str, name: str, directory: Path, messages: int, kills: int, rate: float | None) -> None:
+    """The scene; raises what doesn't hold."""
+    archive = directory / "archive"
+    log = archive / "_kafka_pubsub" / "log"
+    follow = ["--topic", name, "--to", str(archive), "--follow", "--every", "1 second"]
+    follow += ["--max-per-batch", str(max(100, messages // 20))]
+    with PubSub(bootstrap) as ps:
+        ps.create_topic(name, partitions=4)
+        ps.create_topic(f"{name}-dead", partitions=1)
+        ps.create_subscription(
+            f"{name}-sub",
+            topic=name,
+            message_ordering=True,
+            retry=RetryPolicy(min_backoff=0.01, max_backoff=0.1),
+            dead_letter=DeadLetterPolicy(topic=f"{name}-dead"),
+        )
+        with nacking(ps, f"{name}-sub") as said:
+            publisher = publish(ps, name, messages, rate)
+            for kill in range(kills):
+                entries = len(list(log.glob("*.json")))
+                driver = Driver(bootstrap, "archive", *follow)
+                try:
+                    # Each kill hits another moment of a batch: right after one, and in the middle of the next.
+                    driver.wait_until(lambda at=entries: len(list(log.glob("*.json"))) > at, 240)
+                    time.sleep(0.4 * kill)
+                finally:
+                    driver.kill()
+                tell(f"driver killed after {len(list(log.glob('*.json')))} batches")
+            if kills > 1:
+                code, facts = run(bootstrap, "audit", "--topic", name, "--sequence", SEQUENCE)
+                tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
+                assert (code, facts["findings"]) == (0, [])
+            publisher.join(600)
+            assert not publisher.is_alive()
+            until = time.monotonic() + 300
+            while said["acked"] < messages:
+                assert time.monotonic() < until, said
+                time.sleep(0.1)
+            time.sleep(1)
+        tell(f"published and acked: {dict(said)}")
+    code, facts = run(bootstrap, "archive", *follow[:4])
+    assert code == 0, facts
+    judge(bootstrap, name, archive, directory, messages)
+
+
+def judge(bootstrap: str, name: str, archive: Path, directory: Path, messages: int) -> None:
+    """Archive equals log, once each; the audit says so; and three plants are each named."""
+    assert kept(archive) == logged(bootstrap, name)
+    tell("archive equals log")
+    options = ["--topic", name, "--sequence", SEQUENCE]
+    page = directory / "audit.html"
+    code, facts = run(bootstrap, "audit", *options, "--archive", str(archive), "--report", str(page))
+    assert (code, facts["findings"], facts["messages"]) == (0, [], messages)
+    assert facts["archive"]["behind"] == {}
+    (subscription,) = facts["subscriptions"]
+    assert (subscription["acked"], subscription["waiting"], subscription["parked"]) == (messages, 0, 0)
+    assert page.stat().st_size > 1000
+    tell("audit clean")
+    copy = directory / "copy"
+    shutil.copytree(archive, copy)
+    wanted = plant(copy)
+    code, facts = run(bootstrap, "audit", *options, "--archive", str(copy))
+    assert code == 1
+    found = {
+        (each["kind"], each["partition"], each["offset"])
+        for each in facts["findings"]
+        if each["step"] == "archive and log"
+    }
+    assert found == wanted, (found, wanted)
+    by_number = {each["kind"] for each in facts["findings"] if each["step"] == "order of the archive"}
+    assert by_number == {"reorder", "gap", "duplicate"}
+    tell(f"plants named: {sorted(found)}")
+
+
+def logged(bootstrap: str, name: str) -> Counter[tuple[int, int, bytes, bytes]]:
+    """The log, by a plain consumer."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"{name}-judge", "isolation.level": "read_committed"}
+    )
+    ends = {
+        number: consumer.get_watermark_offsets(TopicPartition(name, number), 20)[1]
+        for number in consumer.list_topics(name, 20).topics[name].partitions
+    }
+    consumer.assign([TopicPartition(name, number, 0) for number in ends])
+    found: Counter[tuple[int, int, bytes, bytes]] = Counter()
+    while found.total() < sum(ends.values()):
+        batch = consumer.consume(10_000, 20)
+        assert batch
+        found.update((each.partition(), each.offset(), each.key(), each.value()) for each in batch)  # type: ignore[misc]
+    consumer.close()
+    return found
+
+
+def kept(archive: Path) -> Counter[tuple[int, int, bytes, bytes]]:
+    """The archive, by pyarrow."""
+    found: Counter[tuple[int, int, bytes, bytes]] = Counter()
+    for path in archive.glob("date=*/topic=*/*.parquet"):
+        table = pq.ParquetFile(path).read(["partition", "offset", "key", "data"])
+        found.update(zip(*(table.column(each).to_pylist() for each in table.column_names), strict=True))
+    return found
+
+
+def plant(copy: Path) -> set[tuple[str, int, int]]:
+    """Swaps two messages of a key, takes one out, doubles one; what an audit must find."""
+    path = max(copy.glob("date=*/topic=*/*.parquet"), key=lambda each: each.stat().st_size)
+    table = pq.ParquetFile(path).read()
+    rows = table.to_pylist(maps_as_pydicts="strict")
+    rows.sort(key=lambda each: (each["partition"], each["offset"]))
+    mine = [row for row in rows if row["partition"] == rows[0]["partition"]]
+    first = mine[len(mine) // 4]
+    second = next(row for row in mine if row["offset"] > first["offset"] and row["key"] == first["key"])
+    places = ("offset", "message_id", "origin")
+    swapped = {name: first[name] for name in places}
+    first.update({name: second[name] for name in places})
+    second.update(swapped)
+    lost = next(row for row in mine[len(mine) // 2 :] if row["key"] != first["key"])
+    rows.remove(lost)
+    twice = next(row for row in mine[len(mine) * 3 // 5 :] if row["key"] not in (first["key"], lost["key"]))
+    rows.append(dict(twice))
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    # The checksum beside it speaks of the file that was.
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    number = first["partition"]
+    return {
+        ("reorder", number, first["offset"]),
+        ("reorder", number, second["offset"]),
+        ("gap", number, lost["offset"]),
+        ("duplicate", number, twice["offset"]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--bootstrap")
+    arguments = parser.parse_args()
+    from kafka_pubsub.local.broker import LocalKafka
+
+    with tempfile.TemporaryDirectory() as directory:
+        name = f"scene-{os.getpid()}"
+        if arguments.bootstrap:
+            play(arguments.bootstrap, name, Path(directory), arguments.messages, arguments.kills, None)
+            return
+        with LocalKafka() as kafka:
+            play(kafka.bootstrap, name, Path(directory), arguments.messages, arguments.kills, None)
+
+
+if __name__ == "__main__":
+    main()

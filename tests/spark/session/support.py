@@ -1,0 +1,91 @@
+"""What the tests of jobs share: a context whose notes are kept, and publishing by the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafka_pubsub import PubSub
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.job import Context, Job, Outcome
+
+__all__ = ["Runner", "publish"]
+
+
+@dataclass
+class Runner:
+    """Runs jobs as the command line does, in the session of the suite."""
+
+    spark: SparkSession
+    bootstrap: str
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, name: str, **options: Any) -> Outcome:
+        from spark.job import find
+
+        job = find(name)
+        outcomes: list[Outcome] = []
+
+        def run(**parsed: Any) -> None:
+            del parsed["master"], parsed["conf"]
+            outcomes.append(job.run(self._context(name), **parsed))
+
+        command = click.Command(name, params=job.parameters(), callback=run)
+        command.main(_arguments(job, options), standalone_mode=False)
+        return outcomes[0]
+
+    def _context(self, name: str) -> Context:
+        from spark.job import Context
+        from spark.place import Place
+
+        return Context(name, Place(self.bootstrap), self.notes.append)
+
+
+def _arguments(job: Job, options: dict[str, Any]) -> list[str]:
+    by_name = {each.name: each for each in job.options}
+    found: list[str] = []
+    for name, value in options.items():
+        option = by_name[name]
+        if option.is_flag:
+            found.append((option.opts if value else option.secondary_opts)[0])
+            continue
+        for each in value if option.multiple else [value]:
+            found += [option.opts[0], str(each)]
+    return found
+
+
+def publish(ps: PubSub, topic: str, messages: Iterable[tuple[str | None, str]], **more: Any) -> None:
+    """Key and body of each, in order."""
+    handle = ps.topic(topic)
+    for key, body in messages:
+        handle.publish(body.encode(), ordering_key=key, **more)
+    handle.flush(60)
+
+
+def crash_at(call: int, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which raises at its n-th call instead, as a process that is killed there."""
+    calls = 0
+
+    def crashing(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise KilledHere(f"call {call}")
+        return method(*arguments, **named)
+
+    return crashing
+
+
+class KilledHere(Exception):
+    """Stands for a kill."""
+
+
+def values(frame: DataFrame, column: str = "data") -> list[str]:
+    """A column's texts, sorted."""
+    return sorted(bytes(row[0]).decode() for row in frame.select(column).collect())

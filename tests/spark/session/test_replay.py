@@ -1,0 +1,139 @@
+"""`replay`: every message once more, in the order of its key, marked, and once only, wherever it is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
+from kafka_pubsub.core.retry_record import Death, RetryInfo, dead_headers
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.session.support import KilledHere, Runner, crash_at, publish
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.place import Place
+
+
+@pytest.fixture
+def run(spark: SparkSession, kafka: RunningKafka) -> Runner:
+    return Runner(spark, kafka.bootstrap)
+
+
+def read(run: Runner, topic: str) -> dict[str | None, list[str]]:
+    """Bodies by key, in the order of the log."""
+    from spark.transforms.messages import messages
+
+    found: dict[str | None, list[str]] = {}
+    rows = messages(run.spark, topic, bootstrap=run.bootstrap).orderBy("partition", "offset").collect()
+    for row in rows:
+        found.setdefault(row.ordering_key, []).append(bytes(row.data).decode())
+    return found
+
+
+def topics(ps: PubSub, name: str) -> tuple[str, str]:
+    ps.create_topic(name, partitions=3)
+    ps.create_topic(f"{name}-again", partitions=2)
+    return name, f"{name}-again"
+
+
+def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: Path) -> None:
+    from spark.transforms.messages import messages
+
+    with PubSub(run.bootstrap) as ps:
+        source, target = topics(ps, name)
+        publish(ps, source, [(f"k{n % 5}", f"{n:03}") for n in range(200)], attributes={"kind": "created"})
+        publish(ps, source, [("k1", "left out")])
+    options: dict[str, Any] = {
+        "topic": source,
+        "to": target,
+        "where": "attributes['kind'] = 'created'",
+        "rate": 40,
+    }
+    dry = run("replay", **options, dry_run=True)
+    assert dry.facts["messages"] == 200
+    assert read(run, target) == {}
+    outcome = run("replay", **options, state=tmp_path / "state")
+    assert outcome.facts["written"] == 200
+    assert read(run, target) == {f"k{key}": [f"{n:03}" for n in range(key, 200, 5)] for key in range(5)}
+    row = (
+        messages(run.spark, target, bootstrap=run.bootstrap)
+        .where("cast(data as string) = '007'")
+        .collect()[0]
+    )
+    assert (row.origin.topic, row.attributes) == (source, {"kind": "created"})
+    assert row.message_id == f"replay-{source}:{source}:{row.origin.partition}:{row.origin.offset}"
+    # Several portions, because the rate asks for it; and a second start finds nothing to do.
+    assert len(run.notes) >= 2, run.notes
+    assert run("replay", **options, state=tmp_path / "state").facts["written"] == 0
+
+
+@pytest.mark.parametrize("moment", ["before the write is noted", "in the middle of a portion"])
+def test_a_replay_that_was_killed_writes_nothing_twice(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    from spark import replays
+    from spark.files import Files
+    from spark.transforms.outgoing import write_records
+
+    with PubSub(run.bootstrap) as ps:
+        source, target = topics(ps, name)
+        publish(ps, source, [(f"k{n % 5}", f"{n:03}") for n in range(60)])
+    options: dict[str, Any] = {"topic": source, "to": target, "state": tmp_path / "state"}
+
+    def half(frame: DataFrame, topic: str, place: Place) -> None:
+        # Of each key the first half, as a task that is killed leaves it.
+        wanted = "cast(cast(value as string) as int) < 30"
+        write_records(frame.where(wanted), topic, place)
+        raise KilledHere("half")
+
+    with monkeypatch.context() as patch:
+        if moment == "in the middle of a portion":
+            patch.setattr(replays, "write_records", half)
+        else:
+            patch.setattr(Files, "replace", crash_at(2, Files.replace))
+        with pytest.raises(KilledHere):
+            run("replay", **options)
+    assert read(run, target) != {}
+    run("replay", **options)
+    assert read(run, target) == {f"k{key}": [f"{n:03}" for n in range(key, 60, 5)] for key in range(5)}
+
+
+def test_dead_letters_go_back_as_they_were(run: Runner, name: str, tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    from spark.transforms.messages import messages
+
+    with PubSub(run.bootstrap) as ps:
+        source, target = topics(ps, name)
+    producer = Producer({"bootstrap.servers": run.bootstrap})
+    theirs: list[tuple[str, bytes | None]] = [("a", b"1"), ("a", b"\xff")]
+    for origin in (4, 9):
+        headers = dead_headers(theirs, RetryInfo("id", 1, origin), Death("home", "billing", "exhausted"))
+        producer.produce(source, f"{origin}", key=b"\xffk", headers=list(headers))
+    producer.flush(20)
+    run("replay", topic=source, to=target, state=tmp_path / "state", where="origin.offset > 5")
+    (row,) = messages(run.spark, target, bootstrap=run.bootstrap).collect()
+    assert (bytes(row.data), bytes(row.key)) == (b"9", b"\xffk")
+    assert [(h.key, bytes(h.value)) for h in row.headers][:2] == theirs
+    assert [h.key for h in row.headers][2:] == ["ps-id", "ps-replayed"]
+    assert (row.origin.topic, row.origin.partition, row.origin.offset) == ("home", 1, 9)
+
+
+def test_what_can_t_be_replayed_is_said(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        source, target = topics(ps, name)
+        publish(ps, source, [("k", "x")])
+    with pytest.raises(click.UsageError, match="--state"):
+        run("replay", topic=source, to=target)
+    with pytest.raises(InvalidArgument, match="where 'nonsense >' isn't a condition"):
+        run("replay", topic=source, to=target, where="nonsense >", dry_run=True)
+    with pytest.raises(NotFound, match="no-such-topic"):
+        run("replay", topic=source, to="no-such-topic", dry_run=True)
+    run("replay", topic=source, to=target, state=tmp_path / "state")
+    with pytest.raises(FailedPrecondition, match="belongs to another job: where is '' there and 'true' here"):
+        run("replay", topic=source, to=target, state=tmp_path / "state", where="true")

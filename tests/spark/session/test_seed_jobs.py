@@ -1,0 +1,192 @@
+"""The seed's examples: sessions of user events, the last state of database rows, telemetry of devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+from confluent_kafka import Producer
+
+from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.session.support import Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = 1_700_000_000_000
+MINUTE = 60_000
+
+
+@pytest.fixture
+def run(spark: SparkSession, kafka: RunningKafka) -> Runner:
+    return Runner(spark, kafka.bootstrap)
+
+
+def publish(run: Runner, topic: str, messages: list[tuple[str | None, Any, int]]) -> None:
+    """Key, body and time of each; a body that isn't bytes is JSON."""
+    producer = Producer({"bootstrap.servers": run.bootstrap})
+    for key, body, time in messages:
+        value = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        producer.produce(topic, value, key=key, timestamp=START + time)
+    assert producer.flush(30) == 0
+
+
+def received(run: Runner, topic: str) -> list[tuple[str, str, dict[str, Any]]]:
+    from spark.transforms.messages import messages
+
+    rows = messages(run.spark, topic, bootstrap=run.bootstrap).orderBy("partition", "offset").collect()
+    return [(row.message_id, row.ordering_key, json.loads(bytes(row.data))) for row in rows]
+
+
+def test_fold() -> None:
+    from spark.transforms.sessions import Session, fold
+
+    first, over, _ = fold(None, "login", 100, 50)
+    assert (first, over) == (Session(100, 100, 1, {"login": 1}), None)
+    earlier, over, _ = fold(first, "view", 90, 50)
+    assert (earlier, over) == (Session(90, 100, 2, {"login": 1, "view": 1}), None)
+    _, over, why = fold(earlier, "logout", 120, 50)
+    assert (over, why) == (Session(90, 120, 3, {"login": 1, "view": 1, "logout": 1}), "logout")
+    fresh, over, why = fold(earlier, "login", 200, 50)
+    assert (fresh, over, why) == (Session(200, 200, 1, {"login": 1}), earlier, "silence")
+
+
+def test_sessions_end_by_logout_and_by_silence(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=2)
+        ps.create_topic(f"{name}-sessions", partitions=1)
+    options: dict[str, Any] = {"topic": name, "to": f"{name}-sessions", "checkpoint": tmp_path / "checkpoint"}
+    options |= {"gap": 600, "late": "1 minute"}
+    publish(
+        run,
+        name,
+        [
+            ("ann", {"type": "login"}, 0),
+            # Late, but in time.
+            ("ann", {"type": "page_view", "page": "/home"}, -10_000),
+            ("bob", {"type": "login"}, MINUTE),
+            ("ann", {"type": "logout"}, 2 * MINUTE),
+            ("ann", b"no event", 2 * MINUTE),
+            (None, {"type": "login"}, 2 * MINUTE),
+        ],
+    )
+    run("sessions", **options)
+    (ann,) = received(run, f"{name}-sessions")
+    assert ann[0] == f"sessions:0:ann/{START - 10_000}"
+    assert ann[1] == "ann"
+    assert ann[2] == {
+        "started": START - 10_000,
+        "ended": START + 2 * MINUTE,
+        "events": 3,
+        "types": {"login": 1, "page_view": 1, "logout": 1},
+        "why": "logout",
+    }
+    # An hour later: the watermark passes bob's silence; what is an hour late is left out.
+    publish(run, name, [("cid", {"type": "login"}, 60 * MINUTE)])
+    run("sessions", **options)
+    publish(run, name, [("ann", {"type": "login"}, 3 * MINUTE), ("cid", {"type": "login"}, 61 * MINUTE)])
+    run("sessions", **options)
+    found = received(run, f"{name}-sessions")
+    assert [(key, body["why"], body["events"]) for _, key, body in found] == [
+        ("ann", "logout", 3),
+        ("bob", "silence", 1),
+    ]
+    with pytest.raises(FailedPrecondition, match="gap is '600' there and '60' here"):
+        run("sessions", **{**options, "gap": 60})
+
+
+def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    to = str(tmp_path / "state")
+    options: dict[str, Any] = {"topic": name, "to": to, "checkpoint": tmp_path / "checkpoint"}
+    history: list[tuple[str | None, Any, int]] = [
+        ("users:1", {"action": "INSERT", "data": {"n": 1}}, 0),
+        ("users:2", {"action": "INSERT", "data": {"n": 1}}, 1),
+        ("users:1", {"action": "UPDATE", "data": {"n": 2}}, 2),
+        ("users:2", {"action": "DELETE"}, 3),
+        ("users:3", {"action": "TRUNCATE"}, 4),
+        (None, {"action": "INSERT", "data": {}}, 5),
+        ("users:4", {"action": "INSERT", "data": {"n": 4}}, 6),
+        ("users:4", None, 7),
+    ]
+    publish(run, name, history)
+
+    def state() -> dict[str, tuple[bool, Any]]:
+        rows = run.spark.read.format("delta").load(to).collect()
+        return {row.ordering_key: (row.deleted, row.data and json.loads(row.data)) for row in rows}
+
+    expected = {"users:1": (False, {"n": 2}), "users:2": (True, None), "users:4": (True, None)}
+    run("cdc", **options, max_per_batch=3)
+    assert state() == expected
+    problems = run.spark.read.format("delta").load(f"{to}-problems")
+    assert sorted(row.problem for row in problems.collect()) == [
+        "has no key: which row does it change?",
+        "has the action TRUNCATE",
+    ]
+    # The whole topic again, by a job that has forgotten everything but the table.
+    run("cdc", **{**options, "checkpoint": tmp_path / "another"})
+    assert state() == expected
+    # And a replay of the first two changes, which says where they were published.
+    producer = Producer({"bootstrap.servers": run.bootstrap})
+    for offset in (0, 1):
+        key, body, _ = history[offset]
+        headers: dict[str, Any] = {"ps-replayed": f"{name}:0:{offset}", "ps-id": f"replay:{offset}"}
+        producer.produce(name, json.dumps(body), key=key, headers=headers)
+    producer.flush(20)
+    publish(run, name, [("users:1", {"action": "UPDATE", "data": {"n": 3}}, 9)])
+    run("cdc", **options)
+    assert state() == {**expected, "users:1": (False, {"n": 3})}
+
+
+def test_windows_of_devices_and_alerts(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=2)
+        ps.create_topic(f"{name}-alerts", partitions=1)
+    to = str(tmp_path / "windows")
+    options: dict[str, Any] = {
+        "topic": name,
+        "to": to,
+        "checkpoint": tmp_path / "checkpoint",
+        "fields": ["temp"],
+    }
+    options |= {"late": "30 seconds", "alert": "temp_max > 21", "alerts_to": f"{name}-alerts"}
+    publish(
+        run,
+        name,
+        [
+            ("d1", {"temp": 20.5, "humidity": 65}, 0),
+            ("d1", {"temp": 21.5}, 1000),
+            ("d2", {"temp": 18.5}, 2000),
+            ("d2", b"broken", 3000),
+            ("d1", {"temp": 30}, 10 * MINUTE),
+        ],
+    )
+    run("telemetry", **options)
+    rows = run.spark.read.format("delta").load(to).orderBy("ordering_key").collect()
+    assert [(row.ordering_key, row.readings, row.temp_min, row.temp_avg, row.temp_max) for row in rows] == [
+        ("d1", 2, 20.5, 21.0, 21.5),
+        ("d2", 2, 18.5, 18.5, 18.5),
+    ]
+    (alert,) = received(run, f"{name}-alerts")
+    assert alert[0].startswith("telemetry:0:d1/")
+    assert (alert[1], alert[2]["temp_max"]) == ("d1", 21.5)
+    run("telemetry", **options)
+    assert run.spark.read.format("delta").load(to).count() == 2
+    assert len(received(run, f"{name}-alerts")) == 1
+
+
+def test_what_is_wrong_is_said(run: Runner, name: str, tmp_path: Path) -> None:
+    from spark.transforms.telemetry import alerts, windows
+
+    with pytest.raises(click.UsageError, match="--alerts-to"):
+        run("telemetry", topic=name, to=tmp_path, checkpoint=tmp_path, fields=["a"], alert="a > 1")
+    frame = run.spark.createDataFrame([], "ordering_key string, data binary, publish_time timestamp")
+    with pytest.raises(InvalidArgument, match="field: name at least one"):
+        windows(frame, [], window="1 minute", late="1 minute", time="publish_time")
+    with pytest.raises(InvalidArgument, match="alert 'nonsense > 1' isn't a condition over"):
+        alerts(frame, "nonsense > 1")

@@ -1,0 +1,133 @@
+"""What a subscription has done, by its commits and topics; each contradiction is named, what moves is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.retry_record import Death, RetryInfo, Why, dead_headers, encode
+from kafka_pubsub.model import Committed, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HOME, AWAY, DEAD = "orders", "orders.sub.billing.retry", "orders.dead"
+RECORDS = (
+    "topic string, partition int, offset bigint, key binary, headers array<struct<key:string,value:binary>>"
+)
+SEEN = {TopicPartition(AWAY, 0): 100, TopicPartition(DEAD, 0): 100}
+
+
+def commit(topic: str, offset: int, *runs: tuple[int, int]) -> dict[TopicPartition, Committed]:
+    text = ack_map.encode(AckMap(5, tuple(runs)), offset)
+    return {TopicPartition(topic, 0): Committed(offset, text)}
+
+
+class World:
+    """A home topic of ten messages, of keys a and b in turn, and what became of them."""
+
+    def __init__(self, spark: SparkSession, commits: dict[TopicPartition, Committed]) -> None:
+        self.spark = spark
+        self.commits = commits
+        self.away: list[tuple[Any, ...]] = []
+        self.dead: list[tuple[Any, ...]] = []
+
+    def park(self, origin: int, offset: int, why: Why = Why.NACKED) -> None:
+        headers = [("ps-retry", encode(RetryInfo("id", 0, origin, why=why)))]
+        self.away.append((AWAY, 0, offset, self._key(origin), headers))
+
+    def bury(self, origin: int, offset: int, subscription: str = "billing") -> None:
+        headers = dead_headers([], RetryInfo("id", 0, origin), Death(HOME, subscription, "exhausted"))
+        self.dead.append((DEAD, 0, offset, self._key(origin), headers))
+
+    def _key(self, offset: int) -> bytes:
+        return b"ab"[offset % 2 :][:1]
+
+    def home(self) -> DataFrame:
+        from spark.transforms.subscriptions import finished, positions
+
+        rows = [(HOME, 0, offset, self._key(offset), None) for offset in range(10)]
+        found = positions(self.spark, HOME, self.commits, {})
+        return finished(self.spark.createDataFrame(rows, RECORDS), found)
+
+    def findings(self, *, ordered: bool = True) -> list[tuple[str, int]]:
+        from spark.transforms.subscriptions import dead_letters, judged, parked, positions
+
+        away = parked(
+            self.spark.createDataFrame(self.away, RECORDS),
+            positions(self.spark, AWAY, self.commits, {0: 0}),
+            SEEN,
+        )
+        dead = dead_letters(self.spark.createDataFrame(self.dead, RECORDS), HOME, "billing", SEEN)
+        found = judged(HOME, self.home(), away, dead, ordered=ordered).collect()
+        return sorted((row.kind, row.offset) for row in found)
+
+
+def test_finished_is_below_the_position_or_in_the_map(spark: SparkSession) -> None:
+    world = World(spark, commit(HOME, 3, (5, 7)))
+    rows = world.home().orderBy("offset").collect()
+    assert [row.offset for row in rows if row.finished] == [0, 1, 2, 5, 6]
+    nothing = World(spark, {})
+    assert nothing.home().where("finished").count() == 0
+
+
+def test_metadata_that_isn_t_ours_is_a_finding(spark: SparkSession) -> None:
+    from spark.transforms.subscriptions import positions, unreadable
+
+    found = positions(spark, HOME, {TopicPartition(HOME, 0): Committed(4, "a stranger's")}, {})
+    assert [each[:4] for each in unreadable(found)] == [("metadata", HOME, 0, -1)]
+
+
+def test_a_true_world_has_no_findings(spark: SparkSession) -> None:
+    world = World(spark, {**commit(HOME, 6), **commit(AWAY, 0, (1, 2))})
+    world.park(4, 0)
+    # Offset 1 of the retry topic is finished: that message was acked there.
+    world.park(2, 1)
+    world.bury(0, 0)
+    world.park(1, 5, Why.RELEASE)
+    world.bury(3, 1, subscription="another")
+    assert world.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "expected"),
+    [
+        (lambda world: (world.park(4, 0), world.park(4, 1)), ("parked twice", 4)),
+        (lambda world: world.park(7, 0), ("two places", 7)),
+        (lambda world: world.bury(8, 0), ("two places", 8)),
+        (lambda world: world.park(2, 0), ("overtaken", 4)),
+    ],
+    ids=["parked twice", "parked and at home", "dead and at home", "acked too early"],
+)
+def test_each_contradiction_is_named(spark: SparkSession, plant: Any, expected: tuple[str, int]) -> None:
+    world = World(spark, commit(HOME, 6))
+    plant(world)
+    assert expected in world.findings()
+    assert {kind for kind, _ in world.findings()} == {expected[0]}
+
+
+def test_acked_past_an_unfinished_one_at_home(spark: SparkSession) -> None:
+    # 2 isn't finished, 4 of its key is; 3 is, and 5 of its key too.
+    world = World(spark, commit(HOME, 2, (3, 6)))
+    assert world.findings() == [("overtaken", 4)]
+    assert world.findings(ordered=False) == []
+
+
+def test_what_moved_since_the_commits_were_read_is_no_finding(spark: SparkSession) -> None:
+    world = World(spark, commit(HOME, 6))
+    world.park(7, 200)
+    world.bury(8, 200)
+    # 2 is parked, and 4 was parked behind it a moment ago: by the commits it looks acked.
+    world.park(2, 0)
+    world.park(4, 200)
+    assert world.findings() == []
+
+
+def test_what_is_replayed_comes_late_on_purpose(spark: SparkSession) -> None:
+    world = World(spark, commit(HOME, 6))
+    world.bury(2, 0)
+    world.park(2, 0, Why.REPLAYED)
+    assert world.findings() == []
