@@ -38,6 +38,7 @@ Format = Literal["parquet", "delta"]
 OURS = "_kafka_pubsub"
 _LOG = f"{OURS}/log"
 _STAGING = f"{OURS}/staging"
+_QUERY = f"{OURS}/query"
 #: Bytes: files below `SMALL` are put together, into files of about `WHOLE`.
 SMALL = 32 * 1024 * 1024
 WHOLE = 128 * 1024 * 1024
@@ -92,9 +93,6 @@ class Archive:
         self.spark = spark
         self.files = files
 
-    #: Whether `last` can say something.
-    knows_batches = True
-
     def last(self) -> tuple[str | None, int]:
         """The query and its last batch that is in; (None, -1) for an archive that is empty."""
         raise NotImplementedError
@@ -115,14 +113,14 @@ class Archive:
 class DeltaArchive(Archive):
     """A Delta table, which knows by itself which batches it has."""
 
-    knows_batches = False
-
     def last(self) -> tuple[str | None, int]:
-        """Not asked for: Delta leaves out what it has."""
-        return None, -1
+        """Delta knows the batches that it has, and not that others are another query's of the same messages."""
+        return self.files.read(_QUERY), -1
 
     def append(self, batch: DataFrame, query: str, number: int) -> None:
         """One transaction a batch."""
+        if self.files.read(_QUERY) is None:
+            self.files.create(_QUERY, query)
         writer = batch.write.format("delta").mode("append").partitionBy("date", "topic")
         options = {"txnAppId": query, "txnVersion": str(number), "mergeSchema": "true"}
         writer.options(**options).save(self.files.root)

@@ -139,8 +139,10 @@ class Audit:
     def archive(self, path: str) -> tuple[Step, dict[str, int]]:
         """The archive beside the log; and how many offsets of each partition it is behind."""
         self._note("archive and log")
+        # First how far it has come, then what it holds: the other way round a batch in between would be a gap.
+        told = marks.committed_offsets(Files(self.spark, f"{path}/{OURS}/checkpoint")).get(self.topic)
         kept = archived(self.spark, path).where(F.col("topic") == self.topic)
-        reached = self._reached(path, kept)
+        reached = _reached(kept) if told is None else told
         ranges = {
             (at.topic, at.partition): (self.beginnings[at], min(end, reached.get(at.partition, 0)))
             for at, end in self.ends.items()
@@ -154,15 +156,6 @@ class Audit:
         self._note("order of the archive")
         kept = archived(self.spark, path).where(F.col("topic") == self.topic)
         return self._step("order of the archive", out_of_order(numbered(kept, sequence)))
-
-    def _reached(self, path: str, kept: DataFrame) -> dict[int, int]:
-        """Where the archive has come: by its own checkpoint, else by what it holds."""
-        checkpoint = Files(self.spark, f"{path}/{OURS}/checkpoint")
-        told = marks.committed_offsets(checkpoint).get(self.topic)
-        if told is not None:
-            return told
-        found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-        return {row.partition: row["last"] + 1 for row in found}
 
     def delays(self, path: str) -> dict[str, Any]:
         """Seconds between publishing and archiving: percentiles, and how many fall below each of `DELAYS`."""
@@ -257,6 +250,12 @@ class Audit:
         if len(listed) == LISTED:
             step.counts = {row.kind: row["count"] for row in findings.groupBy("kind").count().collect()}
         return step
+
+
+def _reached(kept: DataFrame) -> dict[int, int]:
+    """Where an archive whose checkpoint is elsewhere has come: by what it holds."""
+    found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+    return {row.partition: row["last"] + 1 for row in found}
 
 
 def _add(step: Step, finding: dict[str, Any]) -> None:

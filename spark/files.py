@@ -65,14 +65,6 @@ class Files:
         self._write(unfinished, text)
         self.rename(unfinished, path)
 
-    def replace(self, path: str, text: str) -> None:
-        """Writes a file; the old one stays until the new one is whole."""
-        unfinished = f"{path}.unfinished"
-        self._write(unfinished, text)
-        if self.exists(path):
-            self.delete(path)
-        self.rename(unfinished, path)
-
     def _write(self, path: str, text: str) -> None:
         stream = self._system.create(self._at(path), True)
         try:

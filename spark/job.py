@@ -59,7 +59,10 @@ class Context:
         """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
         from .session import session
 
-        return session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        found = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        # Also where somebody else has made it: the dates of an archive are UTC.
+        found.conf.set("spark.sql.session.timeZone", "UTC")
+        return found
 
 
 class Job(NamedTuple):

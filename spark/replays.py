@@ -39,7 +39,7 @@ __all__ = ["Plan", "Replay", "filtered", "planned"]
 PORTION_S = 5.0
 #: Offsets in a block when it isn't.
 BLOCK = 50_000
-_PLAN, _PROGRESS = "plan.json", "progress.json"
+_PLAN, _PROGRESS = "plan.json", "progress"
 
 Block = tuple[str, int, int]
 
@@ -99,12 +99,13 @@ class Replay:
         self._place = place
         self._state = state
         self._note = note
+        self._notes = 0
         marks.claim(state, "replay", {"name": name, "to": target, **about})
 
     def go(self, source: DataFrame, rate: float | None) -> tuple[Plan, int]:
         """Writes what isn't written yet; the plan, and how many messages this start wrote."""
         plan = self._plan(source, rate)
-        progress = json.loads(self._state.read(_PROGRESS) or '{"done": 0}')
+        progress = self._progress()
         written = 0
         for at in range(progress["done"], len(plan.portions)):
             began = time.monotonic()
@@ -113,12 +114,12 @@ class Replay:
                 rows = without(rows, self._since(rows, progress["ends"]), self.name)
             else:
                 progress = {"done": at, "begun": at, "ends": self._ends(source.sparkSession)}
-                self._state.replace(_PROGRESS, json.dumps(progress))
+                self._note_progress(progress)
             count = rows.count()
             write_records(again(rows, self.name), self._target, self._place)
             written += count
             progress = {"done": at + 1}
-            self._state.replace(_PROGRESS, json.dumps(progress))
+            self._note_progress(progress)
             self._note(f"portion {at + 1} of {len(plan.portions)} done, {written:,} messages")
             if rate is not None:
                 time.sleep(max(0.0, count / rate - (time.monotonic() - began)))
@@ -134,6 +135,20 @@ class Replay:
         return Plan(
             size, total, [[(topic, number, block) for topic, number, block in each] for each in portions]
         )
+
+    def _progress(self) -> dict[str, Any]:
+        """The last note. Each is a file of its own: one that is replaced is gone for a moment."""
+        names = [name for name in self._state.names(_PROGRESS) if name.endswith(".json")]
+        self._notes = int(names[-1].removesuffix(".json")) if names else 0
+        found: dict[str, Any] = (
+            json.loads(self._state.read(f"{_PROGRESS}/{names[-1]}") or "") if names else {"done": 0}
+        )
+        return found
+
+    def _note_progress(self, progress: dict[str, Any]) -> None:
+        self._notes += 1
+        self._state.create(f"{_PROGRESS}/{self._notes:09d}.json", json.dumps(progress))
+        self._state.delete(f"{_PROGRESS}/{self._notes - 1:09d}.json")
 
     def _ends(self, spark: SparkSession) -> dict[str, int]:
         with Cluster(spark, self._place) as cluster:

@@ -65,7 +65,6 @@ def session(
         _check_java()
         with _one_at_a_time():
             active = _build(SparkSession.builder.appName(name), _settings(master, delta, conf or {}))
-    active.conf.set("spark.sql.session.timeZone", "UTC")
     check_kafka(active)
     _ship(active)
     return active
@@ -74,10 +73,13 @@ def session(
 def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[str, str]:
     import pyspark
 
-    settings = {"spark.jars.packages": packages(pyspark.__version__, delta=delta)}
+    wanted = packages(pyspark.__version__, delta=delta)
+    # Empty: the jars are there already, by --jars or in Spark's own directory.
+    settings = {"spark.jars.packages": wanted} if wanted else {}
     if delta:
         settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    settings["spark.sql.session.timeZone"] = "UTC"
     # Bars that redraw themselves are unreadable in a log; jobs tell their progress line by line.
     settings["spark.ui.showConsoleProgress"] = "false"
     settings["spark.sql.streaming.stateStore.providerClass"] = (

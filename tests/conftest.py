@@ -30,7 +30,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("KAFKA_PUBSUB_HYPOTHESIS", "default"))
 
 # Brokers of tests live for seconds or minutes: what the optimizing compiler costs them is a third of all their work.
-# That compiler's own room is too small for Spark: when it is full nothing is compiled any more, and all takes ten times longer.
+# Its own room for code is too small for Spark: when that is full, nothing is compiled any more.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 

@@ -94,14 +94,14 @@ def _check_belongs(archive: Any, going: Any) -> None:
     """An archive goes on only with the checkpoint that it was made with: batches are told apart by their numbers."""
     from .. import marks
 
-    query, batch = archive.last()
+    query, _ = archive.last()
     mine = marks.query_of(going.checkpoint)
     if query is not None and query != mine:
         raise FailedPrecondition(
-            f"{archive.files.root} was filled up to batch {batch} with another checkpoint than "
+            f"{archive.files.root} was filled with another checkpoint than "
             f"{going.checkpoint.root}: name that one with --checkpoint, or archive to another path"
         )
-    if query is None and archive.knows_batches and marks.last_batch(going.checkpoint) >= 0:
+    if query is None and marks.last_batch(going.checkpoint) >= 0:
         raise FailedPrecondition(
             f"checkpoint {going.checkpoint.root} has archived before, and {archive.files.root} is empty: choose "
             "another checkpoint to begin anew"

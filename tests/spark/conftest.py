@@ -23,6 +23,8 @@ SMALL = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.driver.memory": "1g",
+    # One core's worth of everything: its helpers would only compete with the tests' other processes.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -46,3 +48,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def name() -> str:
     """A topic name of this test's own."""
     return f"spark-{uuid4().hex[:12]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Streams and Delta tables take many small steps: on a machine that others use they need minutes."""
+    for item in items:
+        if "/tests/spark/" in item.path.as_posix() and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,33 +52,42 @@ CONF = [
 ]
 
 
+#: Runs a job that is left alone, with its options as text: whether it was ok, and its facts.
+Run = Callable[..., tuple[bool, dict[str, Any]]]
+
+
 def command(bootstrap: str, name: str, *arguments: str) -> list[str]:
     base = [sys.executable, "-m", "kafka_pubsub.cli.main", "--json", "-b", bootstrap, "spark", "run", name]
     return [*base, *CONF, *arguments]
 
 
-def run(bootstrap: str, name: str, *arguments: str, patience: float = 600) -> tuple[int, dict[str, Any]]:
-    """A job that is left alone: its exit code and facts."""
-    ran = subprocess.run(
-        command(bootstrap, name, *arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=patience,
-        check=False,
-    )
-    assert ran.stdout.strip(), f"{name} said nothing (exit {ran.returncode}): {ran.stderr[-3000:]}"
-    return ran.returncode, json.loads(ran.stdout.splitlines()[-1])
+def in_process_of_its_own(bootstrap: str) -> Run:
+    """As a user runs it."""
+
+    def run(name: str, *arguments: str) -> tuple[bool, dict[str, Any]]:
+        ran = subprocess.run(
+            command(bootstrap, name, *arguments),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=3600,
+            check=False,
+        )
+        assert ran.stdout.strip(), f"{name} said nothing (exit {ran.returncode}): {ran.stderr[-3000:]}"
+        return ran.returncode == 0, json.loads(ran.stdout.splitlines()[-1])
+
+    return run
 
 
 class Driver:
     """A job in a process group of its own, to be killed."""
 
-    def __init__(self, bootstrap: str, name: str, *arguments: str) -> None:
+    def __init__(self, bootstrap: str, name: str, *arguments: str, environment: Mapping[str, str]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command(bootstrap, name, *arguments),
             cwd=ROOT,
+            env={**os.environ, **environment},
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
@@ -136,8 +145,19 @@ def tell(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-def play(bootstrap: str, name: str, directory: Path, messages: int, kills: int, rate: float | None) -> None:
+def play(
+    bootstrap: str,
+    name: str,
+    directory: Path,
+    *,
+    messages: int,
+    kills: int = 2,
+    rate: float | None = None,
+    run: Run | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """The scene; raises what doesn't hold."""
+    run = run or in_process_of_its_own(bootstrap)
     archive = directory / "archive"
     log = archive / "_kafka_pubsub" / "log"
     follow = ["--topic", name, "--to", str(archive), "--follow", "--every", "1 second"]
@@ -156,18 +176,18 @@ def play(bootstrap: str, name: str, directory: Path, messages: int, kills: int, 
             publisher = publish(ps, name, messages, rate)
             for kill in range(kills):
                 entries = len(list(log.glob("*.json")))
-                driver = Driver(bootstrap, "archive", *follow)
+                driver = Driver(bootstrap, "archive", *follow, environment=environment or {})
                 try:
                     # Each kill hits another moment of a batch: right after one, and in the middle of the next.
-                    driver.wait_until(lambda at=entries: len(list(log.glob("*.json"))) > at, 240)
+                    driver.wait_until(lambda at=entries: len(list(log.glob("*.json"))) > at, 600)
                     time.sleep(0.4 * kill)
                 finally:
                     driver.kill()
                 tell(f"driver killed after {len(list(log.glob('*.json')))} batches")
-            if kills > 1:
-                code, facts = run(bootstrap, "audit", "--topic", name, "--sequence", SEQUENCE)
-                tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
-                assert (code, facts["findings"]) == (0, [])
+            ok, facts = run("audit", "--topic", name, "--sequence", SEQUENCE)
+            tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
+            assert facts["findings"] == []
+            assert ok
             publisher.join(600)
             assert not publisher.is_alive()
             until = time.monotonic() + 300
@@ -176,19 +196,19 @@ def play(bootstrap: str, name: str, directory: Path, messages: int, kills: int, 
                 time.sleep(0.1)
             time.sleep(1)
         tell(f"published and acked: {dict(said)}")
-    code, facts = run(bootstrap, "archive", *follow[:4])
-    assert code == 0, facts
-    judge(bootstrap, name, archive, directory, messages)
+    ok, facts = run("archive", *follow[:4])
+    assert ok, facts
+    judge(run, bootstrap, name, archive, directory, messages)
 
 
-def judge(bootstrap: str, name: str, archive: Path, directory: Path, messages: int) -> None:
+def judge(run: Run, bootstrap: str, name: str, archive: Path, directory: Path, messages: int) -> None:
     """Archive equals log, once each; the audit says so; and three plants are each named."""
     assert kept(archive) == logged(bootstrap, name)
     tell("archive equals log")
     options = ["--topic", name, "--sequence", SEQUENCE]
     page = directory / "audit.html"
-    code, facts = run(bootstrap, "audit", *options, "--archive", str(archive), "--report", str(page))
-    assert (code, facts["findings"], facts["messages"]) == (0, [], messages)
+    ok, facts = run("audit", *options, "--archive", str(archive), "--report", str(page))
+    assert (facts["findings"], facts["messages"], ok) == ([], messages, True)
     assert facts["archive"]["behind"] == {}
     (subscription,) = facts["subscriptions"]
     assert (subscription["acked"], subscription["waiting"], subscription["parked"]) == (messages, 0, 0)
@@ -197,8 +217,8 @@ def judge(bootstrap: str, name: str, archive: Path, directory: Path, messages: i
     copy = directory / "copy"
     shutil.copytree(archive, copy)
     wanted = plant(copy)
-    code, facts = run(bootstrap, "audit", *options, "--archive", str(copy))
-    assert code == 1
+    ok, facts = run("audit", *options, "--archive", str(copy))
+    assert not ok
     found = {
         (each["kind"], each["partition"], each["offset"])
         for each in facts["findings"]
@@ -278,10 +298,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         name = f"scene-{os.getpid()}"
         if arguments.bootstrap:
-            play(arguments.bootstrap, name, Path(directory), arguments.messages, arguments.kills, None)
+            play(
+                arguments.bootstrap, name, Path(directory), messages=arguments.messages, kills=arguments.kills
+            )
             return
         with LocalKafka() as kafka:
-            play(kafka.bootstrap, name, Path(directory), arguments.messages, arguments.kills, None)
+            play(kafka.bootstrap, name, Path(directory), messages=arguments.messages, kills=arguments.kills)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ class Runner:
     def __call__(self, name: str, **options: Any) -> Outcome:
         from spark.job import find
 
+        return self.typed(name, _arguments(find(name), options))
+
+    def typed(self, name: str, arguments: list[str]) -> Outcome:
+        """With the options as they are typed."""
+        from spark.job import find
+
         job = find(name)
         outcomes: list[Outcome] = []
 
@@ -37,7 +43,7 @@ class Runner:
             outcomes.append(job.run(self._context(name), **parsed))
 
         command = click.Command(name, params=job.parameters(), callback=run)
-        command.main(_arguments(job, options), standalone_mode=False)
+        command.main(arguments, standalone_mode=False)
         return outcomes[0]
 
     def _context(self, name: str) -> Context:

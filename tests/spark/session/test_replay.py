@@ -95,7 +95,8 @@ def test_a_replay_that_was_killed_writes_nothing_twice(
         if moment == "in the middle of a portion":
             patch.setattr(replays, "write_records", half)
         else:
-            patch.setattr(Files, "replace", crash_at(2, Files.replace))
+            # Mark, plan, and that the portion begins; then, when it is written, that it is done.
+            patch.setattr(Files, "create", crash_at(4, Files.create))
         with pytest.raises(KilledHere):
             run("replay", **options)
     assert read(run, target) != {}

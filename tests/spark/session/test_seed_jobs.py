@@ -121,7 +121,7 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
         return {row.ordering_key: (row.deleted, row.data and json.loads(row.data)) for row in rows}
 
     expected = {"users:1": (False, {"n": 2}), "users:2": (True, None), "users:4": (True, None)}
-    run("cdc", **options, max_per_batch=3)
+    run("cdc", **options, max_per_batch=5)
     assert state() == expected
     problems = run.spark.read.format("delta").load(f"{to}-problems")
     assert sorted(row.problem for row in problems.collect()) == [
