@@ -7,14 +7,14 @@ Rules
 1. Every future is told once: by the core, or by the end of the stream. So nobody waits for ever.
 2. A failure says what it means: `StaleAck`, this ack counts for nothing; another `AckError`, nobody can say.
 3. Done-callbacks never run on the runner: one that is slow, or waits for another ack, would hold up all.
-4. Who waits for his ack inside an inline callback holds up the thread that commits: he has it taken over first.
+4. Who waits for his ack inside a callback that the fetcher walks holds up the thread that commits: another one must
+   become it first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -81,10 +81,10 @@ class DurableAcks:
         lease: Lease,
         message: Message,
         evidence: Evidence | None,
-        take_over: Callable[[], None] | None,
+        make_way: Callable[[], None],
     ) -> AckFuture:
-        """The future of an ack; `take_over`: its callback is walked inline, by this thread."""
-        future = _Future(self, lease, message, evidence, take_over)
+        """The future of an ack; `make_way` is called by whoever is about to wait for it."""
+        future = _Future(self, lease, message, evidence, make_way)
         self._open.add(future)
         self.asked.append(Ask(lease, cast("Record", message._record), future))
         if self._ended:  # nobody takes it out any more
@@ -134,15 +134,14 @@ class _Future(_Answer):
         lease: Lease,
         message: Message,
         evidence: Evidence | None,
-        take_over: Callable[[], None] | None,
+        make_way: Callable[[], None],
     ) -> None:
         super().__init__()
         self._acks = acks
         self._lease = lease
         self._message = message
         self._evidence = evidence
-        self._take_over = take_over
-        self._asker = threading.get_ident()
+        self._make_way = make_way
         self.set_running_or_notify_cancel()
 
     def durable(self) -> None:
@@ -166,17 +165,15 @@ class _Future(_Answer):
 
     def result(self, timeout: float | None = None) -> None:
         """Waits until the ack is durable; raises why it isn't, or `TimeoutError`."""
-        self._make_way()
+        if not self.done():
+            self._make_way()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why it isn't durable, or None; waits like `result`."""
-        self._make_way()
+        if not self.done():
+            self._make_way()
         return super().exception(timeout)
-
-    def _make_way(self) -> None:
-        if self._take_over is not None and threading.get_ident() == self._asker and not self.done():
-            self._take_over()
 
     def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
         """Calls `fn` with the future once it is done, on a thread of its own; at once if it is done already."""

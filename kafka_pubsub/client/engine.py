@@ -433,6 +433,11 @@ class Engine(Hearing):
             self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
         self.ring()
 
+    def make_way(self) -> None:
+        walk = self.walks.walk
+        if walk is not None and walk.thread is threading.current_thread():
+            self.take_over()
+
     # What the group says (RebalanceListener), on the fetcher
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -51,6 +51,10 @@ class Hearing(Reports, ABC):
     def take_over(self) -> None:
         """Ends a walk that is under way."""
 
+    @abstractmethod
+    def make_way(self) -> None:
+        """The caller is about to wait for a commit: if it is the thread that commits, another one becomes it."""
+
     def released(self, release: Release) -> None:
         self._releases.append(release)
         if self._asleep:
@@ -60,8 +64,8 @@ class Hearing(Reports, ABC):
         self._settlements.append(settlement)
         self.ring()
 
-    def awaited(self, lease: Lease, message: Message, *, inline: bool = False) -> AckFuture:
-        future = self.acks.ask(lease, message, self.evidence, self.take_over if inline else None)
+    def awaited(self, lease: Lease, message: Message) -> AckFuture:
+        future = self.acks.ask(lease, message, self.evidence, self.make_way)
         if self._asleep:
             self.ring()
         return future

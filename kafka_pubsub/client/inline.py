@@ -234,7 +234,7 @@ class InlineHolder(Holder):
     def _ack_with_response(self, message: Message) -> AckFuture:
         if self._late(message):
             return refused(message)
-        future = self.reports.awaited(self.lease, message, inline=not self._taken_over)
+        future = self.reports.awaited(self.lease, message)
         message._state = ACKED
         return future
 

@@ -47,8 +47,11 @@ class Reported:
     def extended(self, lease: Lease, done: int, seconds: float) -> None:
         self.extensions.append((lease, done, seconds))
 
-    def awaited(self, lease: Lease, message: Message, *, inline: bool = False) -> AckFuture:
-        return self.acks.ask(lease, message, None, self.take_over if inline else None)
+    def awaited(self, lease: Lease, message: Message) -> AckFuture:
+        return self.acks.ask(lease, message, None, self.make_way)
+
+    def make_way(self) -> None:
+        """Whoever waits here commits nothing."""
 
     def take_over(self) -> None:
         """Nobody walks inline here."""

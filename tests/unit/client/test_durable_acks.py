@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import AckError, Message, PubSub, StaleAck, UnknownAck, aio
+from kafka_pubsub.client import walks
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.core import ack_map
@@ -188,6 +189,17 @@ def test_acks_that_nobody_waits_for_at_once_keep_their_pace(
         for message, future in futures[:200]:
             assert future.result(PATIENCE) is None
             assert stored(cluster, message)
+
+
+def test_a_callback_that_the_fetcher_walks_makes_way_before_it_waits(
+    ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds up the thread that commits; here nobody else would notice."""
+    monkeypatch.setattr(walks, "LOOK", 1e9)
+    durable = Durable(cluster)
+    with sub.pull(durable):
+        publish(ps)
+        durable.check()
 
 
 def test_done_callbacks_run_beside_the_stream(ps: PubSub, exact: Subscription) -> None:
