@@ -134,6 +134,11 @@ class Coordinator(Holdings):
         #: Partitions whose commit in flight was sent before we were away (`doubt`).
         self._doubted: set[int] = set()
 
+    def go_over(self, beside: Beside | None, now: float) -> None:
+        """Another retry topic takes the place of the one so far: nothing that rests comes back."""
+        self.lose(list(self.resting), now)
+        self._beside = beside
+
     # What happens
 
     def fetched(

@@ -34,8 +34,7 @@ from kafka_pubsub.client.hearing import Hearing
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
-from kafka_pubsub.client.relocating import LANDING, Relocating
-from kafka_pubsub.client.takeovers import Takeovers
+from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.client.walks import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
@@ -99,11 +98,9 @@ class Engine(Hearing):
         self._watch = watch
         self.subscription = record.name
         self.clock = clock
-        self._relocating = relocating
         self._prompt = record.options.exactly_once
-        self._rebalances = Rebalances(self, reader, record, look_up)
-        if relocating is not None:
-            self._rebalances.pairs = Takeovers(self, reader, relocating, wall)
+        self.rebalances = Rebalances(self, reader, record, look_up, wall)
+        self.rebalances.begin_with(relocating)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
@@ -193,8 +190,7 @@ class Engine(Hearing):
         self._join(self._runner, until)
         if not self._runner_alive():
             self.coordinator.end(self.clock())
-        if self._relocating is not None and not self._relocating.close(LANDING):
-            log.warning("subscription %r: its relocations end later", self.subscription)
+        self.rebalances.end()
         self.ended.set()
         self.acks.end()
 
@@ -327,7 +323,7 @@ class Engine(Hearing):
     # The fetcher
 
     def _run_fetcher(self) -> None:
-        self._reader.subscribe(self._rebalances.topics(), self)
+        self._reader.subscribe(self.rebalances.topics(), self)
         self._run_fetcher_on()
 
     def _run_fetcher_on(self) -> None:
@@ -356,8 +352,8 @@ class Engine(Hearing):
             self._commit_posted()
         while self._valves:
             pause, resume = self._valves.popleft()
-            self._reader.pause([self._rebalances.place(number) for number in pause])
-            self._reader.resume([self._rebalances.place(number) for number in resume])
+            self._reader.pause([self.rebalances.place(number) for number in pause])
+            self._reader.resume([self.rebalances.place(number) for number in resume])
 
     def _commit_posted(self) -> None:
         while self._to_commit:
@@ -367,7 +363,7 @@ class Engine(Hearing):
         """Sends commits and posts their answers."""
         if not commits:
             return
-        accepted = self._rebalances.commit(commits)
+        accepted = self.rebalances.commit(commits)
         self.post(lambda: self.coordinator.answered(accepted, self.clock()))
 
     def _behind(self) -> bool:
@@ -381,7 +377,7 @@ class Engine(Hearing):
         inline = self.walks.limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
         records = self._reader.read(most, wait)
-        if (pairs := self._rebalances.pairs) is not None:
+        if (pairs := self.rebalances.pairs) is not None:
             records = pairs.sort_out(records)
         if not records:
             return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
@@ -404,7 +400,9 @@ class Engine(Hearing):
     def _least(self) -> int:
         """Records of a read for which no room is needed: many, if only the retry topic is read just now."""
         coordinator = self.coordinator
-        only_retries = self._relocating is not None and len(coordinator.gate.paused) >= len(coordinator.owned)
+        only_retries = self.rebalances.pairs is not None and len(coordinator.gate.paused) >= len(
+            coordinator.owned
+        )
         return LEAST_READ if only_retries else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:
@@ -441,16 +439,16 @@ class Engine(Hearing):
     # What the group says (RebalanceListener), on the fetcher
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._rebalances.assigned(partitions)
+        return self.rebalances.assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._rebalances.revoked(partitions)
+        self.rebalances.revoked(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._rebalances.lost(partitions)
+        self.rebalances.lost(partitions)
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        self._rebalances.failed(partition, error, fatal)
+        self.rebalances.failed(partition, error, fatal)
 
     def fetches(self, thread: threading.Thread) -> bool:
         """Whether `thread` is the fetcher, and goes on."""

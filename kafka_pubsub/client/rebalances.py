@@ -10,6 +10,7 @@ Rules
    without us if it must.
 3. At a revoke every commit has been answered, and every relocation has landed, before the last word is sent. What
    can't be told in time is given up without one, as if it had been lost; then the membership ends, too (`rejoining`).
+4. The retry topic may appear, or be made again, while the stream runs: it leaves, and comes back with the new one.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kafka_pubsub.client.ownership import Beginning, beginning
 from kafka_pubsub.client.ports import LogReader
-from kafka_pubsub.client.relocating import positions_of, retry_topic_of
-from kafka_pubsub.client.retry_topics import retry_beginning
+from kafka_pubsub.client.relocating import LANDING, Relocating, identity_of, positions_of
+from kafka_pubsub.client.retry_topics import RetryTopicGone, remake_call, retry_beginning
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import Commit, CommitBoth
@@ -50,6 +51,8 @@ DENIED = 10.0
 #: Seconds between two tries to take an assignment on.
 TRY_AGAIN = 0.5
 
+Answer = TypeVar("Answer")
+
 
 class Rebalances:
     """Takes assignments on and gives them up, for one engine."""
@@ -60,15 +63,48 @@ class Rebalances:
         reader: LogReader,
         record: SubscriptionRecord,
         look_up: Callable[[], SubscriptionRecord],
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.record = record
         #: Set for a subscription that redelivers through a retry topic.
         self.pairs: Takeovers | None = None
+        #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
+        self.renew: Callable[[], None] | None = None
+        self._identity = identity_of(record)
+        self._wall = wall
         self._engine = engine
         self._reader = reader
         self._look_up = look_up
         #: Since when commits are told that there is no such topic; None: they aren't.
         self._denied_at: float | None = None
+
+    def begin_with(self, relocating: Relocating | None) -> None:
+        """Reads by the retry topic of `relocating` from now on; None: without one."""
+        if relocating is None:
+            self.pairs = None
+        else:
+            self.pairs = Takeovers(self._engine, self._reader, relocating, self._wall)
+
+    def go_over(self, record: SubscriptionRecord, relocating: Relocating | None) -> list[str]:
+        """Another retry topic, or none, takes the place of the one so far; nothing is ours. Returns what to read."""
+        before, self.record, self._identity = self.pairs, record, identity_of(record)
+        self._engine.ask(lambda: self._engine.coordinator.go_over(relocating, self._engine.clock()))
+        self.begin_with(relocating)
+        if before is not None:  # its last flights may take a while
+            threading.Thread(
+                target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
+            ).start()
+        return self.topics()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self.pairs is not None and not self.pairs.relocating.close(LANDING):
+            log.warning("subscription %r: its relocations end later", self.record.name)
+
+    def noticed(self, record: SubscriptionRecord) -> None:
+        """What the catalog says just now; any thread may call."""
+        if self.renew is not None and _stands(record) and identity_of(record) != self._identity:
+            self.renew()
 
     def place(self, number: int) -> TopicPartition:
         """A partition of the topic."""
@@ -123,24 +159,47 @@ class Rebalances:
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """They are ours; where to read each from."""
+        return self._patiently(lambda: self._take_on(partitions))
+
+    def look_again(self) -> SubscriptionRecord:
+        """The subscription as it is now."""
+        return self._patiently(self._looked_up)
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        """Its answer, asked for again while nobody answers (rule 2)."""
         denied_until = time.monotonic() + DENIED
         while True:
             try:
-                return self._take_on(partitions)
-            except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
-                told = isinstance(error, NotFound) and time.monotonic() > denied_until
+                return call()
+            except (BrokerUnavailable, DeadlineExceeded, NotFound, RetryTopicGone) as error:
+                denied = isinstance(error, NotFound | RetryTopicGone)
+                told = denied and time.monotonic() > denied_until
                 if told or not self._engine.fetches(threading.current_thread()):
                     raise
                 log.warning("subscription %r: %s; trying again", self.record.name, error)
                 time.sleep(TRY_AGAIN)
 
-    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self.record = self._look_up()  # rule 1
-        if retry_topic_of(self.record) != (None if self.pairs is None else self.pairs.retry):
-            raise FailedPrecondition(
-                f"the retry topic of subscription {self.record.name!r} isn't the one that it had when this stream was "
-                "opened: open it again"
+    def _looked_up(self) -> SubscriptionRecord:
+        record = self._look_up()
+        if not _stands(record):
+            raise RetryTopicGone(
+                f"the retry topic of subscription {record.name!r} is being made; if whoever did that has stopped, "
+                f"{remake_call(record.name)} goes on with it",
+                calls=(remake_call(record.name),),
             )
+        return record
+
+    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        record = self._looked_up()  # rule 1
+        if identity_of(record) != self._identity:
+            if self.renew is None:
+                raise FailedPrecondition(
+                    f"the retry topic of subscription {record.name!r} isn't the one that it had when this stream was "
+                    "opened: open it again"
+                )
+            self.renew()
+            return {}  # nothing of the old and the new is served together
+        self.record = record
         if self.pairs is not None:
             return self.pairs.take_on(self.record, partitions)
         # Others are younger than the layout that is being drained: they are read when it is the catalog's.
@@ -206,14 +265,26 @@ class Rebalances:
         if owned is None:
             return
         if owned.half is not None and self.pairs is not None and place.topic == self.pairs.retry:
-            position = owned.half.retries.books.position
-            begun = retry_beginning(
-                self.record, place.partition, Committed(position, ""), self._reader.log_range(place)
-            )
-            self._reader.seek(place, begun.position)
+            self._retry_stepped_out(place, owned.half.retries.books.position)
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
+
+    def _retry_stepped_out(self, place: TopicPartition, position: int) -> None:
+        try:
+            log_range = self._reader.log_range(place)
+        except NotFound:
+            log_range = (0, -1)
+        if position > log_range[1] and self.renew is not None:
+            self.renew()  # it was cut at its end, deleted, or made again: what we know of it isn't true any more
+            return
+        begun = retry_beginning(self.record, place.partition, Committed(position, ""), log_range)
+        self._reader.seek(place, begun.position)
+
+
+def _stands(record: SubscriptionRecord) -> bool:
+    """Whether the retry topic isn't being made just now."""
+    return record.retry_topic is None or bool(record.retry_topic.topic_id)

@@ -9,6 +9,7 @@ Rules
 1. A commit that is on its way when partitions go - revoked or lost - is such a request: then we leave by ourselves.
 2. We leave between two reads, never inside a callback of the group. What is still ours then is given up like at any
    close: with a last word; what couldn't be told is told as lost.
+3. A stream that must read other topics from now on leaves first, so that no request names both the old and the new.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class RejoiningReader:
         self._topics: Sequence[str] = ()
         self._listener: _Listener | None = None
         self._leaving = False
+        #: Says what to read from the next time on; None: the same.
+        self._choose: Callable[[], Sequence[str]] | None = None
 
-    def rejoin(self) -> None:
-        """Comes back as a new member at the next read."""
+    def rejoin(self, topics: Callable[[], Sequence[str]] | None = None) -> None:
+        """Comes back as a new member at the next read; what it reads then is asked for when it has left."""
+        self._choose = topics or self._choose
         self._leaving = True
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
@@ -50,17 +54,18 @@ class RejoiningReader:
 
     def _look(self) -> None:
         if self._reader.unanswered():
+            log.warning("a commit isn't answered and its partitions are gone: coming back as a new member")
             self.rejoin()
 
     def _come_back(self) -> None:
-        log.warning(
-            "what was sent for partitions that went isn't answered: leaving the group, and joining as a new member"
-        )
         self._reader.close()
         listener = self._listener
         if listener is not None and listener.held:
             listener.lost(sorted(listener.held))
         self._leaving = False
+        choose, self._choose = self._choose, None
+        if choose is not None:
+            self._topics = choose()
         self._reader = self._make()
         if listener is not None:
             self._reader.subscribe(self._topics, listener)

@@ -36,7 +36,15 @@ from kafka_pubsub.model import (
     TopicPartition,
 )
 
-__all__ = ["LANDING", "Answers", "Relocating", "positions_of", "retry_topic_of", "transactional_id"]
+__all__ = [
+    "LANDING",
+    "Answers",
+    "Relocating",
+    "identity_of",
+    "positions_of",
+    "retry_topic_of",
+    "transactional_id",
+]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -50,6 +58,11 @@ def retry_topic_of(record: SubscriptionRecord) -> str | None:
     """The retry topic through which the subscription redelivers; None: in place."""
     retry = record.retry_topic
     return None if retry is None or not retry.topic_id else retry.name
+
+
+def identity_of(record: SubscriptionRecord) -> str:
+    """Tells a subscription's retry topic from one of the same name that came before it; empty: there is none."""
+    return "" if record.retry_topic is None else record.retry_topic.topic_id
 
 
 def transactional_id(subscription: str, writer: int) -> str:

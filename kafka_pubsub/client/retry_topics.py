@@ -27,7 +27,7 @@ from kafka_pubsub.config import RetryTopic, SubscriptionRecord
 from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, TopicInfo
 
-__all__ = ["RetryTopics", "check_retry_layout", "remake_call", "retry_beginning"]
+__all__ = ["RetryTopicGone", "RetryTopics", "check_retry_layout", "remake_call", "retry_beginning"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -35,6 +35,13 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 def remake_call(subscription: str) -> Call:
     """The call that accepts a retry topic's loss."""
     return Call("update_subscription", subscription, (("remake_retry_topic", True),))
+
+
+class RetryTopicGone(FailedPrecondition):
+    """Kafka doesn't know the topic that the catalog knows.
+
+    So it looks, too, while somebody makes it again, and to a broker that has just started.
+    """
 
 
 def check_retry_layout(
@@ -49,13 +56,13 @@ def check_retry_layout(
     name, remake = record.retry_topic.name, remake_call(record.name)
     what = f"subscription {record.name!r}: its retry topic {name!r}"
     if info is None:
-        raise FailedPrecondition(
+        raise RetryTopicGone(
             f"{what} was deleted by somebody else, with the messages that waited in it for their redelivery; {remake} "
             "makes it again and goes on without them",
             calls=(remake,),
         )
     if info.topic_id != record.retry_topic.topic_id:
-        raise FailedPrecondition(
+        raise RetryTopicGone(
             f"{what} was deleted and made again by somebody else, so the messages that waited in it are gone; "
             f"{remake} goes on with the new one, without them",
             calls=(remake,),
@@ -75,7 +82,8 @@ def retry_beginning(
     """Where partition `number` of the subscription's retry topic begins; the rules are `ownership.beginning`'s.
 
     We trim below the commit only. So a log that starts above it was cut by retention or by somebody: what is gone is
-    counted aloud, and the rest is delivered.
+    counted aloud, and the rest is delivered. One that ends below it was cut at its end, or is younger than the commit
+    (made again, while a stream still knew the old one): it is gone on with from the catalog's copy.
     """
     retry = record.retry_topic
     if retry is None:
@@ -92,6 +100,17 @@ def retry_beginning(
             number,
             log_range[0] - committed.offset,
         )
+    if committed.offset is not None and committed.offset > log_range[1]:
+        log.error(
+            "subscription %r: its retry topic %r ends at offset %d of partition %d, below the committed %d: going on "
+            "from the catalog's copy, so some messages may be delivered again",
+            record.name,
+            retry.name,
+            log_range[1],
+            number,
+            committed.offset,
+        )
+        committed = Committed(min(retry.positions.get(number, 0), log_range[1]), "")
     place = record.model_copy(update={"topic": retry.name, "positions": retry.positions})
     return beginning(place, number, committed, log_range)
 

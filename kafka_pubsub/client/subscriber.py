@@ -173,11 +173,20 @@ class Subscriber:
         if self._histories is not None:
             evidence = Evidence(self._histories.of_stream(record), record.topic)
             reader = ToldReader(reader, record.topic, evidence)
-        relocating, writer = None, self._process
-        if (retry := retry_topic_of(record)) is not None:
-            # A number of the stream's own: two streams of a process under one transactional id would fence each other.
-            writer = secrets.randbits(60)
-            relocating = Relocating(self._backend, record, retry, writer, reader.membership, joining.rejoin)
+        # A number of the stream's own: two streams of a process under one transactional id would fence each other.
+        writer = secrets.randbits(60)
+
+        def relocating_for(record: SubscriptionRecord) -> Relocating | None:
+            retry = retry_topic_of(record)
+            if retry is None:
+                return None
+            return Relocating(self._backend, record, retry, writer, reader.membership, joining.rejoin)
+
+        def read_anew() -> Sequence[str]:
+            record = engine.rebalances.look_again()
+            return engine.rebalances.go_over(record, relocating_for(record))
+
+        relocating = relocating_for(record)
         engine = Engine(
             reader,
             record,
@@ -189,6 +198,7 @@ class Subscriber:
             relocating=relocating,
         )
         engine.evidence = evidence
+        engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         crew = make_crew(engine, name)
         engine.coordinator = Coordinator(
             _rules(record),
@@ -364,6 +374,13 @@ class Subscriber:
         with self._lock:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines)
+
+    def noticed(self, record: SubscriptionRecord) -> None:
+        """What the catalog says of the subscription just now."""
+        with self._lock:
+            engines = list(self._engines.values())
+        for engine in engines:
+            engine.rebalances.noticed(record)
 
     @property
     def pulling(self) -> bool:

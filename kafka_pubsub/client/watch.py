@@ -1,6 +1,7 @@
 """Looks after subscriptions that are being received from.
 
-One that is deleted or detached, by whomever, ends its streams here, with the reason.
+One that is deleted or detached, by whomever, ends its streams here, with the reason. What else the catalog says of one,
+its streams hear.
 
 Theory: the group's protocol tells a member of partitions that come and go, but nobody tells it that its subscription
 is gone; and a group can't be deleted while it has members. So each process that receives looks into the catalog now
@@ -39,6 +40,10 @@ class Receiving(Protocol):
     @property
     def pulling(self) -> bool:
         """Whether it has streams."""
+        ...
+
+    def noticed(self, record: SubscriptionRecord) -> None:
+        """Hears what the catalog says of the subscription now."""
         ...
 
     def end(self, error: PubSubError | None = None) -> None:
@@ -104,8 +109,11 @@ class Watch:
         if self._stopping.is_set():
             return
         for name, subscriber in pulling.items():
-            error = reason_to_end(name, records.get(name))
-            if error is not None:
+            record = records.get(name)
+            error = reason_to_end(name, record)
+            if error is None and record is not None:
+                subscriber.noticed(record)
+            elif error is not None:
                 # Elsewhere, because it waits for handlers and the other subscriptions can't.
                 threading.Thread(
                     target=subscriber.end, args=(error,), name="kafka_pubsub-end", daemon=True

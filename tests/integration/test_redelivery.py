@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
@@ -59,6 +60,18 @@ def publish_until(ps: PubSub, topic: str, first: int, done: Callable[[], object]
         first += 100
         time.sleep(0.1)
     return first
+
+
+def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster(kafka: Any) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap})
 
 
 class Seen:
@@ -217,3 +230,48 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
         assert members[0].closed
     seen.check()
     assert sub.state().lag == 0
+
+
+def test_a_retry_topic_that_is_made_again_is_gone_on_with(
+    cluster: AdminClient, ps: PubSub, name: str
+) -> None:
+    ps.create_topic(name, partitions=2)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    retry = f"{name}.sub.{name}.retry"
+    seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 2)
+    with sub.pull(seen) as stream:
+        publish(ps, name, range(200), 50)
+        seen.wait_for(200)
+        before = stream.stats.relocated
+        cluster.delete_topics([retry])[retry].result(PATIENCE)
+        until(lambda: retry not in cluster.list_topics(timeout=PATIENCE).topics)
+        ps.update_subscription(name, remake_retry_topic=True)
+        publish(ps, name, range(200, 400), 50)
+        seen.wait_for(400)
+        assert stream.stats.relocated > before
+        assert not stream.done()
+    seen.check()
+    with sub.pull(seen):
+        publish(ps, name, range(400, 500), 50)
+        seen.wait_for(500)
+    assert sub.state().lag == 0
+
+
+def test_a_retry_topic_that_is_deleted_ends_the_stream_with_a_reason(
+    cluster: AdminClient, ps: PubSub, name: str
+) -> None:
+    ps.create_topic(name, partitions=2)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    retry = f"{name}.sub.{name}.retry"
+    seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 2)
+    with sub.pull(seen) as stream:
+        publish(ps, name, range(100), 50)
+        seen.wait_for(100)
+        cluster.delete_topics([retry])[retry].result(PATIENCE)
+        with pytest.raises(FailedPrecondition, match=r"retry topic .* was deleted by somebody else"):
+            stream.result(PATIENCE)
+    publish(ps, name, range(100, 200), 50)
+    ps.update_subscription(name, remake_retry_topic=True)
+    with sub.pull(seen):
+        seen.wait_for(200)
+    seen.check()

@@ -237,7 +237,7 @@ class Process:
         self.coordinator.owner = self
         #: Inline callbacks that run, one inside the other's take-over.
         self._depth = 0
-        self.reader.subscribe(self.engine._rebalances.topics(), self.engine)
+        self.reader.subscribe(self.engine.rebalances.topics(), self.engine)
         faults.process = self
         #: Set when it has died; how many of its requests are on their way; tries of the last assignment.
         self.dead = False

@@ -129,6 +129,10 @@ class Subscriber:
         self.pulling = pulling
         self.ended = threading.Event()
         self.error: PubSubError | None = None
+        self.records: list[SubscriptionRecord] = []
+
+    def noticed(self, record: SubscriptionRecord) -> None:
+        self.records.append(record)
 
     def end(self, error: PubSubError | None = None) -> None:
         self.error = error
@@ -160,6 +164,13 @@ def test_the_watch_ends_what_is_gone_and_nothing_else() -> None:
         assert isinstance(each.error, kind)
     assert not fine.ended.is_set()
     assert not idle.ended.is_set()
+    assert [each.records for each in (gone, going, detached, fine, idle)] == [
+        [],
+        [],
+        [],
+        [records["fine"]],
+        [],
+    ]
 
 
 def test_the_watch_asks_nothing_while_nobody_receives() -> None:

@@ -19,6 +19,9 @@ class Pulling:
     def __init__(self) -> None:
         self.ended = threading.Event()
 
+    def noticed(self, record: SubscriptionRecord) -> None:
+        """What the catalog says."""
+
     def end(self, error: PubSubError | None = None) -> None:
         """Somebody ended it."""
         self.ended.set()
