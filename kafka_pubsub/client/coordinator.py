@@ -441,6 +441,10 @@ class Coordinator(Holdings):
 
     # Looking in
 
+    def hurried(self) -> bool:
+        """Whether handlers wait for a commit."""
+        return any(each.half is not None and each.half.hurried for each in self.owned.values())
+
     def in_flight(self) -> int:
         """Leases that aren't over."""
         return self._leased

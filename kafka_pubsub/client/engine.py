@@ -99,6 +99,8 @@ class Engine(Hearing):
         self.subscription = record.name
         self.clock = clock
         self._prompt = record.options.exactly_once
+        #: Whether handlers wait for a commit, as the runner saw it last.
+        self._hurried = False
         self.rebalances = Rebalances(self, reader, record, look_up, wall)
         self.rebalances.begin_with(relocating)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
@@ -290,6 +292,7 @@ class Engine(Hearing):
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
+        self._hurried = coordinator.hurried()
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -340,7 +343,7 @@ class Engine(Hearing):
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
-        return PROMPT_WAIT if self._prompt and self.coordinator.in_flight() else READ_WAIT
+        return PROMPT_WAIT if self._hurried or (self._prompt and self.coordinator.in_flight()) else READ_WAIT
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF

@@ -77,6 +77,11 @@ class RetryHalf:
         return self.retries.caught_up and self.announced
 
     @property
+    def hurried(self) -> bool:
+        """Whether handlers wait for commits: nothing begins before the first, no suspect before its note."""
+        return not self.announced or any(suspects.busy for suspects in self._both)
+
+    @property
     def unhindered(self) -> bool:
         """Whether main's records may be handed out just like that."""
         retries = self.retries
