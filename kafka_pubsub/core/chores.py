@@ -3,6 +3,7 @@
 Rules
 1. When main's map is half full, the waiting messages of the longest queues are moved into the retry partition, whatever
    their key. Those that are with holders stay; if only they remain, nothing more is handed out.
+   The same when those that wait behind parked messages outgrow their share of the window.
 2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail. So
    do dead letters that aren't taken: a dead-letter topic that is gone must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
@@ -32,6 +33,10 @@ __all__ = ["Chores"]
 
 #: Records that go to the tail together, and messages that leave the longest queues together.
 TAIL = 64
+#: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
+#: stops at (`flow.WINDOW`). And seconds between two looks at which ones these are.
+HOARD = 1000
+LOOK = 0.05
 #: Keyless messages that are read ahead when they are due.
 LOOSE = 256
 
@@ -71,6 +76,8 @@ class Chores:
         self._slow(now)
         if self._offsets.crowded(ack_map.most_runs(self._offsets.span)):
             self._thin_out(now)
+        elif retries.parking.lines and len(self._offsets.unfinished) - self._leases.handed > HOARD:
+            self._clear_hoard(now)
         elif stuffed and self._stands(now):
             self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
         runs = retries.books.run_count + len(retries.moves.unburied())
@@ -130,6 +137,24 @@ class Chores:
             if left <= 0 or not queues[key]:
                 return
             count = min(left, len(queues[key]))
+            self._retries.evacuate(key, count, now)
+            left -= count
+
+    def _clear_hoard(self, now: float) -> None:
+        """What waits behind parked messages must not fill the window through which all others come."""
+        if now < self._hoard_at:
+            return
+        self._hoard_at = now + LOOK
+        queues = self._queues.queues
+        waiting = {key: count for key in self._retries.parking.lines if (count := len(queues[key]))}
+        left = min(BATCH, sum(waiting.values()) - HOARD, self._retries.rooms.main())
+        if left <= 0:
+            return
+        left = min(BATCH, left + HOARD // 4)
+        for key in sorted(waiting, key=waiting.__getitem__, reverse=True):
+            if left <= 0:
+                return
+            count = min(left, waiting[key])
             self._retries.evacuate(key, count, now)
             left -= count
 

@@ -30,8 +30,8 @@ NACKS = 0.01
 COMMIT_LAG_NS = 200_000_000
 # Seconds that the last members have to finish what was published.
 REST_S = 60.0
-# Nothing written for so long: everything has been delivered.
-QUIET_S = 4.0
+# Nothing written for so long: everything has been delivered. A killed member's partitions come back after its session.
+QUIET_S = 15.0
 
 
 class Event(NamedTuple):

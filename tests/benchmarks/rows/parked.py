@@ -27,6 +27,8 @@ HOLD_S = 3600.0
 # Keys that nobody parks. So many that every partition has one.
 FRESH = 64
 CLOSE_TIMEOUT_S = 120.0
+# Messages that one process may keep in the main partitions: what its buffers hold.
+IN_MEMORY = 50_000
 # Seconds after the first delivery in which memory may still grow.
 SETTLE_S = 5.0
 
@@ -36,14 +38,15 @@ def parked(bootstrap: str, topic: str, group: str, messages: int, patience: floa
     wanted = {"bootstrap": bootstrap, "topic": topic, "group": group, "patience": patience}
     first = _process("park", wanted, patience)
     waiting = _waiting(bootstrap, topic, group)
-    if waiting < messages:
-        raise RuntimeError(f"{waiting} of {messages} messages were parked")
+    if waiting < messages - IN_MEMORY:
+        raise RuntimeError(f"{waiting} of {messages} messages lie in the retry topic")
     started = time.time()
     second = _process("resume", {**wanted, "started": started}, patience)
     return {
         "growth_mb": max(first["growth_mb"], second["growth_mb"]),
         "first_delivery_s": second["first_delivery_s"],
-        "note": f"{first['growth_mb']:.0f} MB while they were parked, {second['growth_mb']:.0f} MB after the restart",
+        "note": f"{waiting:,} records in the retry topic; {first['growth_mb']:.0f} MB while they were parked, "
+        f"{second['growth_mb']:.0f} MB after the restart",
     }
 
 
