@@ -60,6 +60,7 @@ class Chores:
         # By the request's offset: the move that answers it. A message that fails fast may be parked again before the
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move] = {}
+        self._hoard_at = 0.0
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """All of them; `stuffed`: nothing more is read before something leaves."""
