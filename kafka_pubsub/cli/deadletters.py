@@ -324,9 +324,10 @@ def _answer(
         "dry_run": dry_run,
     }
     did = f"Would {verb}" if dry_run else past
-    session.output.result(
-        shown, f"{did} {_count(result.count, what)} of {_count(result.keys, 'key')} ({subscription})"
-    )
+    said = f"{did} {_count(result.count, what)} of {_count(result.keys, 'key')} ({subscription})"
+    if not result.count:
+        said = f"No {what} to {verb} ({subscription})"
+    session.output.result(shown, said)
     for reason, count in result.skipped.items():
         session.output.note(f"{_count(count, what)} left where they are: {reason}")
 

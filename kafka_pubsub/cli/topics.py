@@ -227,18 +227,25 @@ def _command(name: str, partitions: int) -> str:
 @contextlib.contextmanager
 def _progress(session: Session) -> Iterator[Callable[[RepartitionProgress], None]]:
     """Tells what is waited for: on a terminal in place, else a line whenever that changes."""
+    advised = False
     if session.as_json:
         yield lambda progress: None
         return
     if sys.stderr.isatty():
-        with stderr_console().status("") as status:
+        console = stderr_console()
+        with console.status("") as status:
             from rich.markup import escape
 
-            yield lambda progress: status.update(escape(_waits_for(progress)))
+            def show(progress: RepartitionProgress) -> None:
+                nonlocal advised
+                if progress.waiting and not advised:
+                    console.print(escape(_HINT), style="dim", highlight=False)
+                    advised = True
+                status.update(escape(_waits_for(progress)))
+
+            yield show
         return
     told = ""
-
-    advised = False
 
     def tell(progress: RepartitionProgress) -> None:
         nonlocal told, advised

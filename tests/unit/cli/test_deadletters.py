@@ -168,6 +168,7 @@ def test_purge_gives_up_what_is_picked(billing: CommandLine) -> None:
         billing("deadletter", "purge", "billing", "--yes").stdout
         == "Purged 1 dead letter of 1 key (billing)\n"
     )
+    assert billing("deadletter", "replay", "billing").stdout == "No dead letter to replay (billing)\n"
     nothing = billing("deadletter", "list", "billing")
     assert (nothing.stdout, nothing.stderr) == ("", "No dead letters of billing.\n")
 
