@@ -32,8 +32,11 @@ from kafka_pubsub.errors import InvariantViolated
 __all__ = ["Suspects", "Turn"]
 
 
+#: Messages that nobody suspects and that are noted at a time. After the next crash each of them is a suspect, and a
+#: trial costs a commit; and beside so many suspects others must have room to go on.
+FRESH = 32
 #: Messages of one key that are noted together, and the share of the room for notes that they may take.
-TOGETHER, SHARE = 16, 8
+TOGETHER, SHARE = 8, 4
 #: Notes beyond `notes.MOST` for which the metadata has room: of messages that were tried alone for lack of it, one a
 #: crash at most.
 SPARE = 32
@@ -106,7 +109,8 @@ class Suspects:
     @property
     def room(self) -> int:
         """How many more may be noted."""
-        return notes.MOST - len(self._duty())
+        duty = self._duty()
+        return min(notes.MOST - len(duty), FRESH - len(duty - self.left))
 
     def concerns(self, offset: int) -> bool:
         """Whether that message must not start unnoted."""

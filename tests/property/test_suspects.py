@@ -215,7 +215,7 @@ def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
         run = list(range(at, at + each.together(at)))
         each.admit(lease_of(*run), run)
         at, keys = at + len(run), keys + 1
-    assert keys > 30
+    assert keys > 10
     each.check()
     suspicious = Suspects(Turn(), Notes(((3, 5),)), 10)
     assert suspicious.together(3) == 1
@@ -240,6 +240,19 @@ def test_notes_that_fill_all_room_keep_nobody_from_being_tried() -> None:
     each.over(first)
     each.finished([3, 10])
     assert each.room == 1
+
+
+def test_a_crash_leaves_few_suspects_and_others_go_on_beside_them() -> None:
+    first = Suspects(Turn(), notes.NOTHING, 10_000)
+    at = 0
+    while first.room > 0:
+        first.admit(lease_of(at), [at])
+        at += 1
+    left = first.note((), 0)
+    assert len(notes.offsets(left)) < notes.MOST / 2
+    second = Suspects(Turn(), left, 10_000)
+    assert second.room > 0
+    assert second.together(at) > 1
 
 
 def test_an_unanswered_note_starts_nothing() -> None:
