@@ -19,8 +19,8 @@ __all__ = ["MOST", "NOTHING", "ROOM", "Notes", "as_runs", "fit", "numbers", "off
 
 #: Units of metadata (15 bits each) for notes: an eighth of what there is.
 ROOM = 512
-#: Offsets that may be noted as a duty, suspects of earlier crashes among them: so many messages are tried
-#: one by one after the next. More would fit, but each costs a commit then.
+#: Offsets that may be noted as a duty, suspects of earlier crashes among them. More would fit, but after the next crash
+#: each of them is tried alone, and costs a commit.
 MOST = 128
 #: A number takes one unit for each 14 bits.
 _UNIT = 14

@@ -389,7 +389,9 @@ class Process:
         coordinator.check()
         active = sum(len(partition.leases.active) for partition in coordinator._all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
-        promise(active <= self.world.plan.max_messages, f"{active} leases, more than max_messages")
+        halves = [partition.half for partition in coordinator._all() if partition.half is not None]
+        begun = active - sum(half.benched for half in halves)
+        promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
         stale = coordinator.counts.stale + len(self.engine._stale)
         promise(stale >= self.crew.late, f"I4: {self.crew.late} late verdicts, {stale} counted")
