@@ -53,6 +53,9 @@ _T = TypeVar("_T")
 #: The broker's default for a topic that sets nothing; only used if a broker doesn't report it.
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
+#: Seconds until every broker has heard of a new topic, and between two questions whether it has.
+_SPREADS, _POLL = 10.0, 0.1
+
 #: Seconds without an answer after which to look who is there, and for that look.
 _SILENT, _LOOK = 1.0, 0.5
 
@@ -173,13 +176,17 @@ class KafkaAdmin:
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Where a committed reader would stand at the end of each partition now."""
         doing = f"end of topic {topic!r}"
-        partitions = range(self.topic(topic).partitions)
-        ends = self._offsets(
-            [TopicPartition(topic, each) for each in partitions],
-            OffsetSpec.latest(),
-            IsolationLevel.READ_COMMITTED,
-            doing,
-        )
+        until = time.monotonic() + _SPREADS
+        while True:
+            places = [TopicPartition(topic, each) for each in range(self.topic(topic).partitions)]
+            try:
+                ends = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED, doing)
+                break
+            except NotFound:
+                # The topic is there, so it is new, and the partition's broker hasn't heard of it yet.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_POLL)
         return {partition.partition: offset for partition, offset in ends.items()}
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from kafka_pubsub.errors import NotFound
 from kafka_pubsub.kafka import admin
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.handles import Handles
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import TopicInfo, TopicPartition
 
 PLACE = TopicPartition("t", 0)
 
@@ -22,7 +23,7 @@ PLACE = TopicPartition("t", 0)
 class Client:
     """An admin client that tells `answers`, one a request; None: nothing, until somebody looks around."""
 
-    def __init__(self, *answers: int | None) -> None:
+    def __init__(self, *answers: int | KafkaError | None) -> None:
         self._answers = list(answers)
         self._waiting: list[Future[Any]] = []
         self.looks = 0
@@ -32,6 +33,8 @@ class Client:
         answer = self._answers.pop(0)
         if answer is None:
             self._waiting.append(future)
+        elif isinstance(answer, KafkaError):
+            future.set_exception(KafkaException(answer))
         else:
             future.set_result(SimpleNamespace(offset=answer))
         return dict.fromkeys(wanted, future)
@@ -44,9 +47,19 @@ class Client:
     def poll(self, _: float) -> None: ...
 
 
+class Admin(KafkaAdmin):
+    """One for whom every topic is there, with one partition."""
+
+    def __init__(self, client: Client) -> None:
+        handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
+        super().__init__(cast("Handles", handles))
+
+    def topic(self, name: str) -> TopicInfo:
+        return TopicInfo(name, "id", 1, 3, 1000, {})
+
+
 def asked(client: Client) -> int:
-    handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
-    return KafkaAdmin(cast("Handles", handles)).high_watermarks([PLACE])[PLACE]
+    return Admin(client).high_watermarks([PLACE])[PLACE]
 
 
 def test_an_end_that_is_not_known_yet_is_asked_for_again() -> None:
@@ -59,3 +72,16 @@ def test_who_hears_nothing_looks_for_the_broker_that_has_taken_over(monkeypatch:
     client = Client(None)
     assert asked(client) == 9
     assert client.looks > 0
+
+
+DENIED = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def test_a_new_topic_may_be_denied_by_a_broker_that_has_not_heard_of_it_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admin, "_POLL", 0.0)
+    assert Admin(Client(DENIED, DENIED, 4)).last_stable_offsets("t") == {0: 4}
+    monkeypatch.setattr(admin, "_SPREADS", -1.0)
+    with pytest.raises(NotFound):
+        Admin(Client(DENIED, 4)).last_stable_offsets("t")
