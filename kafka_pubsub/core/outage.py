@@ -68,6 +68,9 @@ class Outage:
             self._acked = [0, 0 if stale else self._acked[0]]
             self._failed = [set(), set() if stale else self._failed[0]]
             self._window_ends = now + WINDOW
+        most = len(self._failed[0]) + len(self._failed[1])
+        if most < ENOUGH or most <= sum(self._acked):
+            return False  # without a look at which failed in both
         failed = len(self._failed[0] | self._failed[1])
         if failed < ENOUGH or failed <= sum(self._acked):
             return False
