@@ -57,11 +57,11 @@ class Context:
 
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
-        from .session import session
+        from .session import OF_A_JOB, session
 
         found = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
-        # Also where somebody else has made it: the dates of an archive are UTC.
-        found.conf.set("spark.sql.session.timeZone", "UTC")
+        for name, value in OF_A_JOB.items():
+            found.conf.set(name, value)
         return found
 
 

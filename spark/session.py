@@ -28,11 +28,17 @@ from kafka_pubsub.errors import FailedPrecondition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_kafka", "jvm", "packages", "session"]
+__all__ = ["OF_A_JOB", "check_kafka", "jvm", "packages", "session"]
 
 _SCALA = "2.13"
 #: Delta Lake is numbered by Spark's minor version.
 _DELTA = {"4.0": "4.0.0"}
+#: What a job's session must have, whoever made it: dates in UTC; times as every reader of Parquet knows them, where
+#: Spark's default is a form that others have given up.
+OF_A_JOB = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 _PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
 
 
@@ -79,7 +85,7 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
     if delta:
         settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    settings["spark.sql.session.timeZone"] = "UTC"
+    settings.update(OF_A_JOB)
     # Bars that redraw themselves are unreadable in a log; jobs tell their progress line by line.
     settings["spark.ui.showConsoleProgress"] = "false"
     settings["spark.sql.streaming.stateStore.providerClass"] = (

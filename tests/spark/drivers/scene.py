@@ -188,9 +188,10 @@ def play(
             tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
             assert facts["findings"] == []
             assert ok
-            publisher.join(600)
+            patience = 300 + messages / 500
+            publisher.join(patience)
             assert not publisher.is_alive()
-            until = time.monotonic() + 300
+            until = time.monotonic() + patience
             while said["acked"] < messages:
                 assert time.monotonic() < until, said
                 time.sleep(0.1)

@@ -47,6 +47,7 @@ def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: 
     with PubSub(run.bootstrap) as ps:
         source, target = topics(ps, name)
         publish(ps, source, [(f"k{n % 5}", f"{n:03}") for n in range(200)], attributes={"kind": "created"})
+        publish(ps, source, [(None, "free")], attributes={"kind": "created"})
         publish(ps, source, [("k1", "left out")])
     options: dict[str, Any] = {
         "topic": source,
@@ -55,11 +56,12 @@ def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: 
         "rate": 40,
     }
     dry = run("replay", **options, dry_run=True)
-    assert dry.facts["messages"] == 200
+    assert dry.facts["messages"] == 201
     assert read(run, target) == {}
     outcome = run("replay", **options, state=tmp_path / "state")
-    assert outcome.facts["written"] == 200
-    assert read(run, target) == {f"k{key}": [f"{n:03}" for n in range(key, 200, 5)] for key in range(5)}
+    assert outcome.facts["written"] == 201
+    by_key = {f"k{key}": [f"{n:03}" for n in range(key, 200, 5)] for key in range(5)}
+    assert read(run, target) == {**by_key, None: ["free"]}
     row = (
         messages(run.spark, target, bootstrap=run.bootstrap)
         .where("cast(data as string) = '007'")

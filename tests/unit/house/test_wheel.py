@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,11 +14,18 @@ from tests.unit.house.repository import PACKAGE, ROOT, files, relative
 
 
 @pytest.fixture(scope="module")
-def contents(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with what the wheel installs."""
     directory = tmp_path_factory.mktemp("wheel")
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(directory), versions=["standard"])
     with zipfile.ZipFile(Path(wheel)) as archive:
-        return set(archive.namelist())
+        archive.extractall(directory / "installed")
+    return directory / "installed"
+
+
+@pytest.fixture(scope="module")
+def contents(installed: Path) -> set[str]:
+    return {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
 
 
 def test_every_file_of_the_package_is_in_the_wheel(contents: set[str]) -> None:
@@ -36,3 +45,18 @@ def test_nothing_else_is_in_the_wheel_but_its_metadata_and_the_licence(contents:
     others = {name for name in contents if not name.startswith(("kafka_pubsub/", "kafka_pubsub_spark/"))}
     assert {name.partition("/")[0].endswith(".dist-info") for name in others} == {True}
     assert [name for name in others if name.endswith("/licenses/LICENSE")]
+
+
+def test_where_it_is_installed_the_command_line_finds_the_pipeline(installed: Path, tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path[:0] = [{str(installed)!r}]\n"
+        "from kafka_pubsub.cli.spark import pipeline\n"
+        "from kafka_pubsub.cli.main import cli\n"
+        "cli.main(['spark', 'run', 'archive', '--help'], standalone_mode=False)\n"
+        "print(pipeline(), sys.modules['kafka_pubsub_spark.job'].__file__)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith(f"kafka_pubsub_spark {installed}"), last
