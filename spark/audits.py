@@ -30,7 +30,7 @@ from .transforms.blocks import compared, within
 from .transforms.messages import raw_records
 from .transforms.order import keys_in_several_partitions, numbered, out_of_order
 from .transforms.rows import may_be_retry, rows
-from .transforms.subscriptions import dead_letters, finished, judged, parked, positions, unreadable
+from .transforms.subscriptions import Positions, dead_letters, finished, judged, parked, positions, unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +78,7 @@ class Audit:
         self.place = place
         self.topic = topic
         self._note = note
+        self._counted_messages: int | None = None
         with Cluster(spark, place) as cluster:
             if topic not in cluster.topics():
                 raise NotFound(f"topic {topic!r} doesn't exist on {place.bootstrap}")
@@ -88,10 +89,19 @@ class Audit:
         """The topic up to the noted ends."""
         return rows(self._records(self.topic, self.ends), retry_topics=may_be_retry(self.topic))
 
-    def _records(self, topic: str, ends: dict[TopicPartition, int]) -> DataFrame:
+    def _records(
+        self, topic: str, ends: dict[TopicPartition, int], starting: dict[int, int] | None = None
+    ) -> DataFrame:
         ending = {topic: {at.partition: end for at, end in ends.items() if at.topic == topic}}
         # What retention takes while this reads is noticed by the comparison, which names it.
-        return raw_records(self.spark, topic, self.place, ending=ending, lost="skip")
+        return raw_records(
+            self.spark,
+            topic,
+            self.place,
+            starting="earliest" if starting is None else {topic: starting},
+            ending=ending,
+            lost="skip",
+        )
 
     def volume(self) -> list[dict[str, Any]]:
         """Messages, bytes and keys of each partition."""
@@ -108,7 +118,9 @@ class Audit:
                 F.max("publish_time").alias("last"),
             )
         )
-        return [row.asDict() for row in found.orderBy("partition").collect()]
+        told = [row.asDict() for row in found.orderBy("partition").collect()]
+        self._counted_messages = sum(each["messages"] for each in told)
+        return told
 
     def order(self, sequence: str) -> Step:
         """The log by the publisher's numbers."""
@@ -182,12 +194,13 @@ class Audit:
             commits = cluster.commits(record.name)
             after = cluster.ends([*away, *graves])
         found = positions(self.spark, self.topic, commits, record.positions)
-        home = finished(self.messages(), found)
         copy = {} if record.retry_topic is None else record.retry_topic.positions
         waiting = self._parked(
             away, positions(self.spark, away[0], commits, copy) if away else None, before, after
         )
         dead = self._dead(graves, record.name, before, after)
+        # Below both everything is finished, and was never moved: of a subscription that keeps up nothing need be read.
+        home = finished(self._from(self._lowest(found, waiting)), found)
         step = self._step(
             f"subscription {record.name}",
             judged(self.topic, home, waiting, dead, ordered=record.options.message_ordering),
@@ -195,6 +208,20 @@ class Audit:
         for each in [*unreadable(found), *self._beyond(found)]:
             _add(step, dict(zip(("kind", "topic", "partition", "offset", "key", "said"), each, strict=True)))
         return self._counted(record.name, home, waiting, dead, step)
+
+    def _lowest(self, found: Positions, waiting: DataFrame) -> dict[int, int]:
+        """Of each partition the first offset that may not be done."""
+        lowest = {row.partition: row.position for row in found.table.collect()}
+        for row in waiting.groupBy("partition").agg(F.min("offset").alias("first")).collect():
+            lowest[row.partition] = min(row["first"], lowest.get(row.partition, row["first"]))
+        return {
+            at.partition: max(self.beginnings[at], min(lowest.get(at.partition, 0), end))
+            for at, end in self.ends.items()
+        }
+
+    def _from(self, offsets: dict[int, int]) -> DataFrame:
+        records = self._records(self.topic, self.ends, offsets)
+        return rows(records, retry_topics=may_be_retry(self.topic))
 
     def _parked(self, names: list[str], found: Any, before: Any, after: Any) -> DataFrame:
         if not names:
@@ -230,16 +257,24 @@ class Audit:
     def _counted(
         self, name: str, home: DataFrame, waiting: DataFrame, dead: DataFrame, step: Step
     ) -> SubscriptionAudit:
-        total = home.agg(
-            F.count_if("finished").alias("done"), F.count_if(~F.col("finished")).alias("left")
-        ).collect()[0]
-        moved = waiting.select("partition", "offset").distinct().count()
+        left = home.where("NOT finished").count()
+        moved = self._known(waiting).select("partition", "offset").distinct().count()
         reasons = {row.reason: row["count"] for row in dead.groupBy("reason").count().collect()}
-        ended = dead.select("partition", "offset").distinct().count()
+        ended = self._known(dead).select("partition", "offset").distinct().count()
         waiting.unpersist()
         dead.unpersist()
-        acked = max(0, total.done - moved - ended)
-        return SubscriptionAudit(name, acked, total.left, moved, ended, reasons, step)
+        acked = max(0, self._total() - left - moved - ended)
+        return SubscriptionAudit(name, acked, left, moved, ended, reasons, step)
+
+    def _known(self, moved: DataFrame) -> DataFrame:
+        """Those that were published before the noted ends."""
+        entries = [F.lit(number) for at, end in self.ends.items() for number in (at.partition, end)]
+        return moved.where(F.col("offset") < F.create_map(*entries)[F.col("partition")])
+
+    def _total(self) -> int:
+        if self._counted_messages is None:
+            self._counted_messages = self.messages().count()
+        return self._counted_messages
 
     def _step(self, name: str, findings: DataFrame) -> Step:
         step = Step(name)

@@ -60,7 +60,9 @@ def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: 
     assert read(run, target) == {}
     outcome = run("replay", **options, state=tmp_path / "state")
     assert outcome.facts["written"] == 201
-    by_key = {f"k{key}": [f"{n:03}" for n in range(key, 200, 5)] for key in range(5)}
+    by_key: dict[str | None, list[str]] = {
+        f"k{key}": [f"{n:03}" for n in range(key, 200, 5)] for key in range(5)
+    }
     assert read(run, target) == {**by_key, None: ["free"]}
     row = (
         messages(run.spark, target, bootstrap=run.bootstrap)

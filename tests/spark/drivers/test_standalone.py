@@ -1,0 +1,103 @@
+"""spark-submit with our package on a cluster of one master and two workers; an executor is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.needs import need_spark
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+# Seconds: six JVMs start, one after the other.
+@pytest.mark.timeout(900)
+def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
+    kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    need_spark()
+    from tests.spark.drivers.scene import kept, logged, publish
+    from tests.spark.drivers.standalone import standalone
+
+    zipped = tmp_path / "kafka_pubsub.zip"
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "kafka_pubsub.cli.main",
+            "--json",
+            "spark",
+            "submit-args",
+            "--zip",
+            str(zipped),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    arguments = json.loads(told.stdout)["arguments"]
+    archive = tmp_path / "archive"
+    with standalone(tmp_path) as (master, workers), PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=4)
+        publish(ps, name, 2_000, None).join(120)
+        conf = [
+            f"--conf={each}" for each in ("spark.driver.host=127.0.0.1", "spark.sql.shuffle.partitions=2")
+        ]
+        job = [
+            "archive",
+            "-b",
+            kafka.bootstrap,
+            "--topic",
+            name,
+            "--to",
+            str(archive),
+            "--max-per-batch",
+            "400",
+        ]
+        submit = [sys.executable, "-m", "pyspark.find_spark_home"]
+        home = subprocess.run(submit, capture_output=True, text=True, check=True).stdout.strip()
+        driver = subprocess.Popen(
+            [f"{home}/bin/spark-submit", "--master", master, *conf, *arguments, *job, "--json"],
+            # From elsewhere: what it needs is in the zip.
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYTHONPATH": "",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        log = archive / "_kafka_pubsub" / "log"
+        until = time.monotonic() + 400
+        while driver.poll() is None and not list(log.glob("*.json")) and time.monotonic() < until:
+            time.sleep(0.05)
+        _kill_executor(workers[0])
+        out, error = driver.communicate(timeout=600)
+        assert driver.returncode == 0, error[-4000:]
+        assert json.loads(out.splitlines()[-1])["batches"] == 5
+        assert kept(archive) == logged(kafka.bootstrap, name)
+
+
+def _kill_executor(worker: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to the executor that the worker has started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == worker.pid and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+                return
+    raise AssertionError(f"worker {worker.pid} runs no executor")
