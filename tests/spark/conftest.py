@@ -1,4 +1,4 @@
-"""Spark for the tests: one local session for all of session/; drivers of their own for the others."""
+"""Spark for the tests: one local session for all of session/, and one for each test elsewhere that asks."""
 
 from __future__ import annotations
 
