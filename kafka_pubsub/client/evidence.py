@@ -289,7 +289,7 @@ class Evidence:
             return
         number, origins = flight
         accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
-        placed = zip(origins, landing.offsets, strict=True) if accepted else ()
+        placed = zip(origins, landing.offsets, strict=False) if accepted else ()
         where = [(origin, offset) for origin, offset in placed if origin is not None]
         self._history.answer(number, partition, epoch, accepted, where)
 

@@ -47,6 +47,7 @@ _SURVEYED = (
     "deliver",
     "commit",
     "relocate",
+    "dead_letter",
     "replay",
 )
 _DELIVER, _RETRY = b'{"event":"deliver"', b'"retry"'
@@ -267,6 +268,10 @@ class _Reader:
         for origin, retry, *_ in event["moves"]:
             if retry is not None:  # where a move without an answer has put it
                 self.found.retry(event["partition"]).put(retry, origin)
+
+    def _dead_letter(self, event: Event) -> None:
+        if event["retry"] is not None:
+            self.found.retry(event["partition"]).put(event["retry"], event["offset"])
 
     def _commit(self, event: Event) -> None:
         for topic in ("main", "retry"):

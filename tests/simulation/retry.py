@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from kafka_pubsub.client.body_reader import BodyRequest, FoundBodies
@@ -95,12 +96,13 @@ class SteppedRelocating(Relocating):
         if outcome.ending is Ending.UNKNOWN:
             self._transactions.fence(self._transactions.transactional_id)
         flights, self._together = self._together, []
-        refused = _by_flight(flights, outcome.refused)
+        refused, offsets = _by_flight(flights, outcome.refused), iter(outcome.offsets)
         for at, flight in enumerate(flights):
+            mine = tuple(islice(offsets, len(flight.records)))
             if refused and at not in refused:
                 self._together.append(flight)
             else:
-                landing = Landing(flight, outcome.ending, (), refused.get(at, {}), outcome.reason)
+                landing = Landing(flight, outcome.ending, mine, refused.get(at, {}), outcome.reason)
                 self._landed(landing)
         if self._together:
             self._take_off()

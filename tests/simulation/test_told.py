@@ -1,0 +1,54 @@
+"""What simulated processes tell of themselves, held against what was promised: the checker agrees with the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.checker.verdict import judge
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.told import PATIENT, judged
+from tests.simulation.trouble import GROUP
+
+SEEDS = 12
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What fails on purpose needs no lines."""
+    logger = logging.getLogger("kafka_pubsub")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize("retry", [False, True], ids=["in place", "retry topic"])
+def test_every_promise_is_kept_by_what_is_told(retry: bool, tmp_path: Path) -> None:
+    deliveries = 0
+    for seed in range(SEEDS):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        verdict = judged(seed, directory, retry=retry)
+        assert verdict.ok, f"seed {seed}\n{verdict.text}"
+        deliveries += verdict.counts["deliveries"]
+    assert deliveries > 10 * SEEDS, "handlers hardly ever ran"
+
+
+def test_a_client_that_commits_too_early_gives_itself_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MUTATIONS["commit_before_ack"](monkeypatch)
+    found: set[str] = set()
+    for seed in range(SEEDS):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        try:
+            judged(seed, directory, retry=False)
+        except Exception:  # the simulation has seen it; so must whoever has only the files
+            found |= set(judge(directory, replace(PATIENT, drained=False)).reports[GROUP].counts)
+    assert "commit_early" in found

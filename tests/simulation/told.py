@@ -1,0 +1,247 @@
+"""Simulated worlds whose processes keep histories, for the checker: `python -m tests.simulation.told FIRST COUNT`.
+
+Theory. The simulation judges what it sees of the world, the checker what processes have told. Both must agree on every
+seed: that the checker finds nothing shows that the client tells the truth, in schedules that no broker would give.
+
+Rules
+1. The world is the simulation's; here it is only listened to. What a history can't say (retention, compaction, foreign
+   transactions, an ack that crosses its handler's end by hand) doesn't happen.
+2. Events are a nanosecond apart, so that the order of the schedule is that of the clock.
+3. One disagreement is the schedule's: a process that waits inside a request for longer than its session, and dies there
+   (one seed in some hundreds: `ownership`). Real ones go on sending heartbeats meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from kafka_pubsub.client.evidence import Evidence
+from kafka_pubsub.client.told_reader import ToldReader
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.model import Header, Message, StoredRecord
+from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from tests.checker.settings import Settings
+from tests.checker.verdict import Verdict, judge
+from tests.simulation.crew import Hand
+from tests.simulation.plan import Plan, scaled
+from tests.simulation.process import SESSION, Process
+from tests.simulation.trouble import GROUP, TOPIC
+from tests.simulation.world import SimulatedWorld
+
+__all__ = ["PATIENT", "ToldWorld", "judged"]
+
+#: Time is the schedule's: an evicted process may learn of it as late as it likes.
+PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
+#: What a history has no words for.
+UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger")
+
+
+def told(plan: Plan) -> Plan:
+    """The same plan without what can't be told."""
+    actions = {name: weight for name, weight in plan.actions.items() if name not in UNTOLD}
+    conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
+    return replace(plan, actions=actions, conduct=conduct)
+
+
+class ToldProcess(Process):
+    """A process whose death is known at once; the dead tell nothing."""
+
+    died: Callable[[], None]
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, one way or the other."""
+        return bool(self.__dict__["dead"])
+
+    @dead.setter
+    def dead(self, dead: bool) -> None:
+        if dead and not self.dead:
+            self.died()
+        self.__dict__["dead"] = dead
+
+
+class ToldWorld(SimulatedWorld):
+    """A world that is written down in a directory."""
+
+    def __init__(self, seed: int, directory: Path, *, retry: bool) -> None:
+        self._directory = directory
+        self._events = 0
+        self._pids: dict[Process, int] = {}
+        self._troubles: dict[str, float] = {}
+        super().__init__(seed, None, retry=retry, focus=told)
+
+    def _create(self) -> None:
+        self._driver = self._file("driver", 1)
+        self._publisher = self._file("publisher", 2)
+        append, self._sent = self.cluster.append, 0
+
+        def told_append(
+            topic: str,
+            number: int,
+            value: bytes | None,
+            key: bytes | None = None,
+            headers: Sequence[Header] | None = None,
+            **more: str | None,
+        ) -> StoredRecord:
+            record = append(topic, number, value, key, headers, **more)  # type: ignore[arg-type]
+            if topic == TOPIC:
+                self._sent += 1
+                attributes = {name: (text or b"").decode() for name, text in headers or ()}
+                sha = fingerprint(key, value or b"", attributes)
+                self._publisher.send(self._sent, None if key is None else key.decode(), sha)
+                self._publisher.stored(self._sent, number, record.offset() or 0)
+            return record
+
+        evict = self.cluster.evict
+
+        def told_evict(group: str, member: str | None = None) -> None:
+            evict(group, *(() if member is None else (member,)))
+            pids = [pid for process, pid in self._pids.items() if member in (None, process.name)]
+            self._trouble(f"{member} is removed at {self._events}", self.now() + SESSION, pids)
+
+        self.cluster.evict = told_evict  # type: ignore[method-assign]
+        self.cluster.append = told_append  # type: ignore[method-assign,assignment]
+        super()._create()
+        self._driver.subscribe(dict(enumerate(self.starts)))
+
+    def _file(self, role: str, pid: int) -> HistoryFile:
+        return HistoryFile(
+            self._directory / f"{role}-{pid}.jsonl",
+            role=role,
+            topic=TOPIC,
+            subscription=GROUP if role == "subscriber" else None,
+            ordered=self.plan.rules.ordered,
+            pid=pid,
+            host="simulated",
+            monotonic_ns=self._tick,
+            time_ns=self._tick,
+            segment=1 << 16,
+        )
+
+    def _tick(self) -> int:
+        self._events += 1
+        return int(self.clock.now() * 1e9) + self._events
+
+    def join(self) -> None:
+        before = set(self._pids)
+        super().join()
+        for process in self.processes:
+            if process not in before:
+                pid = self._pids[process] = 10 + len(self._pids)
+                file = self._file("subscriber", pid)
+                process.__class__ = ToldProcess
+                vars(process)["died"] = partial(self._died, process, file)
+                _listen(process, file)
+
+    def _died(self, process: Process, file: HistoryFile) -> None:
+        if not process.engine.ended.is_set():
+            self._driver.crash(self._pids[process])
+        file.close = lambda: None  # type: ignore[method-assign]
+        file._over = True
+
+    def stall(self) -> None:
+        super().stall()
+        for process in self.processes:
+            name = f"stall of {process.name} until {process.stalled_until}"
+            if process.stalled_until > self.now() and name not in self._troubles:
+                self._trouble(name, process.stalled_until, [self._pids[process]])
+
+    def _trouble(self, name: str, until: float, pids: Sequence[int]) -> None:
+        """These may not hear from the log until then."""
+        self._troubles[name] = until
+        self._driver.fault(name, pids)
+
+    def _look(self) -> None:
+        super()._look()
+        over = [name for name, until in self._troubles.items() if self.calm or self.now() >= until]
+        for name in over:
+            self._driver.mend(name)
+            del self._troubles[name]
+
+    def close(self) -> None:
+        """Everything has been told."""
+        self._look()
+        self._publisher.close()
+        self._driver.close()
+
+
+def _listen(process: Process, file: HistoryFile) -> None:
+    """From now on the process tells what it does."""
+    engine, crew, finish = process.engine, process.crew, process.finish
+    evidence = engine.evidence = engine.coordinator.evidence = Evidence(file, TOPIC)
+    reader = ToldReader(process.reader, TOPIC, evidence)
+    engine._reader = engine._rebalances._reader = reader
+    reader.subscribe(engine._rebalances.topics(), engine)
+    begins, leave, call = process.begins, crew._leave, crew.callback
+
+    def told_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:
+        if not crew.spread:
+            evidence.begins(message)
+        begins(lease, message, together)
+
+    def told_leave(hand: Hand) -> None:
+        evidence.ends(hand.messages[0])
+        leave(hand)
+
+    def told_call(message: Message) -> None:
+        try:
+            call(message)
+        finally:
+            evidence.ends(message)
+
+    def told_finish() -> None:
+        finish()
+        engine.ended.set()
+        evidence.close()
+
+    _replace(process, "begins", told_begins)
+    _replace(process, "finish", told_finish)
+    _replace(crew, "_leave", told_leave)
+    crew.callback = told_call
+
+
+def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
+    setattr(owner, name, method)
+
+
+def judged(seed: int, directory: Path, *, retry: bool) -> Verdict:
+    """One seed's world, lived to its end, and what its histories prove."""
+    world = ToldWorld(seed, directory, retry=retry)
+    with scaled(world.plan):
+        world.live()
+        world.settle()
+    world.close()
+    # What is parked until somebody releases it stays, and the later messages of its key behind it.
+    parks = retry and world.plan.rules.policy.on_exhausted is Exhausted.PARK
+    return judge(directory, replace(PATIENT, drained=not parks))
+
+
+def main() -> int:
+    """The command; prints the seeds at which the checker disagrees."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    first, count = (int(each) for each in sys.argv[1:3])
+    failed = deliveries = 0
+    for seed in range(first, first + count):
+        for retry in (False, True):
+            with tempfile.TemporaryDirectory() as directory:
+                verdict = judged(seed, Path(directory), retry=retry)
+            deliveries += verdict.counts["deliveries"]
+            if not verdict.ok:
+                failed += 1
+                print(f"seed {seed} retry={retry}: {dict(verdict.reports[GROUP].counts)}")
+                if "--show" in sys.argv:
+                    print(verdict.text)
+    print(f"{count} seeds, {deliveries} deliveries, {failed} failed")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
