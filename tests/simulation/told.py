@@ -176,8 +176,8 @@ def _listen(process: Process, file: HistoryFile) -> None:
     engine, crew, finish = process.engine, process.crew, process.finish
     evidence = engine.evidence = engine.coordinator.evidence = Evidence(file, TOPIC)
     reader = ToldReader(process.reader, TOPIC, evidence)
-    engine._reader = engine._rebalances._reader = reader
-    reader.subscribe(engine._rebalances.topics(), engine)
+    engine._reader = engine.rebalances._reader = reader
+    reader.subscribe(engine.rebalances.topics(), engine)
     begins, leave, call = process.begins, crew._leave, crew.callback
 
     def told_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:
