@@ -91,6 +91,11 @@ class DurableAcks:
             self.end()
         return future
 
+    @property
+    def waiting(self) -> int:
+        """How many haven't been told."""
+        return len(self._open)
+
     def end(self) -> None:
         """The stream is over: whoever still waits is told so."""
         self._ended = True

@@ -343,7 +343,8 @@ class Engine(Hearing):
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
-        return PROMPT_WAIT if self._hurried or (self._prompt and self.coordinator.in_flight()) else READ_WAIT
+        out = self._fetched != self._booked or self.coordinator.in_flight() or self.acks.waiting
+        return PROMPT_WAIT if self._hurried or (self._prompt and out) else READ_WAIT
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF
