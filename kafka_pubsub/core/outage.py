@@ -9,8 +9,9 @@ Rules
 2. While it probes, attempts aren't used up but for one message in a while: a topic full of bad messages gets through,
    and an outage of an hour doesn't carry the topic over to the dead letters.
 3. It ends by itself, and begins counting anew.
-4. Every other probe is a message that hasn't failed yet, if there is one, and only such failures say that the outage
-   goes on. A few dozen messages that always fail would else be probed before all others, for ever.
+4. Every other probe is a message that hasn't failed yet, if there is one (main's before a parked one), and only such
+   failures say that the outage goes on. A few dozen messages that always fail would else be probed before all others,
+   for ever.
 """
 
 from __future__ import annotations

@@ -126,6 +126,18 @@ class Parking:
         self._prune(self._next)
         return self._next[0][:2] if self._next else None
 
+    def first_fresh(self) -> tuple[int, bytes] | None:
+        """Of the ready keys whose next message hasn't failed yet, the one with the smallest origin."""
+        found = [(origin, key) for origin, key, stamp in self._next if self._is_fresh(origin, key, stamp)]
+        return min(found, default=None)
+
+    def _is_fresh(self, origin: int, key: bytes, stamp: int) -> bool:
+        line = self.lines.get(key)
+        if line is None or line.stamp != stamp:
+            return False
+        entry = line.peek()
+        return entry is None or origin < entry.origin or entry.never_failed
+
     def next_due(self, *, loose: bool = True) -> float | None:
         """When something becomes due; perhaps too early, never too late. `loose`: without a key, too."""
         times = [self._due[0][0] / 1e6] if self._due else []

@@ -51,8 +51,11 @@ class RetryLeases:
         retries = self._retries
         room = retries.rooms.retry()
         for _ in range(limit):
-            first = retries.parking.first()
-            if retries.loose and (first is None or retries.loose[0][0].origin < first[0]):
+            probing = retries.outage.fresh
+            fresh = retries.parking.first_fresh() if probing else None
+            first = fresh or retries.parking.first()
+            earlier = bool(retries.loose) and (first is None or retries.loose[0][0].origin < first[0])
+            if retries.loose and fresh is None and (probing or earlier):
                 taken = self._take_loose(room)
             elif first is None:
                 return

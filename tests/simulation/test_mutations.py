@@ -21,6 +21,8 @@ def test_it_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             simulate(seed)
         except Exception as error:  # a violation, or the client stumbling over itself
             caught.append(f"seed {seed}: {error!r}")
+            monkeypatch.undo()  # the control: without the mistake this very seed holds
+            simulate(seed)
             break
     assert caught, f"{MUTATIONS[name].__doc__} Nobody noticed."
 

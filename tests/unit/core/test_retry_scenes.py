@@ -393,3 +393,22 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
         if second % 20 == 18:
             assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
     assert probed
+
+
+def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have() -> None:
+    bad = [parked(at, at, b"bad%d" % at, attempt=2) for at in range(outage.ENOUGH + 5)]
+    scene = Scene([*bad, parked(len(bad), 100, b"good", why=Why.BACKLOG)])
+    scene.fetch((101, b"end"))
+    half = scene.partition.half
+    assert half is not None
+    for body in scene.retry:
+        scene.do(Bodies([body]))
+    half.retries.outage.probing = True
+    probed: list[int] = []
+    for _ in range(6):
+        for lease in scene.begun(50):
+            probed.append(lease.records[0].offset())
+            good = probed[-1] >= 100
+            scene.do(Released([Release(lease, int(good), Verdict.FINISHED if good else Verdict.NACKED)]))
+        scene.settle()
+    assert {100, 101} <= {*probed}, "whatever has failed, and is due, is older"
