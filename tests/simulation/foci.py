@@ -62,9 +62,9 @@ def patient(plan: Plan) -> Plan:
 
 
 def evicted(plan: Plan) -> Plan:
-    """Relocations wait for long, and members are removed meanwhile."""
-    plan = replace(failing(plan), partitions=1, processes=2, keys=(b"a", b"b", b"c"), steps=500, refused=0.0)
-    return _with(plan, {"mover": 2.0, "evict": 3.0, "time": 4.0, "crash": 0.0, "stall": 0.0}, _retry(plan))
+    """Relocations wait for long; their authors stand still or are removed meanwhile, and come back."""
+    plan = replace(stalling(plan), processes=2, answer_lost=0.0)
+    return _with(plan, {"mover": 4.0, "evict": 2.0}, _retry(plan))
 
 
 def reading(plan: Plan) -> Plan:
