@@ -34,10 +34,12 @@ _SCALA = "2.13"
 #: Delta Lake is numbered by Spark's minor version.
 _DELTA = {"4.0": "4.0.0"}
 #: What a job's session must have, whoever made it: dates in UTC; times as every reader of Parquet knows them, where
-#: Spark's default is a form that others have given up.
+#: Spark's default is a form that others have given up; and files of some days written side by side, because otherwise
+#: every batch is sorted by its date.
 OF_A_JOB = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.maxConcurrentOutputFileWriters": "24",
 }
 _PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
 
