@@ -77,6 +77,10 @@ class Trouble:
         self.last = None
 
 
+#: Seconds for closing a consumer whose maker hasn't: milliseconds, if anybody answers.
+_LEFTOVER = 2.0
+
+
 class Handles:
     """The librdkafka handles of one backend."""
 
@@ -193,7 +197,12 @@ class Handles:
         self._closed = True
         for handle in list(self._open):
             if isinstance(handle, Consumer):
-                self.close_consumer(handle)
+                # Without a broker it may never return, and nobody has asked for this one's positions.
+                closing = threading.Thread(
+                    target=self.close_consumer, args=(handle,), name="kafka_pubsub-leftover", daemon=True
+                )
+                closing.start()
+                closing.join(_LEFTOVER)
             elif isinstance(handle, Producer):
                 self.close_producer(handle)
             else:
