@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ownership import Beginning, beginning, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.client.retry_topics import retry_beginning
@@ -117,7 +117,9 @@ class Takeovers:
             begun = beginning(self._record, number, stored, ranges[main])
             low, high = ranges[beside]
             retry = retry_beginning(self._record, number, committed[beside], (low, max(high, ends[beside])))
-            start = self._retry_start(stored, committed[beside], retry, ranges[main][1], ends[beside])
+            start = self._retry_start(
+                stored, committed[beside], retry, reach(begun, ranges[main][1]), ends[beside]
+            )
             return begun._replace(retry=start)
 
         positions = self._engine.take_on(

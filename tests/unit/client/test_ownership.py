@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub import FailedPrecondition
-from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ownership import REACH, Beginning, beginning, reach
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
@@ -87,3 +87,10 @@ def test_a_position_beyond_the_end_is_another_log(committed: Committed) -> None:
 @pytest.mark.parametrize("offset", [0, 20])
 def test_both_ends_of_the_log_are_in_it(offset: int) -> None:
     assert beginning(record(), 0, Committed(offset, ""), (0, 20)).position == offset
+
+
+def test_a_dead_owner_had_not_come_to_the_end_of_a_long_log() -> None:
+    """Else a backlog of a million messages would be begun one noted message after the other."""
+    assert reach(Beginning(100), 1_000_000) == 100 + REACH
+    assert reach(Beginning(100, [(200, 300), (400, 900)]), 1_000_000) == 900 + REACH
+    assert reach(Beginning(100, [(200, 300)]), 310) == 310
