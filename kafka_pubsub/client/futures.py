@@ -47,6 +47,9 @@ def _renew_birth_lock() -> None:
 
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
+#: The offset of a message that was stored nobody says where.
+UNTOLD = -1
+
 
 class PublishFuture(Future[str]):
     """Resolves to the message id, once the message is on the in-sync replicas.
@@ -72,7 +75,8 @@ class PublishFuture(Future[str]):
         epoch = self.epoch
         if error is None:
             self._partition = record.partition()
-            self._outcome = record.offset() or 0
+            # None: a batch that was sent again, which the broker knew already; it doesn't say where it lies.
+            self._outcome = UNTOLD if (offset := record.offset()) is None else offset
         else:
             self._outcome = epoch.owner.failed(record.key(), error)
         if self._own_condition is not None:
@@ -143,12 +147,13 @@ class PublishFuture(Future[str]):
         return self._message_id() if isinstance(self._outcome, int) else None
 
     def _message_id(self) -> str:
-        return f"{self.epoch.owner.name}:{self._partition}:{self._outcome}"
+        offset = "unknown" if self._outcome == UNTOLD else self._outcome
+        return f"{self.epoch.owner.name}:{self._partition}:{offset}"
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
         if type(self._outcome) is int:
-            return f"{self.epoch.owner.name}:{self._partition}:{self._outcome}"
+            return self._message_id()
         return super().result(timeout)
 
     def done(self) -> bool:

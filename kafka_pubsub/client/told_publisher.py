@@ -80,7 +80,10 @@ class ToldPublisher(TopicPublisher):
             self._history.failed(number, f"{type(error).__name__}: {error}")
         else:
             _, partition, offset = future.result().rsplit(":", 2)
-            self._history.stored(number, int(partition), int(offset))
+            if offset.isdecimal():
+                self._history.stored(number, int(partition), int(offset))
+            else:
+                self._history.failed(number, "stored, the broker didn't say where")
         with self._changed:
             self._untold -= 1
             self._changed.notify_all()

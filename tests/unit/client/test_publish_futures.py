@@ -24,7 +24,7 @@ PATIENCE = 30.0
 class Stored:
     """What a report says of a stored message."""
 
-    def __init__(self, offset: int, key: bytes | None = None, value: bytes = b"x") -> None:
+    def __init__(self, offset: int | None, key: bytes | None = None, value: bytes = b"x") -> None:
         self._offset, self._key, self._value = offset, key, value
 
     def topic(self) -> str | None:
@@ -89,6 +89,15 @@ def test_offset_0_is_an_id_too(owner: Owner) -> None:
     future = owner.future()
     future(None, Stored(0))
     assert future.result(0) == "orders:3:0"
+
+
+def test_a_place_that_nobody_told_is_no_other_messages(owner: Owner) -> None:
+    """The broker knew the batch, which was sent again, and answers "duplicate" without an offset."""
+    future = owner.future()
+    future(None, Stored(None))
+    assert future.done()
+    assert future.result(0) == "orders:3:unknown"
+    assert future.exception() is None
 
 
 def test_a_failure_is_raised_as_the_publisher_explains_it(owner: Owner) -> None:
