@@ -5,8 +5,9 @@ Rule: an option that both have is said here once; only its help may differ, wher
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +15,7 @@ import click
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
+from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.resources import Unset
@@ -34,9 +36,11 @@ __all__ = [
     "kept_unless",
     "labels_unless",
     "ordering_option",
+    "still_there",
 ]
 
 T = TypeVar("T")
+R = TypeVar("R")
 #: What click makes of `--label`.
 Labels = tuple[tuple[str, str], ...]
 # click's own type for what it decorates.
@@ -111,3 +115,12 @@ def _as_typed(name: str, value: JsonValue) -> JsonValue:
     if name in DURATIONS and isinstance(value, (int, float)):
         return duration_text(value)
     return value
+
+
+def still_there(resources: Iterable[T], show: Callable[[T], R]) -> list[R]:
+    """Shows each; what somebody has deleted since it was listed is no error, it is left out."""
+    shown: list[R] = []
+    for each in resources:
+        with contextlib.suppress(NotFound):
+            shown.append(show(each))
+    return shown

@@ -125,7 +125,7 @@ def create(
 def list_subscriptions(session: Session, topic: str | None) -> None:
     """List all subscriptions."""
     with session.pubsub() as pubsub:
-        found = [_describe(each) for each in pubsub.list_subscriptions()]
+        found = shared.still_there(pubsub.list_subscriptions(), _describe)
     rows = [shared.for_a_person(session, row) for row in found if topic is None or row["topic"] == topic]
     hint = "No subscriptions yet: `kafka-pubsub subscription create NAME --topic TOPIC` makes one."
     session.output.table(rows, COLUMNS, hint)

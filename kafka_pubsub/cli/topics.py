@@ -85,7 +85,8 @@ def create(
 def list_topics(session: Session) -> None:
     """List all topics."""
     with session.pubsub() as pubsub:
-        rows = [shared.for_a_person(session, _describe(each)) for each in pubsub.list_topics()]
+        found = shared.still_there(pubsub.list_topics(), _describe)
+    rows = [shared.for_a_person(session, each) for each in found]
     session.output.table(rows, COLUMNS, "No topics yet: `kafka-pubsub topic create NAME` makes one.")
 
 
@@ -307,4 +308,5 @@ def _describe(each: Topic) -> dict[str, JsonValue]:
 
 
 def _subscriptions(pubsub: PubSub, name: str) -> list[JsonValue]:
-    return [each.name for each in pubsub.list_subscriptions() if each.topic == name]
+    found = shared.still_there(pubsub.list_subscriptions(), lambda each: (each.name, each.topic))
+    return [subscription for subscription, topic in found if topic == name]

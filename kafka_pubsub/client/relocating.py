@@ -115,7 +115,7 @@ class Relocating:
     ) -> None:
         self.retry = retry
         self._admin = backend.admin
-        self._topic = record.topic
+        self.topic = record.topic
         self._membership = membership
         #: Ends our membership, with whatever is still on its way under it.
         self.rejoin = rejoin
@@ -142,7 +142,7 @@ class Relocating:
     def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
         """Has a partition's messages moved."""
         records = [self._record(number, each) for each in effect.records]
-        positions = positions_of(self._topic, self.retry, number, effect.commit)
+        positions = positions_of(self.topic, self.retry, number, effect.commit)
         membership = self._membership()
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")

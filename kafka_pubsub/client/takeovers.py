@@ -97,7 +97,7 @@ class Takeovers:
         return {self._main(number), self._beside(number)} <= self._held
 
     def _main(self, number: int) -> TopicPartition:
-        return TopicPartition(self._record.topic, number)
+        return TopicPartition(self.relocating.topic, number)
 
     def _beside(self, number: int) -> TopicPartition:
         return TopicPartition(self.retry, number)

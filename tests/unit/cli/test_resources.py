@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from kafka_pubsub.cli.options import still_there
+from kafka_pubsub.errors import NotFound
 from tests.unit.cli.conftest import CommandLine
 
 
@@ -228,3 +230,12 @@ def test_a_subscription_tells_its_lag_and_what_is_wrong_with_it(run: CommandLine
 def test_help_lists_every_subcommand_in_a_whole_sentence(run: CommandLine) -> None:
     for words in ([], ["topic"], ["subscription"], ["deadletter"]):
         assert "..." not in run(*words, "--help").stdout.split("Examples:")[0].replace("[ARGS]...", "")
+
+
+def test_what_was_deleted_since_it_was_listed_is_left_out() -> None:
+    def show(name: str) -> str:
+        if name == "gone":
+            raise NotFound("topic 'gone' not found")
+        return name.upper()
+
+    assert still_there(["a", "gone", "b"], show) == ["A", "B"]
