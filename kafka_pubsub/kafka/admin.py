@@ -39,8 +39,14 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, NotFound
-from kafka_pubsub.kafka.calls import DEADLINE, ask, wait_for
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    BrokerUnavailable,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+)
+from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
@@ -56,8 +62,11 @@ _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 #: Seconds until every broker has heard of a new topic, and between two questions whether it has.
 _SPREADS, _POLL = 10.0, 0.1
 
-#: Seconds without an answer after which to look who is there, and for that look.
-_SILENT, _LOOK = 1.0, 0.5
+#: Seconds that a topic counts as new, and that others are asked when a broker denies it (somebody may have deleted it).
+_NEW, _DOUBT = 30.0, 5.0
+
+#: "There is no such topic", or a broker that hasn't heard of it.
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
 #: Seconds that a change of settings is waited for; a broker hears of it within some 10 ms.
 _SHOW_DEADLINE = 2.0
@@ -87,6 +96,8 @@ class KafkaAdmin:
         self._lock = threading.Lock()
         # None until the first call: a process may fork before.
         self._client: AdminClient | None = None
+        # When we have last made it, or heard that it is there.
+        self._made: dict[str, float] = {}
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -102,18 +113,38 @@ class KafkaAdmin:
             replication_factor=-1 if replication is None else replication,
             config=dict(config),
         )
-        self._ask(doing, lambda client, left: client.create_topics([wanted], request_timeout=left)[name])
+        try:
+            self._ask(doing, lambda client, left: client.create_topics([wanted], request_timeout=left)[name])
+        except AlreadyExists:
+            self._note(name)
+            raise
+        self._note(name)
         return self._ask_here(doing, lambda client, left: self._settled(client, name, left))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and waits until the cluster has forgotten it."""
         doing = f"delete topic {name!r}"
+        self._made.pop(name, None)
         self._ask(doing, lambda client, left: client.delete_topics([name], request_timeout=left)[name])
         self._ask_here(doing, lambda client, left: self._forgotten(client, name, left))
 
     def topic(self, name: str) -> TopicInfo:
         """The topic as it is now; `NotFound` if there is none."""
-        return self._ask_here(f"topic {name!r}", lambda client, left: self._describe(client, name, left))
+        now = time.monotonic()
+        until = now + _DOUBT if now < self._made.get(name, -_NEW) + _NEW else now
+
+        def describe(client: AdminClient, left: float) -> TopicInfo:
+            try:
+                return self._describe(client, name, left)
+            except KafkaException as failure:
+                if error_of(failure).code() not in _UNKNOWN or time.monotonic() >= until:
+                    raise
+                # Each look has another broker asked, by chance; the one that knows nothing may be cut off.
+                with contextlib.suppress(KafkaException):
+                    client.list_topics(timeout=LOOK)
+                raise _not_yet("the new topic isn't known to every broker yet") from None
+
+        return self._ask_here(f"topic {name!r}", describe)
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Changes the given settings only; None goes back to the broker's default. Waits until it shows."""
@@ -158,7 +189,7 @@ class KafkaAdmin:
 
         def delete(client: AdminClient, left: float) -> None:
             for future in client.delete_records(wanted, request_timeout=left).values():
-                wait_for(future, left, _serving(client))
+                wait_for(future, left, serving(client))
 
         self._ask_here(f"trim topic {topic!r}", delete)
 
@@ -223,7 +254,7 @@ class KafkaAdmin:
 
         def commit(client: AdminClient, left: float) -> None:
             future = client.alter_consumer_group_offsets([wanted], request_timeout=left)[group]
-            for each in wait_for(future, left, _serving(client)).topic_partitions:
+            for each in wait_for(future, left, serving(client)).topic_partitions:
                 if each.error is not None:
                     raise KafkaException(each.error)
 
@@ -319,7 +350,7 @@ class KafkaAdmin:
 
     def _ask(self, doing: str, request: Callable[[AdminClient, float], concurrent.futures.Future[_T]]) -> _T:
         return self._ask_here(
-            doing, lambda client, left: wait_for(request(client, left), left, _serving(client))
+            doing, lambda client, left: wait_for(request(client, left), left, serving(client))
         )
 
     def _ask_here(
@@ -350,12 +381,17 @@ class KafkaAdmin:
             deadline=deadline or self._deadline,
         )
 
+    def _note(self, name: str) -> None:
+        now = time.monotonic()
+        # A new one each time, of what is still new: other threads read it.
+        self._made = {each: at for each, at in self._made.items() if now < at + _NEW} | {name: now}
+
     def _describe(self, client: AdminClient, name: str, left: float) -> TopicInfo:
         resource = ConfigResource(ResourceType.TOPIC, name)
         # Both questions at once: they cost one round trip.
         topic = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
         settings = client.describe_configs([resource], request_timeout=left)[resource]
-        found: TopicDescription = wait_for(topic, left, _serving(client))
+        found: TopicDescription = wait_for(topic, left, serving(client))
         config = self._settings(client, settings, left)
         return TopicInfo(
             name=name,
@@ -370,7 +406,7 @@ class KafkaAdmin:
         self, client: AdminClient, asked: concurrent.futures.Future[dict[str, ConfigEntry]], left: float
     ) -> Mapping[str, str]:
         try:
-            found = wait_for(asked, left, _serving(client))
+            found = wait_for(asked, left, serving(client))
         except KafkaException as failure:
             # Seeing a topic and seeing its settings are two rights; without the second the defaults must do.
             if error_of(failure).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -381,7 +417,7 @@ class KafkaAdmin:
     def _shown(self, client: AdminClient, name: str, config: Mapping[str, str | None], left: float) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
         found = wait_for(
-            client.describe_configs([resource], request_timeout=left)[resource], left, _serving(client)
+            client.describe_configs([resource], request_timeout=left)[resource], left, serving(client)
         )
         for key, value in config.items():
             entry = found.get(key)
@@ -394,11 +430,11 @@ class KafkaAdmin:
             found = wait_for(
                 client.describe_topics(TopicCollection([name]), request_timeout=left)[name],
                 left,
-                _serving(client),
+                serving(client),
             )
             info = self._describe(client, name, left)
         except KafkaException as failure:
-            if error_of(failure).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+            if error_of(failure).code() in _UNKNOWN:
                 raise _not_yet("the new topic isn't known to every broker yet") from None
             raise
         if len(found.partitions) < partitions or any(each.leader is None for each in found.partitions):
@@ -410,10 +446,10 @@ class KafkaAdmin:
             wait_for(
                 client.describe_topics(TopicCollection([name]), request_timeout=left)[name],
                 left,
-                _serving(client),
+                serving(client),
             )
         except KafkaException as failure:
-            if error_of(failure).code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+            if error_of(failure).code() in _UNKNOWN:
                 return
             raise
         raise _not_yet("the topic is still being deleted")
@@ -426,9 +462,7 @@ class KafkaAdmin:
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
                 found = {
-                    TopicPartition(each.topic, each.partition): wait_for(
-                        future, left, _serving(client)
-                    ).offset
+                    TopicPartition(each.topic, each.partition): wait_for(future, left, serving(client)).offset
                     for each, future in futures.items()
                 }
                 if any(offset < 0 for offset in found.values()):
@@ -447,25 +481,6 @@ class KafkaAdmin:
 
 class _Refused(Exception):
     """The broker's answer means something special to this call; the text is the code's name."""
-
-
-def _serving(client: AdminClient) -> Callable[[float], object]:
-    """Runs the client's callbacks while an answer is waited for, and has it look around when none comes.
-
-    Requests go to the broker that was the controller by the last metadata, and without topics of its own an admin
-    client never asks for newer ones: with that broker down they would wait until it is back (tried).
-    """
-    looked = time.monotonic()
-
-    def serve(wait: float) -> None:
-        nonlocal looked
-        client.poll(wait)
-        if time.monotonic() > looked + _SILENT:
-            with contextlib.suppress(KafkaException):
-                client.list_topics(timeout=_LOOK)
-            looked = time.monotonic()
-
-    return serve
 
 
 def _names(partitions: Sequence[TopicPartition]) -> str:

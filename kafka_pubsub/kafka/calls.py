@@ -11,25 +11,30 @@ Rules
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
 from kafka_pubsub.kafka.handles import Trouble
 
-__all__ = ["DEADLINE", "Bounded", "ask", "explain", "wait_for"]
+__all__ = ["DEADLINE", "LOOK", "Bounded", "ask", "explain", "serving", "wait_for"]
 
 #: Seconds for one call. A broker that restarts is back in about 5; more would look like a hang to a person.
 DEADLINE = 15.0
 
 #: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
+
+#: Seconds without an answer after which to look who is there, and for that look.
+_SILENT, LOOK = 1.0, 0.5
 
 #: What librdkafka says when nobody answered.
 _SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._WAIT_COORD})
@@ -81,6 +86,25 @@ def wait_for(future: concurrent.futures.Future[_T], seconds: float, serve: Calla
             return future.result()
         if left <= 0:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+
+
+def serving(client: AdminClient) -> Callable[[float], object]:
+    """Runs the client's callbacks while an answer is waited for, and has it look around when none comes.
+
+    Requests go to the broker that was the controller by the last metadata, and without topics of its own an admin
+    client never asks for newer ones: with that broker down they would wait until it is back (tried).
+    """
+    looked = time.monotonic()
+
+    def serve(wait: float) -> None:
+        nonlocal looked
+        client.poll(wait)
+        if time.monotonic() > looked + _SILENT:
+            with contextlib.suppress(KafkaException):
+                client.list_topics(timeout=LOOK)
+            looked = time.monotonic()
+
+    return serve
 
 
 class Bounded:

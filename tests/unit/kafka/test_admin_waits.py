@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import NewTopic
 
-from kafka_pubsub.errors import NotFound
-from kafka_pubsub.kafka import admin
+from kafka_pubsub.errors import AlreadyExists, NotFound
+from kafka_pubsub.kafka import admin, calls
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.model import TopicInfo, TopicPartition
@@ -68,7 +69,7 @@ def test_an_end_that_is_not_known_yet_is_asked_for_again() -> None:
 
 
 def test_who_hears_nothing_looks_for_the_broker_that_has_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "_SILENT", 0.0)
+    monkeypatch.setattr(calls, "_SILENT", 0.0)
     client = Client(None)
     assert asked(client) == 9
     assert client.looks > 0
@@ -85,3 +86,92 @@ def test_a_new_topic_may_be_denied_by_a_broker_that_has_not_heard_of_it_yet(
     monkeypatch.setattr(admin, "_SPREADS", -1.0)
     with pytest.raises(NotFound):
         Admin(Client(DENIED, 4)).last_stable_offsets("t")
+
+
+class Forgetful:
+    """An admin client whose brokers deny the topic to the first `denials` questions after it was made."""
+
+    def __init__(self, denials: int, *, made: KafkaError | None = None) -> None:
+        self._denials = denials
+        self._made = made
+        # What waits for the topic to be there, when it is made, isn't what is tried here.
+        self.known = False
+        self.looks = 0
+
+    def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Any]:
+        return {
+            each.topic: _answer(None if self._made is None else KafkaException(self._made)) for each in wanted
+        }
+
+    def delete_topics(self, names: list[str], **_: object) -> dict[str, Any]:
+        return dict.fromkeys(names, _answer(None))
+
+    def describe_topics(self, _: object, **__: object) -> dict[str, Any]:
+        if self.known and self._denials:
+            self._denials -= 1
+            return {"t": _answer(KafkaException(DENIED))}
+        part = SimpleNamespace(leader=1, replicas=[1])
+        return {"t": _answer(SimpleNamespace(topic_id="id", partitions=[part, part]))}
+
+    def describe_configs(self, wanted: list[object], **_: object) -> dict[object, Any]:
+        return dict.fromkeys(wanted, _answer({}))
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        self.looks += 1
+
+    def poll(self, _: float) -> None: ...
+
+
+def _answer(found: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(found, Exception):
+        future.set_exception(found)
+    else:
+        future.set_result(found)
+    return future
+
+
+def over(client: Forgetful) -> KafkaAdmin:
+    handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
+    return KafkaAdmin(cast("Handles", handles))
+
+
+def test_a_topic_that_we_have_made_is_asked_for_again_when_a_broker_denies_it() -> None:
+    """Another broker than the one that said "made" may be asked next, and be cut off from the controller."""
+    client = Forgetful(3)
+    new = over(client)
+    new.create_topic("t", 2, None, {})
+    client.known = True
+    assert new.topic("t").partitions == 2
+    assert client.looks == 3
+
+
+def test_a_topic_that_was_there_already_is_asked_for_again_too() -> None:
+    client = Forgetful(1, made=KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    new = over(client)
+    with pytest.raises(AlreadyExists):
+        new.create_topic("t", 2, None, {})
+    client.known = True
+    assert new.topic("t").partitions == 2
+
+
+def test_a_topic_is_denied_at_once_if_it_is_not_new_and_for_good_if_it_stays_denied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Forgetful(1000)
+    client.known = True
+    with pytest.raises(NotFound):
+        over(client).topic("t")
+    assert client.looks == 0
+    client.known = False
+    new = over(client)
+    new.create_topic("t", 2, None, {})
+    client.known = True
+    monkeypatch.setattr(admin, "_DOUBT", 0.05)
+    with pytest.raises(NotFound):
+        new.topic("t")
+    new.delete_topic("t")
+    looks = client.looks
+    with pytest.raises(NotFound):
+        new.topic("t")
+    assert client.looks == looks
