@@ -303,7 +303,9 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "poison-raises": Fault("messages whose handler raises, always", poison=("raises",)),
     "poison-hangs": Fault("messages whose handler hangs beyond its lease, always", poison=("hangs",)),
-    "poison-kills": Fault("messages that kill their process, always", poison=("kills",)),
+    # It takes seven lives, of a few tenths of a second, and in them nobody else may have a turn. Each
+    # costs a session and a rebalance: six seconds on an idle machine.
+    "poison-kills": Fault("messages that kill their process, always", poison=("kills",), longest_stall=100.0),
     "retry-unwritable": Fault(
         "the retry topic takes no writes for a while", ((retry_refuses, retry_lacks_replicas),), cluster=True
     ),

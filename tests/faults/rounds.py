@@ -37,7 +37,7 @@ def check(name: str, arena: Arena, folder: Path) -> None:
     publishers = 1 if "kills" in fault.poison else 2
     plan = RoundPlan(name, seed=1, seconds=SHORT, rate=RATE, settle=SETTLE, publishers=publishers)
     outcome = run_round(plan, arena, folder)
-    assert outcome.problems == []
+    assert not outcome.problems, "\n".join(outcome.problems)
     counts = outcome.counts
     assert counts["acked"] >= SHORT * RATE / 4
     assert counts["again"] > 0
