@@ -54,8 +54,9 @@ class RetryBooks:
 
     @property
     def span(self) -> int:
-        """How many offsets the map has to describe."""
-        return (self._ends[-1] if self._ends else self.position) - self.committable
+        """How many offsets the map may have to describe: whatever was received may finish next."""
+        end = max(self._ends[-1], self.position) if self._ends else self.position
+        return end - self.committable
 
     def finished(self, offset: int) -> bool:
         """Whether that record is finished, or never was."""

@@ -79,6 +79,12 @@ class RetryBooksMachine(RuleBasedStateMachine):
         assert self.books.lowest(5) == unfinished[:5]
 
     @invariant()
+    def whatever_may_finish_lies_within_the_span(self) -> None:
+        reach = self.books.committable + self.books.span
+        assert all(offset < reach for offset in self.unfinished())
+        assert all(end <= reach for _, end in self.books.runs)
+
+    @invariant()
     def a_run_holds_something_finished_and_so_does_each_gap(self) -> None:
         edges = [self.books.committable, *(edge for run in self.books.runs for edge in run)]
         for at, (low, high) in enumerate(pairwise(edges)):
@@ -103,3 +109,17 @@ def test_a_marker_behind_each_record_costs_no_run() -> None:
 def test_a_record_that_was_never_read_cannot_be_finished() -> None:
     with pytest.raises(InvariantViolated):
         RetryBooks(5).finish(5)
+
+
+def test_what_is_handed_out_beyond_the_last_run_fits_the_map() -> None:
+    """Few offsets are finished, all where bits reach; what is handed out next lies far beyond."""
+    books = RetryBooks(0)
+    for offset in range(4 * ack_map.bit_span()):
+        books.receive(offset)
+    for offset in range(1, 20_000, 100):
+        books.finish(offset)
+    handed = range(ack_map.bit_span(), books.position, 2)
+    for offset in handed[: max(0, ack_map.most_runs(books.span) - books.run_count)]:
+        books.finish(offset)
+    text = ack_map.encode(AckMap(2**60 - 1, tuple(books.runs)), books.committable)
+    assert len(text) <= ack_map.CAPACITY - ack_map.NOTED
