@@ -90,7 +90,9 @@ class Commits:
     def make(self, now: float) -> Commit | CommitBoth:
         """The commit to send; it is in flight from now on."""
         # The next multiple of the interval: partitions that are busy commit together, in one request.
-        self._not_before = (now // COMMIT_INTERVAL + 1) * COMMIT_INTERVAL
+        count = now // COMMIT_INTERVAL + 1
+        count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
+        self._not_before = count * COMMIT_INTERVAL
         return self._send(self._commit(clean=False))
 
     def _send(self, commit: Commit | CommitBoth) -> Commit | CommitBoth:

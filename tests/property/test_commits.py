@@ -25,7 +25,8 @@ class CommitsMachine(RuleBasedStateMachine):
         self.commits = Commits(self.offsets, WRITER, Commit(0, ""))
         self.finished: set[int] = set()
         self.received = 0
-        self.now = 0.0
+        #: Never on the grid, where rounding decides; `test_woken_when_due_...` is about that.
+        self.now = 0.005
         self.last_made: float | None = None
         #: What the log holds.
         self.log: Commit | CommitBoth = Commit(0, "")
@@ -123,6 +124,18 @@ class CommitsMachine(RuleBasedStateMachine):
 
 
 TestCommits = CommitsMachine.TestCase
+
+
+def test_woken_when_due_the_next_commit_is_a_whole_interval_later() -> None:
+    commits = Commits(Offsets(0), WRITER, Commit(0, ""))
+    now = 0.0
+    for _ in range(2000):
+        commits.make(now)
+        commits.answered(accepted=False)
+        due = commits.due_at()
+        assert due is not None
+        assert due - now == pytest.approx(COMMIT_INTERVAL)
+        now = due
 
 
 def test_a_last_word_replaces_what_was_never_answered() -> None:
