@@ -8,7 +8,8 @@ Rules
 1. Which partitions there are, and which handlers outlive them, is told in `holdings`.
 2. A partition that begins anew (`Restart`) is gone until it is assigned again; its handlers linger.
 3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
-   because of its records only one is with a handler.
+   because of its records only one is with a handler. One that waits for its trial isn't started; while it only waits
+   for room, the next place is its own, or others would take each that becomes free.
 """
 
 from __future__ import annotations
@@ -293,9 +294,11 @@ class Coordinator(Holdings):
     def tick(self, now: float) -> None:
         """Time has passed: progress, deadlines, redeliveries, commits."""
         self.progress(now)
+        benched = self._benched()  # none more come meanwhile
         for number in [*self.owned, *self.resting]:
             if number not in self._leaving:
-                self._to(number, Tick(stuffed=number in self.gate.paused), now)
+                taken = benched > 0 and self._free() <= 0
+                self._to(number, Tick(stuffed=number in self.gate.paused, taken=taken), now)
 
     def progress(self, now: float) -> None:
         """Looks how far the holders are."""
@@ -312,6 +315,8 @@ class Coordinator(Holdings):
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
         times = [partition.wakeup_at() for partition in self._all() if partition.number not in self._leaving]
+        if self._wants_turn() and self._free() > 0:
+            return 0.0
         return min((time for time in times if time is not None), default=None)
 
     # What is done about it
@@ -320,8 +325,7 @@ class Coordinator(Holdings):
         """Hands out what may be started now; True if anything was."""
         if self.closing:
             return False
-        benched = sum(each.half.benched for each in self.owned.values() if each.half is not None)
-        wanted = self._crew.wants(self._flow.max_messages - self._leased + benched - self._reserved)
+        wanted = self._crew.wants(max(0, self._free() - self._wants_turn()))
         numbers = [number for number, partition in self.owned.items() if partition.deliverable]
         handed = False
         for at in range(len(numbers)):
@@ -335,6 +339,21 @@ class Coordinator(Holdings):
             handed = handed or self._leased > before
         self._turn += 1
         return handed
+
+    def _free(self) -> int:
+        """How many messages more may be started (rule 3)."""
+        return self._flow.max_messages - self._leased + self._benched() - self._reserved
+
+    def _benched(self) -> int:
+        return sum(each.half.benched for each in self.owned.values() if each.half is not None)
+
+    def _wants_turn(self) -> bool:
+        """Whether a suspect waits for nothing but room."""
+        return any(
+            partition.half is not None and partition.half.wants_turn
+            for number, partition in self.owned.items()
+            if number not in self._leaving
+        )
 
     def stop(self) -> None:
         """Begin nothing more (closing); running handlers go on to the end of their record."""

@@ -86,8 +86,6 @@ class Chores:
             self._to_tail(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
-        retries.suspects.try_next()
-        retries.main_suspects.try_next()
 
     def _loose(self, now: float) -> None:
         retries = self._retries

@@ -178,9 +178,13 @@ class Ended(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read."""
+    """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read.
+
+    `taken`: the stream has started as many messages as it may, so no trial begins.
+    """
 
     stuffed: bool = False
+    taken: bool = False
 
 
 class CommitAnswered(NamedTuple):

@@ -291,7 +291,7 @@ class Partition:
             self.queues.put_back(key, [record])
             self.places.free_keys([key])
         if self.half is not None and self.open:
-            self.half.chores.do(now, stuffed=event.stuffed)
+            self.half.tick(event, now)
             effects += self.half.send(now)
         elif self.open and self.commits.due(now):
             effects.append(self.commits.make(now))

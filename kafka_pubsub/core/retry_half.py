@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from kafka_pubsub.core.chores import LOOSE, Chores
 from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, Relocate, Trim
-from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched
+from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched, Tick
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases
 from kafka_pubsub.core.notes import Notes
@@ -91,6 +91,18 @@ class RetryHalf:
     def benched(self) -> int:
         """Leases that wait for their trial: nobody has them, and others may be handed out meanwhile."""
         return sum(suspects.benched for suspects in self._both)
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a suspect could be tried now, if the stream may start one message more."""
+        return any(suspects.wants_turn for suspects in self._both)
+
+    def tick(self, event: Tick, now: float) -> None:
+        """Time has passed."""
+        self.chores.do(now, stuffed=event.stuffed)
+        if not event.taken:
+            self.retries.suspects.try_next()
+            self.retries.main_suspects.try_next()
 
     def limit(self, wanted: int, now: float) -> int:
         """How many leases may be handed out now."""
@@ -217,7 +229,7 @@ class RetryHalf:
         """When something becomes due by itself."""
         retries = self.retries
         times = [retries.parking.next_due(loose=len(retries.loose) + len(retries.loose_wanted) < LOOSE)]
-        if any(suspects.wants_turn for suspects in self._both) or retries.bodies.waiting or retries.news:
+        if retries.bodies.waiting or retries.news:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())

@@ -1,0 +1,94 @@
+"""The coordinator after a crash: trials of suspects, and what else may run beside them."""
+
+from __future__ import annotations
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.config import FlowControl
+from kafka_pubsub.core import notes
+from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.core.suspects import Turn
+from kafka_pubsub.model import Committed
+from tests.support import FakeBody
+from tests.unit.client.test_coordinator import Hands
+
+NOTHING = Committed(0, "")
+
+
+class AfterCrash:
+    """A stream whose predecessor died while message 0 ran; the log takes every commit."""
+
+    def __init__(self, max_messages: int, turn: Turn) -> None:
+        self.crew = Hands()
+        rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
+        flow = FlowControl(max_messages=max_messages)
+        self.coordinator = Coordinator(rules, flow, self.crew, 7, lambda: 0.5, turn=turn)
+        found = Notes(notes.as_runs({0}))
+        retry = RetryStart("t", "id", 0, clean=False, main_notes=found, main_end=1)
+        self.coordinator.assign({0: NOTHING}, lambda *_: Beginning(0, (), retry), 0.0, {0: NOTHING})
+        self.coordinator.caught_up(0, 0, 0.0)
+        self.now = 0.0
+        self.pass_time()
+
+    def pass_time(self) -> None:
+        self.now += 1.0
+        self.coordinator.tick(self.now)
+        sent = self.coordinator.take_commits()
+        self.coordinator.answered(dict.fromkeys(sent, True), self.now)
+        self.coordinator.check()
+
+    def fetch(self, *keys: bytes) -> None:
+        self.coordinator.fetched({0: [FakeBody(offset=at, key=key) for at, key in enumerate(keys)]}, self.now)
+
+    def deliver(self) -> None:
+        self.coordinator.deliver(self.now)
+
+    def end(self, key: bytes) -> None:
+        self.coordinator.released([Release(self.crew.on(key), 1, Verdict.FINISHED)], self.now)
+
+    @property
+    def started(self) -> list[bytes | None]:
+        return [lease.key for lease in self.crew.leases]
+
+
+def test_a_trial_takes_a_place_like_any_other_message() -> None:
+    turn = Turn()
+    assert turn.take("another stream")
+    stream = AfterCrash(2, turn)
+    stream.fetch(b"suspect", b"b", b"c", b"d", b"e")
+    stream.deliver()
+    stream.deliver()
+    assert stream.started == [b"b", b"c"], "who waits for another's trial takes nobody's place"
+
+    turn.give_back("another stream")
+    stream.pass_time()
+    assert stream.started == [b"b", b"c"], "its turn, but no place"
+    assert stream.coordinator.wakeup_at() != 0.0, "it would spin until one is free"
+
+    stream.end(b"b")
+    stream.deliver()
+    assert stream.started == [b"b", b"c"], "the next place is the suspect's"
+    assert stream.coordinator.wakeup_at() == 0.0
+    stream.pass_time()
+    stream.deliver()
+    assert stream.started == [b"b", b"c", b"suspect"]
+
+    stream.end(b"c")
+    stream.deliver()
+    assert stream.started == [b"b", b"c", b"suspect", b"d"]
+
+
+def test_with_one_place_suspects_and_others_take_turns() -> None:
+    stream = AfterCrash(1, Turn())
+    stream.fetch(b"suspect", b"b")
+    stream.deliver()
+    stream.deliver()
+    assert stream.started == []
+    stream.pass_time()
+    stream.deliver()
+    assert stream.started == [b"suspect"]
+    stream.end(b"suspect")
+    stream.deliver()
+    assert stream.started == [b"suspect", b"b"]
