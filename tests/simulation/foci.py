@@ -15,6 +15,7 @@ __all__ = [
     "crowded",
     "dying",
     "failing",
+    "keeping",
     "killing",
     "late",
     "poisoned",
@@ -36,6 +37,25 @@ def _with(plan: Plan, weights: dict[str, float], retry: RetryPlan, rules: Policy
     policy = plan.rules.policy if rules is None else rules
     retry = replace(retry, policy=policy)
     return replace(plan, actions=actions, retry=retry, rules=plan.rules._replace(policy=policy))
+
+
+def keeping(plan: Plan) -> Plan:
+    """Inline callbacks keep most messages, and few may be out. Needs no retry topic."""
+    return replace(
+        plan,
+        partitions=1,
+        processes=1,
+        keys=(b"a", b"b", b"c", b"d", None),
+        max_messages=1,
+        max_bytes=10_000_000,
+        window=2000,
+        read_limit=10,
+        inline=True,
+        taken_over=0.0,
+        slow=0.0,
+        conduct={"ack": 10.0, "silent": 10.0},
+        actions={**plan.actions, "publish": 16.0},
+    )
 
 
 def failing(plan: Plan) -> Plan:
