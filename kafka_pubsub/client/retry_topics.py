@@ -18,18 +18,48 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from zlib import crc32
 
 from kafka_pubsub.client.companion import companion_settings
 from kafka_pubsub.client.names import retry_topic
 from kafka_pubsub.client.ownership import Beginning, beginning
 from kafka_pubsub.client.ports import Admin
 from kafka_pubsub.config import RetryTopic, SubscriptionRecord
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, TopicInfo
 
-__all__ = ["RetryTopicGone", "RetryTopics", "check_retry_layout", "remake_call", "retry_beginning"]
+__all__ = [
+    "RetryTopicGone",
+    "RetryTopics",
+    "check_retry_layout",
+    "marked_nonce",
+    "remake_call",
+    "retry_beginning",
+]
+
+#: Bits of an ownership's nonce that say which retry topic its commits speak of.
+_MARK_BITS = 15
 
 log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+def _mark(retry: RetryTopic) -> int:
+    return crc32(retry.topic_id.encode()) & (1 << _MARK_BITS) - 1
+
+
+def marked_nonce(record: SubscriptionRecord, nonce: int) -> int:
+    """The nonce of an ownership, marked with its retry topic: a group's positions know a topic by its name only."""
+    retry = record.retry_topic
+    return nonce if retry is None else _mark(retry) << _MARK_BITS | nonce & (1 << _MARK_BITS) - 1
+
+
+def _is_of_another(retry: RetryTopic, committed: Committed) -> bool:
+    """Whether the position was committed while there was an earlier topic of that name."""
+    if committed.offset is None or not committed.metadata:
+        return False
+    found = ack_map.decode(committed.metadata, committed.offset)
+    return found is not None and found.nonce >> _MARK_BITS != _mark(retry)
 
 
 def remake_call(subscription: str) -> Call:
@@ -83,11 +113,20 @@ def retry_beginning(
 
     We trim below the commit only. So a log that starts above it was cut by retention or by somebody: what is gone is
     counted aloud, and the rest is delivered. One that ends below it was cut at its end, or is younger than the commit
-    (made again, while a stream still knew the old one): it is gone on with from the catalog's copy.
+    (made again, while a stream still knew the old one): it is gone on with from the catalog's copy. So is one that was
+    made again and is longer already: what was committed says of which topic it speaks.
     """
     retry = record.retry_topic
     if retry is None:
         raise FailedPrecondition(f"subscription {record.name!r} has no retry topic")
+    if _is_of_another(retry, committed):
+        log.warning(
+            "subscription %r: its retry topic %r was made again: partition %d goes on from its beginning",
+            record.name,
+            retry.name,
+            number,
+        )
+        committed = Committed(min(max(retry.positions.get(number, 0), log_range[0]), log_range[1]), "")
     if committed.offset is not None and committed.offset < log_range[0]:
         log.error(
             "subscription %r: its retry topic %r has lost offsets %d to %d of partition %d, and with them up to %d "

@@ -28,7 +28,7 @@ from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.ownership import Beginning, beginning, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating
-from kafka_pubsub.client.retry_topics import retry_beginning
+from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
@@ -160,7 +160,7 @@ class Takeovers:
             (retry or _NOTHING).notes,
             end,
             self._wall() - self._engine.clock(),
-            self._nonce(),
+            marked_nonce(self._record, self._nonce()),
         )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
