@@ -63,7 +63,7 @@ _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 _SPREADS, _POLL = 10.0, 0.1
 
 #: Seconds that a topic counts as new, and that others are asked when a broker denies it (somebody may have deleted it).
-_NEW, _DOUBT = 30.0, 5.0
+_NEW, _DOUBT = 30.0, 3.0
 
 #: "There is no such topic", or a broker that hasn't heard of it.
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
@@ -137,7 +137,10 @@ class KafkaAdmin:
             try:
                 return self._describe(client, name, left)
             except KafkaException as failure:
-                if error_of(failure).code() not in _UNKNOWN or time.monotonic() >= until:
+                if error_of(failure).code() not in _UNKNOWN:
+                    raise
+                if time.monotonic() >= until:
+                    self._made.pop(name, None)  # it is gone indeed, whoever asks next
                     raise
                 # Each look has another broker asked, by chance; the one that knows nothing may be cut off.
                 with contextlib.suppress(KafkaException):

@@ -12,8 +12,10 @@ import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, RetryPolicy
 from kafka_pubsub.client import rebalances, watch
-from kafka_pubsub.client.retry_topics import RetryTopicGone, retry_beginning
+from kafka_pubsub.client.retry_topics import RetryTopicGone, marked_nonce, retry_beginning
 from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import Committed
 from tests.unit.client.holding import PATIENCE
@@ -203,3 +205,24 @@ def test_a_log_that_ends_below_the_commit_is_gone_on_with_from_the_copy(
     assert retry_beginning(record, 0, Committed(12, ""), (0, 7)).position == 3
     assert retry_beginning(record, 1, Committed(12, ""), (0, 7)).position == 7
     assert "ends at offset 7 of partition 0, below the committed 12" in caplog.text
+
+
+def test_a_position_that_speaks_of_an_earlier_topic_is_not_believed() -> None:
+    """The new one has grown beyond it: believed, what lies below would never be delivered."""
+    retry = RetryTopic(name=RETRY, topic_id="new", positions={0: 0})
+    record = SubscriptionRecord(
+        name="billing",
+        topic="orders",
+        topic_id="t",
+        partitions=1,
+        options=SubscriptionOptions(),
+        retry_topic=retry,
+    )
+    earlier = record.model_copy(update={"retry_topic": retry.model_copy(update={"topic_id": "old"})})
+
+    def committed(by: SubscriptionRecord) -> Committed:
+        return Committed(12, ack_map.encode(AckMap(1, ((14, 15),), nonce=marked_nonce(by, 99)), 12))
+
+    assert retry_beginning(record, 0, committed(earlier), (0, 40)).position == 0
+    assert retry_beginning(record, 0, committed(record), (0, 40)).position == 12
+    assert list(retry_beginning(record, 0, committed(record), (0, 40)).known) == [(14, 15)]
