@@ -82,9 +82,11 @@ def patient(plan: Plan) -> Plan:
 
 
 def evicted(plan: Plan) -> Plan:
-    """Relocations wait for long; their authors stand still or are removed meanwhile, and come back."""
-    plan = replace(stalling(plan), processes=2, answer_lost=0.0)
-    return _with(plan, {"mover": 4.0, "evict": 2.0}, _retry(plan))
+    """Relocations wait for long; their authors are removed meanwhile, and come back. There is no other trouble."""
+    plan = replace(stalling(plan), processes=2, answer_lost=0.0, slow=0.0)
+    weights = {"mover": 1.0, "evict": 6.0, "stall": 0.0, "join": 3.0, "leave": 0.0, "time": 20.0}
+    quiet = replace(_retry(plan), dies=0.0, unknown=0.0, late_markers=0.0, broken_steps=0.0, meanwhile=0.0)
+    return _with(plan, weights, quiet)
 
 
 def reading(plan: Plan) -> Plan:

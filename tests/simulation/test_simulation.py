@@ -19,8 +19,9 @@ from tests.simulation.world import simulate
 
 #: How many seeds the suite runs, without and with a retry topic; a million take some hours and aren't the suite's.
 SEEDS, RETRY_SEEDS = 1000, 4000
-#: Seeds within which a mistake about the retry topic must show; the shyest ones need a third of them.
-WITHIN = 150
+#: Seeds within which a mistake about the retry topic must show. All do in the first 150, but for the shyest one
+#: (`fenced_by_ownership`), which shows in one or two of a hundred.
+WITHIN = 600
 #: Seconds; the promise is three minutes on two cores.
 LIMIT = 600
 
