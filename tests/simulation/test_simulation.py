@@ -89,7 +89,9 @@ def test_every_promise_holds_with_a_retry_topic() -> None:
     assert int(last[1]) > 10 * RETRY_SEEDS, "handlers hardly ever ran: the worlds are empty"
 
 
-@pytest.mark.parametrize("focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda focus: str(focus.__name__))
+@pytest.mark.parametrize(
+    "focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda focus: str(focus.__name__)
+)
 def test_every_promise_holds_where_one_trouble_is_worst(focus: Focus) -> None:
     for seed in range(1000, 1010):
         simulate(seed, retry=True, focus=focus)
