@@ -17,21 +17,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from kafka_pubsub.client.passing import PassingListener, PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
-from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import StoredRecord, TopicPartition
 
 __all__ = ["RejoiningReader"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 
-class RejoiningReader:
+class RejoiningReader(PassingReader):
     """A `LogReader` over one reader after the other; each is a member of its own."""
 
     def __init__(self, make: Callable[[], LogReader]) -> None:
+        super().__init__(make())
         self._make = make
-        self._reader = make()
         self._topics: Sequence[str] = ()
         self._listener: _Listener | None = None
         self._leaving = False
@@ -70,71 +70,26 @@ class RejoiningReader:
         if listener is not None:
             self._reader.subscribe(self._topics, listener)
 
-    # What is passed on
 
-    def committed(
-        self, partitions: Sequence[TopicPartition], timeout: float | None = None
-    ) -> Mapping[TopicPartition, Committed]:
-        return self._reader.committed(partitions, timeout)
-
-    def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        return self._reader.committed_unstable(partitions)
-
-    def membership(self) -> Membership | None:
-        return self._reader.membership()
-
-    def position(self, partition: TopicPartition) -> int | None:
-        return self._reader.position(partition)
-
-    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._reader.high_watermarks(partitions)
-
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        return self._reader.commit(positions)
-
-    def unanswered(self) -> bool:
-        return self._reader.unanswered()
-
-    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        return self._reader.log_range(partition)
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._reader.seek(partition, offset)
-
-    def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        self._reader.pause(partitions)
-
-    def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        self._reader.resume(partitions)
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-class _Listener:
-    """A `RebalanceListener` around the stream's; looks for unanswered commits whenever something went."""
+class _Listener(PassingListener):
+    """Around the stream's; looks for unanswered commits whenever something went."""
 
     def __init__(self, listener: RebalanceListener, look: Callable[[], None]) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._look = look
         #: What the stream was told is its own.
         self.held: set[TopicPartition] = set()
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self.held.update(partitions)
-        return self._listener.assigned(partitions)
+        return super().assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self.held.difference_update(partitions)
-        self._listener.revoked(partitions)
+        super().revoked(partitions)
         self._look()
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.held.difference_update(partitions)
-        self._listener.lost(partitions)
+        super().lost(partitions)
         self._look()
-
-    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        self._listener.failed(partition, error, fatal)
