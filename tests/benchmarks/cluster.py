@@ -51,6 +51,7 @@ def prepare(
     subscriptions: list[str],
     ours: bool = True,
     backoff: float | None = None,
+    exactly_once: bool = False,
 ) -> Measured:
     """Make a topic, its subscriptions, and fill it: in this order, for a subscription sees only what comes later.
 
@@ -58,7 +59,7 @@ def prepare(
     path (tried: 269,000 and 500,000 msg/s), and the first row would pay for all others.
     """
     if ours:
-        create_with_us(bootstrap, topic, subscriptions, backoff)
+        create_with_us(bootstrap, topic, subscriptions, backoff, exactly_once)
     else:
         create_plainly(bootstrap, topic)
     fill(bootstrap, topic, distinct, messages)
@@ -67,7 +68,11 @@ def prepare(
 
 
 def create_with_us(
-    bootstrap: str, topic: str, subscriptions: list[str], backoff: float | None = None
+    bootstrap: str,
+    topic: str,
+    subscriptions: list[str],
+    backoff: float | None = None,
+    exactly_once: bool = False,
 ) -> None:
     """A topic and subscriptions of the client under test; `backoff`: seconds before each redelivery."""
     from kafka_pubsub import PubSub, RetryPolicy
@@ -76,7 +81,9 @@ def create_with_us(
     with PubSub(bootstrap) as pubsub:
         pubsub.create_topic(topic, partitions=PARTITIONS, message_ordering=True)
         for name in subscriptions:
-            pubsub.create_subscription(name, topic=topic, message_ordering=True, retry=retry)
+            pubsub.create_subscription(
+                name, topic=topic, message_ordering=True, retry=retry, exactly_once=exactly_once
+            )
 
 
 def create_plainly(bootstrap: str, topic: str) -> None:

@@ -38,12 +38,17 @@ def run_bench(
     rows: Sequence[str],
     repeats: int,
     quick: bool,
+    seconds: int | None,
     json_wanted: bool,
     markdown_file: Path | None,
     bootstrap: str | None,
 ) -> int:
     """Run it; the exit code is 1 when a row failed or a target was missed. `ValueError` for names nobody knows."""
-    chosen = choose(scenarios(quick), names, rows)
+    chosen = choose(scenarios(quick, seconds), names, rows)
+    if seconds is not None and all(scenario.name != "failing" for scenario in chosen):
+        raise ValueError(
+            "--seconds: only the scenario 'failing' has them; add --scenario failing, or leave it out"
+        )
     # Before, not after: the load that the benchmark itself makes says nothing.
     environment = observe(repeats, quick, embedded=bootstrap is None)
     with _shown() as on_step:

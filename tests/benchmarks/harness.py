@@ -6,6 +6,7 @@ Rules
 3. Every second repeat goes through the rows backwards, so that being first is nobody's privilege.
 4. Whatever a row started dies with it: it gets a process group of its own, and the group is killed at the end.
 5. A row that fails is reported and the others go on.
+6. A row that takes long is heard of (`TELL_S`), with what it last said of itself; so is one that was ended.
 """
 
 from __future__ import annotations
@@ -17,18 +18,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from tests.benchmarks.figures import Judgement, Parameter, Row, Run, Scenario, judge
+from tests.benchmarks.row import SAID
 
 __all__ = ["Outcome", "Progress", "Runner", "order", "parse_report"]
 
 ROOT = Path(__file__).resolve().parents[2]
 # Rows bound themselves by their `patience`; this only ends one that ignores it.
 ROW_TIMEOUT_S = 1800.0
+# A broker is there in some seconds; on a machine that others use it may take minutes.
+READY_TIMEOUT_S = 240.0
+# Between two words about a row that runs.
+TELL_S = 15.0
 # Of what a row printed on standard error, enough to see a traceback's end.
 ERROR_TAIL = 400
 
@@ -93,19 +100,23 @@ class Runner:
         return [self._run_scenario(scenario) for scenario in self._scenarios]
 
     def _run_scenario(self, scenario: Scenario) -> Outcome:
-        outcome = Outcome(scenario, judged=self._judged)
-        with self._broker(scenario) as bootstrap:
-            if (broken := self._prepare(scenario, bootstrap)) is not None:
-                outcome.runs = [Run(row.name, 0, error=f"preparing: {broken}") for row in scenario.rows]
-                self._done += self._steps_of(scenario) - 1
-                return outcome
-            for repeat in range(self._repeats_of(scenario)):
-                for row in order(scenario.rows, repeat):
-                    self._step(
-                        f"{scenario.name}: {row.name}, run {repeat + 1} of {self._repeats_of(scenario)}"
-                    )
-                    outcome.runs.append(self._run_row(row, repeat, bootstrap, topic_of(scenario)))
+        outcome, before = Outcome(scenario, judged=self._judged), self._done
+        try:
+            with self._broker(scenario) as bootstrap:
+                self._run_rows(scenario, bootstrap, outcome)
+        except _Unprepared as broken:
+            outcome.runs = [Run(row.name, 0, error=str(broken)) for row in scenario.rows]
+            self._done = before + self._steps_of(scenario)
         return outcome
+
+    def _run_rows(self, scenario: Scenario, bootstrap: str, outcome: Outcome) -> None:
+        if (broken := self._prepare(scenario, bootstrap)) is not None:
+            raise _Unprepared(f"preparing: {broken}")
+        for repeat in range(self._repeats_of(scenario)):
+            for row in order(scenario.rows, repeat):
+                text = f"{scenario.name}: {row.name}, run {repeat + 1} of {self._repeats_of(scenario)}"
+                self._step(text)
+                outcome.runs.append(self._run_row(row, repeat, bootstrap, topic_of(scenario), text))
 
     def _step(self, text: str) -> None:
         self._progress(text, self._done, self._steps)
@@ -119,11 +130,15 @@ class Runner:
             finally:
                 self._remove(scenario, self._bootstrap)
             return
-        from kafka_pubsub.local import LocalKafka
+        from kafka_pubsub.local import LocalKafka, LocalKafkaError
 
         # A broker for each scenario: the last one's gigabytes are off the disk and out of the page cache.
         self._progress(f"{scenario.name}: starting Kafka", self._done, self._steps)
-        with LocalKafka() as kafka:
+        with contextlib.ExitStack() as stack:
+            try:
+                kafka = stack.enter_context(LocalKafka(ready_timeout=READY_TIMEOUT_S))
+            except LocalKafkaError as error:
+                raise _Unprepared(f"starting Kafka: {error}") from error
             yield kafka.bootstrap
 
     def _remove(self, scenario: Scenario, bootstrap: str) -> None:
@@ -131,7 +146,7 @@ class Runner:
         ours = any(row.ours for row in scenario.rows)
         parameters: dict[str, Parameter] = {"bootstrap": bootstrap, "prefix": prefix, "ours": ours}
         row = Row("remove", "", "tests.benchmarks.cluster:remove", parameters=parameters)
-        run = self._run_row(row, 0, bootstrap, prefix)
+        run = self._run_row(row, 0, bootstrap, prefix, f"{scenario.name}: removing its topics")
         if not run.worked:
             text = f"{scenario.name}: its topics {prefix}* are still there ({run.error or run.missing})"
             self._progress(text, self._done, self._steps)
@@ -139,19 +154,28 @@ class Runner:
     def _prepare(self, scenario: Scenario, bootstrap: str) -> str | None:
         if scenario.prepare is None:
             return None
-        self._step(f"{scenario.name}: publishing its messages")
+        self._step(text := f"{scenario.name}: publishing its messages")
         topic = topic_of(scenario)
         ours = [row.name for row in scenario.rows if row.ours]
         subscriptions = [group_of(topic, name, n) for name in ours for n in range(self._repeats_of(scenario))]
         parameters = {**scenario.preparation, "subscriptions": subscriptions, "ours": bool(ours)}
         row = Row("prepare", "", scenario.prepare, parameters=parameters)
-        run = self._run_row(row, 0, bootstrap, topic)
+        run = self._run_row(row, 0, bootstrap, topic, text)
         return None if run.worked else run.error or run.missing
 
-    def _run_row(self, row: Row, repeat: int, bootstrap: str, topic: str) -> Run:
+    def _run_row(self, row: Row, repeat: int, bootstrap: str, topic: str, text: str) -> Run:
         places = {"{bootstrap}": bootstrap, "{topic}": topic, "{group}": group_of(topic, row.name, repeat)}
         specification = {"call": row.call, "parameters": filled(row.parameters, places)}
-        return parse_report(row.name, repeat, *run_process(specification))
+
+        def tell(seconds: float, said: str) -> None:
+            so_far = f"{text}, {seconds:.0f} s" + (f": {said}" if said else "")
+            self._progress(so_far, self._done - 1, self._steps)
+
+        return parse_report(row.name, repeat, *run_process(specification, tell))
+
+
+class _Unprepared(Exception):
+    """A scenario whose rows can't be run; the others can."""
 
 
 def topic_of(scenario: Scenario) -> str:
@@ -177,21 +201,39 @@ def filled(parameters: Mapping[str, Parameter], places: Mapping[str, str]) -> di
     }
 
 
-def run_process(specification: Mapping[str, object]) -> tuple[int, str, str]:
-    """A row's exit code, output and errors."""
+def run_process(
+    specification: Mapping[str, object],
+    tell: Callable[[float, str], None] = lambda _seconds, _said: None,
+    timeout: float = ROW_TIMEOUT_S,
+    every: float = TELL_S,
+) -> tuple[int, str, str]:
+    """A row's exit code, output and errors; `tell` hears how long it has run and what it last said."""
     command = [sys.executable, "-m", "tests.benchmarks.row", json.dumps(specification)]
     # Files and not pipes: what a row has left running can't keep us waiting for the end of a pipe.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=errors, start_new_session=True)
+        started = time.monotonic()
         try:
-            code = process.wait(ROW_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return 1, json.dumps({"error": f"no end after {ROW_TIMEOUT_S:.0f} s"}), ""
+            while (past := time.monotonic() - started) < timeout:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(min(every, timeout - past))
+                    return code, _text(output), _text(errors)
+                tell(time.monotonic() - started, _last_said(output))
+            said = _last_said(output)
+            error = f"no end after {timeout:.0f} s" + (f"; it last said: {said}" if said else "")
+            return 1, json.dumps({"error": error}), ""
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        return code, _text(output), _text(errors)
+
+
+def _last_said(output: IO[str]) -> str:
+    # Another descriptor of the same file would share the writer's place in it: `pread` moves nobody's.
+    size = os.fstat(output.fileno()).st_size
+    tail = os.pread(output.fileno(), ERROR_TAIL, max(0, size - ERROR_TAIL)).decode(errors="replace")
+    said = [line.removeprefix(SAID) for line in tail.splitlines() if line.startswith(SAID)]
+    return said[-1] if said else ""
 
 
 def _text(file: IO[str]) -> str:

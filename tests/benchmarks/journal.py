@@ -28,12 +28,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ACK", "NACK", "START", "Diary", "Findings", "Life", "Record", "check", "read", "written"]
+__all__ = [
+    "ACK",
+    "DURABLE",
+    "NACK",
+    "START",
+    "Diary",
+    "Findings",
+    "Life",
+    "Record",
+    "check",
+    "read",
+    "written",
+]
 
 START = 1
 ACK = 2
-#: Of members only (`rows/members.py`); a consumer that is judged by `check` nacks nothing.
+#: Of members only (`rows/members.py`, `rows/exactly_once.py`); a consumer that is judged by `check` nacks nothing.
 NACK = 3
+#: The client has said that the ack is stored.
+DURABLE = 4
 # Key, place, time, kind. Little-endian without padding; the kind last, see above.
 _LAYOUT = struct.Struct("<IIQB")
 _KIND_AT = _LAYOUT.size - 1

@@ -1,7 +1,8 @@
 """One row in a process of its own: `python -m tests.benchmarks.row '{"call": "module:function", ...}'`.
 
 The function gets the parameters by name and returns its metrics. The last line on standard output is JSON:
-`{"metrics": ..., "note": ...}`, `{"missing": what to install}` or `{"error": ...}`.
+`{"metrics": ..., "note": ...}`, `{"missing": what to install}` or `{"error": ...}`. Before it a row may `say` how far
+it is.
 
 A row leads a process group of its own. When the benchmark dies without a chance to end it (kill -9), the row notices
 and takes its whole group along: a forgotten consumer at full speed would spoil whatever is measured next.
@@ -19,7 +20,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Measured", "Missing", "call", "main"]
+__all__ = ["SAID", "Measured", "Missing", "call", "main", "say"]
+
+#: Begins a line that says how far a row is.
+SAID = "... "
 
 OURS = frozenset({"kafka_pubsub", "tests"})
 # Rare enough to cost no row anything.
@@ -27,6 +31,11 @@ ORPHAN_CHECK_S = 1.0
 
 Measured = dict[str, float | str]
 """A row's answer: its metrics by name, and under `note` what the reader of the table should know."""
+
+
+def say(text: str) -> None:
+    """Says how far the row is, for whoever watches."""
+    print(f"{SAID}{text}", flush=True)
 
 
 class Missing(Exception):

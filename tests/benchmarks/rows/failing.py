@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kafka_pubsub import Message, PubSub
 from tests.benchmarks.cluster import PARTITIONS, create_with_us
 from tests.benchmarks.data import head, key_name
 from tests.benchmarks.memory import megabytes
-from tests.benchmarks.row import Measured
+from tests.benchmarks.row import Measured, say
 
 __all__ = ["failing"]
 
@@ -66,10 +66,16 @@ class _Maps:
         self._consumer = Consumer(settings)
         self._places = [[TopicPartition(topic, number) for number in range(PARTITIONS)] for topic in topics]
         self.fullest = [0.0 for _ in topics]
+        #: Looks that the broker didn't answer in time.
+        self.missed = 0
 
     def look(self) -> None:
         for at, places in enumerate(self._places):
-            stored = self._consumer.committed(places, timeout=10)
+            try:
+                stored = self._consumer.committed(places, timeout=10)
+            except KafkaException:
+                self.missed += 1  # ten minutes of measuring aren't thrown away for one of a thousand looks
+                continue
             longest = max(len(each.metadata or "") for each in stored)
             self.fullest[at] = max(self.fullest[at], longest / BUDGET)
 
@@ -111,7 +117,7 @@ def failing(
         "main_map": maps.fullest[0],
         "retry_map": maps.fullest[1],
         "disordered": traffic.disordered,
-        "note": f"others before: {free:,.0f} msg/s; {traffic.failures:,} failures",
+        "note": f"others before: {free:,.0f} msg/s; {traffic.failures:,} failures; {maps.missed} looks at maps missed",
     }
 
 
@@ -122,4 +128,6 @@ def _watch(traffic: _Traffic, maps: _Maps, seconds: float) -> tuple[float, float
         time.sleep(min(LOOK_S, seconds - past))
         maps.look()
         peak = max(peak, megabytes())
+        rate = (traffic.others - count) / (time.perf_counter() - started)
+        say(f"{past:.0f} of {seconds:.0f} s, {rate:,.0f} msg/s of the others, {peak:.0f} MB")
     return (traffic.others - count) / (time.perf_counter() - started), peak

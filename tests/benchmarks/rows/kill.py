@@ -21,9 +21,9 @@ from pathlib import Path
 from tests.benchmarks import journal
 from tests.benchmarks.cluster import published_per_key
 from tests.benchmarks.figures import median
-from tests.benchmarks.row import Measured
+from tests.benchmarks.row import Measured, say
 
-__all__ = ["ours"]
+__all__ = ["Consumers", "kill_often", "ours"]
 
 # A killed member's partitions are given away when its session ends, 6 s later; this also covers a slow machine.
 FIRST_DELIVERY_S = 60.0
@@ -44,16 +44,9 @@ def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, dist
     """Kill, start again, let the last one finish, and check."""
     with tempfile.TemporaryDirectory(prefix="kafka-pubsub-bench-") as folder:
         # Room for every start and ack, were all messages delivered twice by one process.
-        consumers = _Consumers(
-            {"bootstrap": bootstrap, "group": group, "records": 4 * messages}, Path(folder)
-        )
-        chance = random.Random(time.time_ns())
-        counted = 0
-        for _ in range(kills + IDLE_KILLS):
-            counted += consumers.kill_one(chance.uniform(*LIFETIME_S))
-            if counted == kills:
-                break
-        consumers.finish()
+        wanted = {"bootstrap": bootstrap, "group": group, "records": 4 * messages}
+        consumers = Consumers("tests.benchmarks.doomed", wanted, Path(folder), 2)
+        counted = kill_often(consumers, kills, LIFETIME_S)
         found = journal.check(consumers.lives(), published_per_key(distinct, messages), COMMIT_LAG_S)
     return {
         "kills": counted,
@@ -68,12 +61,30 @@ def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, dist
     }
 
 
-class _Consumers:
-    """The processes, one after the other, each with its diary."""
+def kill_often(consumers: Consumers, kills: int, lifetime: tuple[float, float]) -> int:
+    """Kills so many at full speed, each so long after its first delivery, lets the last finish; returns how many."""
+    chance = random.Random(time.time_ns())
+    counted = 0
+    for _ in range(kills + IDLE_KILLS):
+        say(f"{counted} of {kills} killed")
+        counted += consumers.kill_one(chance.uniform(*lifetime))
+        if counted == kills:
+            break
+    say("the last one finishes")
+    consumers.finish()
+    return counted
 
-    def __init__(self, wanted: Mapping[str, str | int], folder: Path) -> None:
+
+class Consumers:
+    """The processes, one after the other, each with its diary; `per_message`: records of a message that goes well."""
+
+    def __init__(
+        self, program: str, wanted: Mapping[str, str | int | float], folder: Path, per_message: int
+    ) -> None:
+        self._program = program
         self._wanted = wanted
         self._folder = folder
+        self._per_message = per_message
         # When each process was killed, oldest first; None: it ended in peace.
         self._killed: list[int | None] = []
         # Deliveries per second of each process in its last instants.
@@ -86,7 +97,7 @@ class _Consumers:
     def _process(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         diary = self._diary(len(self._killed))
         with (self._folder / "errors").open("wb+") as errors:
-            command = [sys.executable, "-m", "tests.benchmarks.doomed"]
+            command = [sys.executable, "-m", self._program]
             specification = json.dumps({**self._wanted, "diary": str(diary)})
             process = subprocess.Popen([*command, specification], stderr=errors)
             try:
@@ -123,7 +134,7 @@ class _Consumers:
             seconds = time.monotonic() - since
         self._killed.append(killed)
         # At the kill, not on average: the first tenths of a second are the way up to full speed.
-        self._rates.append((journal.written(diary) - before) / 2 / seconds)
+        self._rates.append((journal.written(diary) - before) / self._per_message / seconds)
         return self._rates[-1] > 0
 
     def finish(self) -> None:

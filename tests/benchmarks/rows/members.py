@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tests.benchmarks import journal
 from tests.benchmarks.cluster import create_with_us
-from tests.benchmarks.row import Measured
+from tests.benchmarks.row import Measured, say
 
 __all__ = ["Event", "Verdict", "judge", "members"]
 
@@ -153,6 +153,7 @@ class _Members:
     def join(self) -> None:
         """One more."""
         number = len(self._all)
+        say(f"member {number} joins")
         wanted = {**self._wanted, "diary": str(self._diary(number)), "nacks": NACKS}
         command = [sys.executable, "-m", "tests.benchmarks.member", json.dumps(wanted)]
         self._all.append(subprocess.Popen(command))
@@ -175,6 +176,7 @@ class _Members:
     def leave(self, *, kill: bool, inside: bool) -> None:
         """The oldest goes; `inside`: killed inside a transaction."""
         number = self._running.pop(0)
+        say(f"member {number} {'is killed' if kill else 'goes'}")
         process = self._all[number]
         if not kill:
             process.terminate()
@@ -189,6 +191,7 @@ class _Members:
 
     def finish(self) -> None:
         """Until nothing more comes; then the others go in peace."""
+        say("waiting until nothing more comes")
         until, before, quiet_since = time.monotonic() + REST_S, -1, time.monotonic()
         while time.monotonic() - quiet_since < QUIET_S and time.monotonic() < until:
             time.sleep(0.2)

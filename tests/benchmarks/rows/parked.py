@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -20,7 +21,7 @@ from kafka_pubsub import Message, PubSub
 from tests.benchmarks.cluster import PARTITIONS
 from tests.benchmarks.data import head
 from tests.benchmarks.memory import megabytes, peak_megabytes
-from tests.benchmarks.row import Measured
+from tests.benchmarks.row import SAID, Measured, say
 
 __all__ = ["park", "parked", "resume"]
 
@@ -31,6 +32,8 @@ FRESH = 64
 CLOSE_TIMEOUT_S = 120.0
 # Messages that one process may keep in the main partitions: what its buffers hold.
 IN_MEMORY = 50_000
+# Seconds between two words about how far it is.
+SAY_S = 5.0
 # Seconds after the first delivery in which memory may still grow.
 SETTLE_S = 5.0
 
@@ -55,10 +58,22 @@ def parked(bootstrap: str, topic: str, group: str, messages: int, distinct: int,
 def _process(name: str, wanted: dict[str, object], patience: float) -> dict[str, float]:
     specification = json.dumps({"call": f"{__name__}:{name}", "parameters": wanted})
     command = [sys.executable, "-m", "tests.benchmarks.row", specification]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=2 * patience)
-    report = json.loads((done.stdout.strip() or "{}").splitlines()[-1])
+    last = ""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        end = threading.Timer(2 * patience, process.kill)
+        end.start()
+        for line in process.stdout or ():
+            last = line
+            if line.startswith(SAID):
+                say(f"{name}: {line.removeprefix(SAID).strip()}")
+        process.wait()
+        end.cancel()
+        errors.seek(0)
+        told = errors.read().strip()[-400:]
+    report = {} if last.startswith(SAID) else json.loads(last or "{}")
     if "metrics" not in report:
-        raise RuntimeError(f"{name}: {report.get('error') or done.stderr.strip()[-400:]}")
+        raise RuntimeError(f"{name}: {report.get('error') or told or f'ended with {process.returncode}'}")
     metrics: dict[str, float] = report["metrics"]
     return metrics
 
@@ -88,14 +103,17 @@ def park(bootstrap: str, topic: str, group: str, distinct: int, patience: float)
     """Nacks every third of so many keys, until the fresh messages, which come last, were all delivered."""
     through = threading.Event()
     fresh: set[str] = set()
+    acked = 0
 
     def handle(message: Message) -> None:
+        nonlocal acked
         key = message.ordering_key or ""
         if not key.startswith("fresh"):
             if head(message.data).key * 3 < distinct:
                 message.nack(delay=HOLD_S)
             else:
                 message.ack()
+                acked += 1
             return
         message.ack()
         fresh.discard(key)
@@ -106,8 +124,13 @@ def park(bootstrap: str, topic: str, group: str, distinct: int, patience: float)
         fresh |= _publish_fresh(pubsub, topic, "fresh")
         before = megabytes()
         stream = pubsub.subscription(group).pull(handle)
-        if not through.wait(patience):
-            raise RuntimeError(f"{len(fresh)} keys behind the parked ones waited for {patience:.0f} s")
+        until = time.monotonic() + patience
+        while not through.wait(SAY_S):
+            say(
+                f"about {acked:,} of the others' messages acked; {megabytes() - before:.0f} MB more than before"
+            )
+            if time.monotonic() > until:
+                raise RuntimeError(f"{len(fresh)} keys behind the parked ones waited for {patience:.0f} s")
         time.sleep(SETTLE_S)
         growth = peak_megabytes() - before
         stream.close(timeout=CLOSE_TIMEOUT_S)

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from kafka_pubsub.cli import bench
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from tests.benchmarks.scenarios import NAMES
 
 
 def run(*arguments: str) -> Result:
@@ -36,6 +37,17 @@ def test_repeats_are_a_positive_number(repeats: str) -> None:
     assert run("--repeat", repeats).exit_code == 2
 
 
+@pytest.mark.parametrize("seconds", ["0", "1501", "x"])
+def test_seconds_stay_below_what_ends_a_row(seconds: str) -> None:
+    assert run("--scenario", "failing", "--seconds", seconds).exit_code == 2
+
+
+def test_seconds_are_refused_where_they_would_change_nothing() -> None:
+    outcome = run("--scenario", "pull", "--seconds", "60")
+    assert outcome.exit_code == 2
+    assert "add --scenario failing" in outcome.output
+
+
 def test_client_settings_are_refused_because_all_rows_have_the_same() -> None:
     outcome = run("--config", "linger.ms=0")
     assert isinstance(outcome.exception, InvalidArgument)
@@ -44,4 +56,5 @@ def test_client_settings_are_refused_because_all_rows_have_the_same() -> None:
 def test_the_help_shows_examples() -> None:
     outcome = run("--help")
     assert outcome.exit_code == 0
+    assert all(name in outcome.output for name in NAMES)
     assert "kafka-pubsub bench --repeat 3 --markdown docs/benchmarks.md" in outcome.output

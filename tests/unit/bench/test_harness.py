@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,8 @@ from tests.benchmarks.command import choose
 from tests.benchmarks.figures import Parameter, Row, Scenario
 from tests.benchmarks.harness import ROOT, filled, order, parse_report, run_process
 from tests.benchmarks.meter import Meter
-from tests.benchmarks.scenarios import NAMES, scenarios
+from tests.benchmarks.row import say
+from tests.benchmarks.scenarios import FAILING_S, NAMES, scenarios
 
 EVERY_ROW = [
     (scenario, row) for quick in (True, False) for scenario in scenarios(quick) for row in scenario.rows
@@ -71,6 +74,28 @@ def test_an_import_of_ours_that_fails_is_a_failure_and_no_missing_part(call: str
     assert "Error" in run.error
 
 
+def talking_row(pipe: str) -> dict[str, float | str]:
+    say("half of it")
+    Path(pipe).open("w").close()
+    threading.Event().wait()
+    return {"rate": 1.0}
+
+
+def test_a_row_without_an_end_is_heard_of_and_ended_with_what_it_said_last(tmp_path: Path) -> None:
+    pipe, heard = tmp_path / "pipe", list[float]()
+    os.mkfifo(pipe)
+
+    def tell(seconds: float, _said: str) -> None:
+        if not heard:
+            pipe.open().close()  # until it has said so
+        heard.append(seconds)
+
+    call = {"call": "tests.unit.bench.test_harness:talking_row", "parameters": {"pipe": str(pipe)}}
+    run = parse_report("r", 0, *run_process(call, tell, timeout=0.2, every=0.01))
+    assert run.error == "no end after 0 s; it last said: half of it"
+    assert heard
+
+
 @pytest.mark.parametrize("output", ["", "Killed", "[1]", '"text"', '{"metrics": {"rate": "fast"}}', "null"])
 def test_a_process_that_said_nothing_readable_has_failed(output: str) -> None:
     run = parse_report("r", 0, -9, output, "Traceback: the end")
@@ -103,6 +128,14 @@ def test_every_row_is_called_with_what_it_takes(scenario: Scenario, row: Row) ->
     assert not row.beside or row.beside in names
     assert set(row.parameters) == parameters_of(row.call)
     json.dumps(dict(row.parameters))
+
+
+def test_a_shorter_outage_of_one_key_says_how_short_and_what_was_asked_for() -> None:
+    [whole] = choose(scenarios(quick=False), ["failing"], [])
+    [short] = choose(scenarios(False, 90), ["failing"], [])
+    assert (whole.rows[0].parameters["seconds"], short.rows[0].parameters["seconds"]) == (FAILING_S, 90)
+    assert f"fails for {FAILING_S} s while" in whole.title
+    assert f"fails for 90 s (its figure asks for {FAILING_S} s)" in short.title
 
 
 def test_every_target_names_rows_and_metrics_that_exist() -> None:

@@ -1,0 +1,62 @@
+"""A consumer of an exactly-once subscription that will be killed: `python -m tests.benchmarks.exact '{...}'`.
+
+It notes every start, ack and nack in its diary (`journal`), before the verb, and each ack that it was told to be
+stored. It doesn't wait for that: at full speed a thousand acks are on their way. SIGTERM ends it in peace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+from kafka_pubsub import Message, PubSub
+from tests.benchmarks import journal
+from tests.benchmarks.data import head
+
+__all__ = ["main"]
+
+CLOSE_TIMEOUT_S = 60.0
+
+
+def main() -> None:
+    """Entry point of the consumer's process."""
+    wanted = json.loads(sys.argv[1])
+    note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    chance, share = random.Random(os.getpid()).random, wanted["nacks"]
+
+    def told(key: int, place: int, answer: Future[None]) -> None:
+        if answer.exception() is None:
+            note(journal.DURABLE, key, place, time.time_ns())
+
+    def handle(message: Message) -> None:
+        key, place, _ = head(message.data)
+        note(journal.START, key, place, time.time_ns())
+        if message.delivery_attempt == 1 and chance() < share:
+            note(journal.NACK, key, place, time.time_ns())
+            message.nack()
+            return
+        note(journal.ACK, key, place, time.time_ns())
+        message.ack_with_response().add_done_callback(partial(told, key, place))
+
+    with PubSub(wanted["bootstrap"]) as pubsub:
+        stream = pubsub.subscription(wanted["group"]).pull(handle)
+        # Woken twice a second, so that a stream that died is noticed and its reason ends this process.
+        while not ended.wait(0.5):
+            if stream.done():
+                stream.result(timeout=0)
+                break
+        stream.close(timeout=CLOSE_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    main()
