@@ -78,9 +78,7 @@ def kill_often(consumers: Consumers, kills: int, lifetime: tuple[float, float]) 
 class Consumers:
     """The processes, one after the other, each with its diary; `per_message`: records of a message that goes well."""
 
-    def __init__(
-        self, program: str, wanted: Mapping[str, str | int | float], folder: Path, per_message: int
-    ) -> None:
+    def __init__(self, program: str, wanted: Mapping[str, object], folder: Path, per_message: int) -> None:
         self._program = program
         self._wanted = wanted
         self._folder = folder
