@@ -43,6 +43,7 @@ _REASONS = {
     Why.CRASHED: "its process died",
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed or released",
+    Why.UNBURIED: "its attempts are used up, its dead letter wasn't taken",
 }
 
 

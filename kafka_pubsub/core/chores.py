@@ -179,7 +179,7 @@ class Chores:
         retries = self._retries
         touched: dict[bytes, None] = {}
         for move in retries.moves.unburied():
-            retries.put_off(move)
+            retries.put_off(move, now)
         moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
         loose = {entry.offset: record for entry, record in retries.loose}
         front = retries.moves.idle or not retries.moves.waiting

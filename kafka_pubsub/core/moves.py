@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.retry_record import Broken, Death, RetryInfo
+from kafka_pubsub.core.retry_record import FOREVER, Broken, Death, RetryInfo, Why
 
 __all__ = ["BATCH", "BATCH_BYTES", "Move", "Moves"]
 
@@ -69,6 +69,13 @@ class Move:
         self.stored = False
         self.refusals = 0
         self.not_before = 0.0
+
+    @property
+    def untold(self) -> bool:
+        """Whether it is to be buried, and a handler would get it again by what the log says."""
+        if self.death is None or isinstance(self.info, Broken):
+            return False
+        return self.info.why is not Why.UNBURIED and self.info.due < FOREVER
 
     def __repr__(self) -> str:
         where = "main" if self.source is None else f"retry {self.source}"

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import cast
 
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.bodies import Bodies
@@ -236,15 +235,14 @@ class Retries:
             del self.stranded[offset]
             self.depart(self.fates.unreadable_stays(record, found))
 
-    def put_off(self, move: Move) -> None:
+    def put_off(self, move: Move, now: float) -> None:
         """A dead letter that isn't taken goes to the tail of the retry partition, and is tried again from there."""
         self.moves.waiting.remove(move)
         if move.key is not None:
             self.parking.arrives(move.key, move.origin)
-        if isinstance(move.record, RetryRecord):
-            self.depart(self.fates.stays(move.record, move.key))
-        elif isinstance(move.info, Broken):
-            self.depart(self.fates.unreadable_stays(cast("StoredRecord", move.record), move.info))
+        self.depart(self.fates.unburied(move, now))
+        if move.key is not None:
+            self.settle(move.key, now)
 
     def depart(self, move: Move) -> None:
         """A message leaves its place."""
@@ -309,3 +307,6 @@ class Retries:
         for at, reason in refused.items():
             self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
         self.moves.aborted(refused, now)
+        for at in refused:
+            if flying[at].untold:
+                self.put_off(flying[at], now)

@@ -69,6 +69,7 @@ class Why(IntEnum):
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
     DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
+    UNBURIED = 9  #: attempts used up, but its dead letter wasn't taken: to be buried when due, not delivered
 
 
 _REASONS = frozenset(Why)

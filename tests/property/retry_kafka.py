@@ -205,8 +205,11 @@ class RetryLog:
         if info == before:
             return  # moved within the retry partition
         crashed = info.crashes - before.crashes
-        assert crashed == (info.why is Why.CRASHED) or (crashed == 1 and info.why is Why.EXHAUSTED)
-        if not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
+        last = info.why in (Why.EXHAUSTED, Why.UNBURIED)
+        assert crashed == (info.why is Why.CRASHED) or (crashed == 1 and last)
+        if info.why is Why.UNBURIED:  # noted as the one after the last, once
+            assert info.attempt - before.attempt + crashed == (before.why is not Why.UNBURIED), info
+        elif not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
             failed = info.why in (Why.NACKED, Why.EXPIRED)
             assert info.attempt - before.attempt == failed, (
                 f"attempt {info.attempt} after {before.attempt}: {info}"

@@ -23,6 +23,7 @@ __all__ = [
     "slow",
     "stuck",
     "unannounced",
+    "unburied",
     "unknown",
 ]
 
@@ -204,5 +205,13 @@ def killing(plan: Plan) -> Plan:
     """Some messages kill their process; there is no other trouble."""
     plan = replace(failing(plan), steps=160)
     retry = RetryPlan(policy=Policy(ATTEMPTS), poison=0.1, kinds=("kills",), killers_only=True, actions={})
+    plan = _with(plan, {"mover": 20.0}, retry, Policy(ATTEMPTS))
+    return plan.of_killers()
+
+
+def unburied(plan: Plan) -> Plan:
+    """Some messages kill their process, others always fail, and for long there is nowhere to bury them."""
+    plan = replace(failing(plan), partitions=1, steps=160)
+    retry = RetryPlan(policy=Policy(ATTEMPTS), poison=0.2, kinds=("kills", "raises"), shut=True)
     plan = _with(plan, {"mover": 20.0}, retry, Policy(ATTEMPTS))
     return plan.of_killers()

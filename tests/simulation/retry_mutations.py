@@ -394,6 +394,11 @@ def culprit_forgotten(patch: Patch) -> None:
     patch.setattr(Suspects, "__init__", init)
 
 
+def burial_untold(patch: Patch) -> None:
+    """Nobody tells the log that a message's attempts are used up, when its dead letter isn't taken."""
+    patch.setattr(Move, "untold", property(lambda self: False))
+
+
 def bad_messages_are_an_outage(patch: Patch) -> None:
     """While it probes, what has failed before is tried before all that hasn't."""
     patch.setattr(Outage, "fresh", property(lambda self: False))
@@ -439,5 +444,6 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     started_unnoted: foci.killing,
     several_trials: foci.killing,
     culprit_forgotten: foci.killing,
+    burial_untold: foci.unburied,
     bad_messages_are_an_outage: foci.bad,
 }

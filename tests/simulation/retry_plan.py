@@ -82,8 +82,7 @@ class RetryPlan:
             enough=random.choice([4, 20, 20]),
             trim=random.choice([2, 10_000]),
             stuck=stuck,
-            # Who kills and can't be buried goes on killing, and its neighbours wait: a known limit, not promised here.
-            shut=policy > 0 and not park and "kills" not in kinds and random.random() < 0.1,
+            shut=policy > 0 and not park and random.random() < 0.1,
             actions={
                 "mover": random.choice([4.0, 10.0, 30.0]),
                 **{name: weight * strength * random.choice([0.0, 1.0]) for name, weight in TROUBLE.items()},

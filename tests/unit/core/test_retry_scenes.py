@@ -412,3 +412,69 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
             scene.do(Released([Release(lease, int(good), Verdict.FINISHED if good else Verdict.NACKED)]))
         scene.settle()
     assert {100, 101} <= {*probed}, "whatever has failed, and is due, is older"
+
+
+def refuse(scene: Scene, effects: Sequence[Effect]) -> None:
+    """The topic of the dead letters is gone, the retry topic isn't."""
+    for effect in effects:
+        if isinstance(effect, Relocate):
+            dead = {at: "no such topic" for at, record in enumerate(effect.records) if record.dead}
+            if dead:
+                scene.do(Relocated(Ending.ABORTED, dead))
+            else:
+                scene.take(effect)
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+def test_a_dead_letter_that_is_not_taken_is_noted_for_the_next_owner(key: bytes | None) -> None:
+    scene = Scene([parked(0, 3, key, attempt=5)], Policy(5))
+    scene.fetch((9, b"other"))
+    scene.settle()
+    scene.nack(next(lease for lease in scene.begun() if lease.records[0].offset() == 3))
+    refuse(scene, scene.tick(0.01))
+    (info,) = infos(effects := scene.tick(0.01))
+    assert (info.origin, info.why, info.attempt, info.error) == (3, Why.UNBURIED, 6, "ValueError: no")
+    assert 1000 <= info.due < FOREVER
+    refuse(scene, effects)
+
+    heir = Scene(scene.retry[1:], Policy(5))
+    heir.retry = list(scene.retry)  # read by offset
+    heir.fetch((9, b"other"))
+    heir.now = 2.0
+    heir.settle()
+    assert [lease.records[0].offset() for lease in heir.begun()] == [9]
+    (relocate,) = [effect for effect in heir.tick() if isinstance(effect, Relocate)]
+    headers = dict(relocate.records[0].headers)
+    assert relocate.records[0].dead
+    assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
+
+
+def test_what_is_not_taken_is_delivered_again_if_the_policy_allows_more_attempts() -> None:
+    scene = Scene([parked(0, 3, attempt=6, why=Why.UNBURIED)], Policy(6))
+    scene.fetch((9, b"k"))
+    scene.settle()
+    (lease,) = scene.begun()
+    assert (lease.records[0].offset(), lease.attempt) == (3, 6)
+
+
+def test_what_is_not_taken_parks_its_key_if_the_policy_says_so_now() -> None:
+    scene = Scene([parked(0, 3, attempt=6, why=Why.UNBURIED)], Policy(5, Exhausted.PARK))
+    scene.fetch((9, b"k"))
+    scene.settle()
+    assert scene.begun() == []
+    (info,) = infos(scene.tick())
+    assert (info.why, info.attempt, info.due) == (Why.EXHAUSTED, 5, FOREVER)
+
+
+def test_what_is_not_taken_waits_longer_the_longer_it_has_failed() -> None:
+    waits = []
+    for since in (100, 1000):
+        info = RetryInfo(TOPIC_ID, 0, 3, 5, failed=1)
+        scene = Scene([stored(0, b"k", info)], Policy(5))
+        scene.fetch((9, b"x"))
+        scene.now = float(since)
+        scene.nack(next(lease for lease in scene.begun() if lease.records[0].offset() == 3))
+        refuse(scene, scene.tick(0.0))
+        (info,) = infos(scene.tick(0.0))
+        waits.append(info.due / 1000 - scene.now)
+    assert waits == [pytest.approx(10, 0.1), pytest.approx(60, 0.1)]
