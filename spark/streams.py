@@ -19,6 +19,7 @@ from . import marks
 from .cluster import Cluster
 from .files import Files
 from .job import Context
+from .transforms.messages import Topics, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +95,42 @@ class Run:
             raise (failures[0] if failures else _explained(error)) from error
         finally:
             _stop(running)
+
+    def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:
+        """`go` with batches that are used several times: each is kept until it is done, and its rows are counted."""
+
+        def take(batch: DataFrame, number: int) -> int:
+            batch.persist()
+            try:
+                each_batch(batch, number)
+                return batch.count()
+            finally:
+                batch.unpersist()
+
+        self.go(frame, take)
+
+    def messages(self, spark: SparkSession, topic: Topics) -> DataFrame:
+        """What the job reads."""
+        place = self.context.place
+        return messages(
+            spark,
+            topic,
+            bootstrap=place.bootstrap,
+            config=place.config,
+            stream=True,
+            max_per_batch=self.streaming.max_per_batch,
+            lost=self.streaming.lost,
+        )
+
+    def append(self, rows: DataFrame, to: str, number: int) -> None:
+        """Adds a batch's rows to a Delta table."""
+        # By the batch's number Delta knows what it has, so a repeat adds nothing.
+        options = {"txnAppId": self.identity, "txnVersion": str(number)}
+        rows.write.format("delta").mode("append").options(**options).save(to)
+
+    def facts(self, rows: str, to: str) -> dict[str, Any]:
+        """What every outcome says; `rows` names what was counted."""
+        return {"batches": self.batches, rows: self.rows, "lost": self.lost, "to": to}
 
     def _count(self, rows: int | None, number: int) -> None:
         self.batches += 1

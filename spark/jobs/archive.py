@@ -34,8 +34,6 @@ def run(
         raise click.UsageError("give --topic (it can be repeated) or --pattern")
     from ..archives import OURS, open_archive
     from ..streams import Streaming, prepare
-    from ..transforms.messages import may_hold_retries, raw_records
-    from ..transforms.rows import rows
 
     spark, stream = context.spark(), Streaming(**streaming)
     archive = open_archive(spark, to, form)
@@ -43,17 +41,7 @@ def run(
     going = prepare(context, spark, stream, checkpoint or archive.files.full(f"{OURS}/checkpoint"), about)
     _check_belongs(archive, going)
     topic = re.compile(pattern) if pattern else list(topics)
-    records = raw_records(
-        spark,
-        topic,
-        context.place,
-        stream=True,
-        max_per_batch=stream.max_per_batch,
-        lost=stream.lost,
-    )
-    found = _with_columns(
-        rows(records, retry_topics=may_hold_retries(topic)), None if schema is None else schema.read()
-    )
+    found = _with_columns(going.messages(spark, topic), None if schema is None else schema.read())
 
     def take(batch: DataFrame, number: int) -> int | None:
         from .. import marks

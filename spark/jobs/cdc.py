@@ -17,42 +17,18 @@ def run(context: Context, *, topic: str, to: str, checkpoint: str, **streaming: 
     spark = context.spark()
     from ..streams import Streaming, prepare
     from ..transforms.changes import changes, last_states, merge, strange
-    from ..transforms.messages import messages
 
-    stream = Streaming(**streaming)
-    going = prepare(context, spark, stream, checkpoint, {"topics": topic, "to": to})
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, {"topics": topic, "to": to})
     problems = f"{to.rstrip('/')}-problems"
 
-    def take(batch: DataFrame, number: int) -> int:
-        batch.persist()
-        try:
-            merge(last_states(changes(batch)), to)
-            # By the batch's number Delta knows what it has, so a repeat adds nothing.
-            options = {"txnAppId": going.identity, "txnVersion": str(number)}
-            left = strange(batch)
-            if not left.isEmpty():
-                left.write.format("delta").mode("append").options(**options).save(problems)
-            return batch.count()
-        finally:
-            batch.unpersist()
+    def take(batch: DataFrame, number: int) -> None:
+        merge(last_states(changes(batch)), to)
+        left = strange(batch)
+        if not left.isEmpty():
+            going.append(left, problems, number)
 
-    found = messages(
-        spark,
-        topic,
-        bootstrap=context.place.bootstrap,
-        config=context.place.config,
-        stream=True,
-        max_per_batch=stream.max_per_batch,
-        lost=stream.lost,
-    )
-    going.go(found, take)
-    facts = {
-        "batches": going.batches,
-        "messages": going.rows,
-        "lost": going.lost,
-        "to": to,
-        "problems": problems,
-    }
+    going.go_counting(going.messages(spark, topic), take)
+    facts = {**going.facts("messages", to), "problems": problems}
     return Outcome(facts, f"{going.rows:,} changes taken into {to}")
 
 

@@ -30,38 +30,23 @@ def run(
     from pyspark.sql import functions as F
 
     from ..streams import Streaming, prepare
-    from ..transforms.messages import check_topics, messages
+    from ..transforms.messages import check_topics
     from ..transforms.outgoing import records, write_records
     from ..transforms.sessions import as_messages, events, sessions
 
-    stream = Streaming(**streaming)
     check_topics(spark, to, context.place)
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}
-    going = prepare(context, spark, stream, checkpoint, about)
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about)
 
-    def take(batch: DataFrame, _: int) -> int:
-        batch.persist()
-        try:
-            # A user's session is told once, by its beginning: a repeat has the same id.
-            name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
-            found = records(as_messages(batch), query="sessions", row_id=name, order_by=["started"])
-            write_records(found, to, context.place)
-            return batch.count()
-        finally:
-            batch.unpersist()
+    def take(batch: DataFrame, _: int) -> None:
+        # A user's session is told once, by its beginning: a repeat has the same id.
+        name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
+        found = records(as_messages(batch), query="sessions", row_id=name, order_by=["started"])
+        write_records(found, to, context.place)
 
-    found = messages(
-        spark,
-        topic,
-        bootstrap=context.place.bootstrap,
-        config=context.place.config,
-        stream=True,
-        max_per_batch=stream.max_per_batch,
-        lost=stream.lost,
-    )
-    going.go(sessions(events(found, late=late, time=time), int(gap * 1000)), take)
-    facts = {"batches": going.batches, "sessions": going.rows, "lost": going.lost, "to": to}
-    return Outcome(facts, f"{going.rows:,} sessions published to {to}")
+    found = events(going.messages(spark, topic), late=late, time=time)
+    going.go_counting(sessions(found, int(gap * 1000)), take)
+    return Outcome(going.facts("sessions", to), f"{going.rows:,} sessions published to {to}")
 
 
 JOB = Job(

@@ -33,10 +33,9 @@ def run(
         raise click.UsageError("--alert says when and --alerts-to where: give both or neither")
     spark = context.spark()
     from ..streams import Streaming, prepare
-    from ..transforms.messages import check_topics, messages
+    from ..transforms.messages import check_topics
     from ..transforms.telemetry import windows
 
-    stream = Streaming(**streaming)
     about = {
         "topics": topic,
         "to": to,
@@ -46,31 +45,16 @@ def run(
     }
     if alerts_to is not None:
         check_topics(spark, alerts_to, context.place)
-    going = prepare(context, spark, stream, checkpoint, about)
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about)
 
-    def take(batch: DataFrame, number: int) -> int:
-        batch.persist()
-        try:
-            options = {"txnAppId": going.identity, "txnVersion": str(number)}
-            batch.write.format("delta").mode("append").options(**options).save(to)
-            if alert is not None and alerts_to is not None:
-                _publish(batch, alert, alerts_to, context)
-            return batch.count()
-        finally:
-            batch.unpersist()
+    def take(batch: DataFrame, number: int) -> None:
+        going.append(batch, to, number)
+        if alert is not None and alerts_to is not None:
+            _publish(batch, alert, alerts_to, context)
 
-    found = messages(
-        spark,
-        topic,
-        bootstrap=context.place.bootstrap,
-        config=context.place.config,
-        stream=True,
-        max_per_batch=stream.max_per_batch,
-        lost=stream.lost,
-    )
-    going.go(windows(found, fields, window=window, late=late, time=time), take)
-    facts = {"batches": going.batches, "windows": going.rows, "lost": going.lost, "to": to}
-    return Outcome(facts, f"{going.rows:,} windows written to {to}")
+    found = windows(going.messages(spark, topic), fields, window=window, late=late, time=time)
+    going.go_counting(found, take)
+    return Outcome(going.facts("windows", to), f"{going.rows:,} windows written to {to}")
 
 
 def _publish(batch: DataFrame, alert: str, to: str, context: Context) -> None:
