@@ -6,27 +6,22 @@ It notes every start and every ack in its diary (`journal`), the ack before it i
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import Message
 from tests.benchmarks import journal
 from tests.benchmarks.data import head
+from tests.benchmarks.pulling import pull_until_ended
 
 __all__ = ["main"]
-
-CLOSE_TIMEOUT_S = 60.0
 
 
 def main() -> None:
     """Entry point of the consumer's process."""
     wanted = json.loads(sys.argv[1])
     note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
 
     def handle(message: Message) -> None:
         key, place, _ = head(message.data)
@@ -34,14 +29,7 @@ def main() -> None:
         note(journal.ACK, key, place, time.time_ns())
         message.ack()
 
-    with PubSub(wanted["bootstrap"]) as pubsub:
-        stream = pubsub.subscription(wanted["group"]).pull(handle)
-        # Woken twice a second, so that a stream that died is noticed and its reason ends this process.
-        while not ended.wait(0.5):
-            if stream.done():
-                stream.result(timeout=0)
-                break
-        stream.close(timeout=CLOSE_TIMEOUT_S)
+    pull_until_ended(wanted["bootstrap"], wanted["group"], handle)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ import threading
 import time
 from pathlib import Path
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import Message
 from kafka_pubsub.kafka import transactions
 from tests.benchmarks import journal
 from tests.benchmarks.data import head
+from tests.benchmarks.pulling import pull_until_ended
 
 __all__ = ["main"]
-
-CLOSE_TIMEOUT_S = 60.0
 
 
 def _die_in_a_transaction(wanted: threading.Event) -> None:
@@ -40,8 +39,7 @@ def main() -> None:
     """Entry point of the member's process."""
     wanted = json.loads(sys.argv[1])
     note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
-    ended, doomed = threading.Event(), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    doomed = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: doomed.set())
     _die_in_a_transaction(doomed)
     chance, share = random.Random(os.getpid()).random, wanted["nacks"]
@@ -56,13 +54,7 @@ def main() -> None:
         note(journal.ACK, key, place, time.time_ns())
         message.ack()
 
-    with PubSub(wanted["bootstrap"]) as pubsub:
-        stream = pubsub.subscription(wanted["group"]).pull(handle)
-        while not ended.wait(0.5):
-            if stream.done():
-                stream.result(timeout=0)
-                break
-        stream.close(timeout=CLOSE_TIMEOUT_S)
+    pull_until_ended(wanted["bootstrap"], wanted["group"], handle)
 
 
 if __name__ == "__main__":
