@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition
 
 from .cluster import Cluster
 from .files import Files
 
-__all__ = ["MARK", "claim", "committed_offsets", "last_batch", "lost_since", "query_of"]
+__all__ = ["MARK", "Loss", "claim", "committed_offsets", "last_batch", "lost_since", "query_of"]
 
 MARK = "kafka_pubsub.json"
 _VERSION = 1
@@ -80,12 +81,15 @@ def last_batch(checkpoint: Files) -> int:
 
 
 def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:
-    """Where the query goes on: topic -> partition -> offset."""
+    """Where the query goes on: topic -> partition -> offset; empty before its first start."""
     last = last_batch(checkpoint)
-    told = checkpoint.read(f"offsets/{last}") if last >= 0 else None
-    # Version, then the batch's settings, then a line for each source; our jobs have one.
-    source = None if told is None else told.splitlines()[2]
-    if source is None or source == "-":
+    if last >= 0:
+        # Version, then the batch's settings, then a line for each source; our jobs have one.
+        source = (checkpoint.read(f"offsets/{last}") or "\n\n-").splitlines()[2]
+    else:
+        # Where it began: a NUL and the version, then the same.
+        source = (checkpoint.read("sources/0/0") or "\n-").partition("\n")[2]
+    if source == "-":
         return {}
     return {
         topic: {int(number): offset for number, offset in partitions.items()}
@@ -93,24 +97,35 @@ def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:
     }
 
 
-def lost_since(checkpoint: Files, cluster: Cluster) -> list[str]:
-    """What the query should read next and can't any more, for a person; empty: nothing is lost."""
+class Loss(NamedTuple):
+    """Offsets that the query should read next and that are gone; or (`other`) another topic is where they were."""
+
+    topic: str
+    partition: int | None
+    first: int
+    last: int
+    other: str = ""
+
+    def __str__(self) -> str:
+        where = (
+            f"topic {self.topic!r}" if self.partition is None else f"{self.topic} partition {self.partition}:"
+        )
+        return f"{where} {self.other or f'offsets {self.first} to {self.last} are gone'}"
+
+
+def lost_since(checkpoint: Files, cluster: Cluster) -> list[Loss]:
+    """What the query should read next and can't any more; empty: nothing is lost."""
     wanted = committed_offsets(checkpoint)
     there = cluster.topics()
-    lost = [f"topic {topic!r} is gone" for topic in wanted if topic not in there]
+    lost = [Loss(topic, None, 0, 0, "is gone") for topic in wanted if topic not in there]
     topics = [topic for topic in wanted if topic in there]
     beginnings, ends = cluster.beginnings(topics), cluster.ends(topics)
     for place, first in sorted(beginnings.items()):
-        offset = wanted[place.topic].get(place.partition)
-        if offset is None:
-            continue
+        # A partition that is new is read from its beginning, which is 0.
+        offset = wanted[place.topic].get(place.partition, 0)
         if first > offset:
-            lost.append(
-                f"{place.topic} partition {place.partition}: offsets {offset} to {first - 1} are gone"
-            )
+            lost.append(Loss(place.topic, place.partition, offset, first - 1))
         elif ends[place] < offset:
-            lost.append(
-                f"{place.topic} partition {place.partition}: it ends at {ends[place]}, before {offset}, so it was "
-                "made again"
-            )
+            said = f"it ends at {ends[place]}, before {offset}, so it was made again"
+            lost.append(Loss(place.topic, place.partition, offset, offset, said))
     return lost

@@ -4,14 +4,15 @@ Rules
 1. Before anything is read: the checkpoint is this job's, for these topics and this place to write; and what it
    should read next is still there, or the error says what is lost.
 2. A stream ends when all is read, or (`follow`) when somebody stops it; either way its last batch is whole.
+3. What is deleted while it runs is told in the same words. With lost="skip" the look is before each batch, so an
+   offset that is named may still have come: a consumer reads ahead.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
@@ -50,6 +51,8 @@ class Run:
     checkpoint: Files
     #: What retention has taken, for a person; only with lost="skip".
     lost: list[str] = field(default_factory=list)
+    #: Up to which offset of a partition that was told.
+    told: dict[tuple[str, int | None], int] = field(default_factory=dict)
     batches: int = 0
     rows: int = 0
 
@@ -73,6 +76,8 @@ class Run:
 
         def take(batch: DataFrame, number: int) -> None:
             try:
+                if self.streaming.lost == "skip":
+                    self.tell(self._lost(batch.sparkSession))
                 self._count(each_batch(batch, number), number)
             except PubSubError as error:
                 # Through Java and back an exception is only its text.
@@ -92,7 +97,7 @@ class Run:
             while not running.awaitTermination(_LOOK):
                 pass
         except Exception as error:
-            raise (failures[0] if failures else _explained(error)) from error
+            raise (failures[0] if failures else self._explained(error, frame.sparkSession)) from error
         finally:
             _stop(running)
 
@@ -138,6 +143,48 @@ class Run:
         told = "" if rows is None else f", {self.rows:,} so far"
         self.context.note(f"batch {number} done{told}")
 
+    def tell(self, lost: Iterable[marks.Loss]) -> None:
+        """Notes what wasn't told yet."""
+        for each in lost:
+            told = self.told.get(each[:2], -1)
+            if each.last <= told:
+                continue
+            self.told[each[:2]] = each.last
+            self.lost.append(str(each._replace(first=max(each.first, told + 1))))
+            self.context.note(f"lost: {self.lost[-1]}")
+
+    def refuse(self, lost: Sequence[marks.Loss]) -> None:
+        """`FailedPrecondition` with what is lost, if anything is."""
+        if lost:
+            raise FailedPrecondition(
+                f"what {self.context.name} should read next is lost: {'; '.join(map(str, lost))}. "
+                "--lost skip goes on without"
+            )
+
+    def _lost(self, spark: SparkSession) -> list[marks.Loss]:
+        with Cluster(spark, self.context.place) as cluster:
+            return marks.lost_since(self.checkpoint, cluster)
+
+    def look(self, spark: SparkSession) -> None:
+        """Before the start: refuses what is lost, or notes it where it may be."""
+        lost = self._lost(spark)
+        if self.streaming.lost == "fail":
+            self.refuse(lost)
+        self.tell(lost)
+
+    def _explained(self, error: Exception, spark: SparkSession) -> Exception:
+        text = str(error)
+        if "DATA_LOSS" not in text and "Some data may have been lost" not in text:
+            return error
+        try:
+            self.refuse(self._lost(spark))
+        except FailedPrecondition as refusal:
+            return refusal
+        return FailedPrecondition(
+            f"messages were deleted before {self.context.name} could read them (retention, or the topic was made "
+            f"again): {text[:300]}. --lost skip goes on without"
+        )
+
 
 def prepare(
     context: Context, spark: SparkSession, streaming: Streaming, checkpoint: str, about: Mapping[str, str]
@@ -145,28 +192,11 @@ def prepare(
     """Claims the checkpoint and looks whether the job can go on where it stopped."""
     files = Files(spark, checkpoint)
     marks.claim(files, "checkpoint", {"job": context.name, **about})
-    with Cluster(spark, context.place) as cluster:
-        lost = marks.lost_since(files, cluster)
-    if lost and streaming.lost == "fail":
-        raise FailedPrecondition(
-            f"what {context.name} should read next is lost: {'; '.join(lost)}. --lost skip goes on without"
-        )
-    for each in lost:
-        context.note(f"lost: {each}")
-    return Run(context, streaming, files, lost)
+    run = Run(context, streaming, files)
+    run.look(spark)
+    return run
 
 
 def _stop(query: StreamingQuery) -> None:
     if query.isActive:
         query.stop()
-
-
-def _explained(error: Exception) -> Exception:
-    text = str(error)
-    if "DATA_LOSS" in text or "Some data may have been lost" in text:
-        first: Any = re.search(r"(?:Cannot fetch|were changed|may have been lost)[^\n]*", text)
-        return FailedPrecondition(
-            "messages were deleted before they were read (retention, or the topic was made again): "
-            f"{first[0] if first else text[:300]}. --lost skip goes on without"
-        )
-    return error

@@ -25,6 +25,8 @@ class Runner:
     spark: SparkSession
     bootstrap: str
     notes: list[str] = field(default_factory=list)
+    #: Settings of the Java client.
+    config: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, name: str, **options: Any) -> Outcome:
         from spark.job import find
@@ -50,7 +52,7 @@ class Runner:
         from spark.job import Context
         from spark.place import Place
 
-        return Context(name, Place(self.bootstrap), self.notes.append)
+        return Context(name, Place(self.bootstrap, self.config), self.notes.append)
 
 
 def _arguments(job: Job, options: dict[str, Any]) -> list[str]:

@@ -109,28 +109,3 @@ def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path
     open_archive(run.spark, str(tmp_path / "empty"), "parquet")
     with pytest.raises(NotFound, match="nothing was written to yet"):
         archived(run.spark, str(tmp_path / "empty"))
-
-
-def test_what_retention_took_is_named_and_left_out_only_when_told_to(
-    run: Runner, name: str, tmp_path: Path
-) -> None:
-    from confluent_kafka import TopicPartition
-
-    from spark.archives import archived
-
-    to = str(tmp_path / "archive")
-    with PubSub(run.bootstrap) as ps:
-        ps.create_topic(name, partitions=1)
-        publish(ps, name, some(0, 10))
-        run("archive", topics=(name,), to=to)
-        publish(ps, name, some(10, 30))
-        admin = AdminClient({"bootstrap.servers": run.bootstrap})
-        for future in admin.delete_records([TopicPartition(name, 0, 15)]).values():
-            future.result(20)
-    with pytest.raises(
-        FailedPrecondition, match=f"{name} partition 0: offsets 10 to 14 are gone.*--lost skip"
-    ):
-        run("archive", topics=(name,), to=to)
-    outcome = run("archive", topics=(name,), to=to, lost="skip")
-    assert outcome.facts["lost"] == [f"{name} partition 0: offsets 10 to 14 are gone"]
-    assert values(archived(run.spark, to)) == [*expected(10), *expected(30)[15:]]
