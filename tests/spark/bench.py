@@ -1,44 +1,104 @@
 """The figures of the pipeline, on an embedded Kafka of its own: `python -m tests.spark.bench`.
 
 archive: the job beside a bare Spark read and write of the same topic, by turns, medians; the target is 70 %.
-audit: each size in one run of a process with 4 GB; the time by message must not grow. `--plot FILE` draws it.
+audit: one topic that grows; at each size one run in a process with 4 GB; the time by message must not grow.
+`--plot FILE` draws it.
 
-Rule: every measure is a process of its own; the start of the session isn't counted.
+Rules
+1. Every measure is a process of its own, warmed up by the same work on a small topic: the start of a session, and
+   code that isn't compiled yet, belong to no message. CPU is the JVM's own, all cores together: on a machine that
+   others use as well it says more than the time.
+2. Topics are filled by our own publisher, in some processes, each with keys of its own.
+3. Every step says when it begins and what it took, and nothing takes longer than `PATIENCE`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.broker import LocalKafka
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = 1000
+PARTITIONS = 8
 SEQUENCE = "attributes['seq']"
 #: The share of a bare read and write that `archive` must reach.
 TARGET = 0.7
+#: Processes that fill a topic: the broker needs a core as well.
+WRITERS = 3
+#: Messages of the topic that warms up.
+SMALL = 20_000
+#: Seconds for one fill or one measure.
+PATIENCE = 900
+BEGAN = time.monotonic()
 
 
-def fill(bootstrap: str, topic: str, messages: int, size: int) -> None:
-    body = bytes(range(256)) * (size // 256 + 1)
+class Taken(NamedTuple):
+    """Of one measure: seconds, seconds of all cores, and the most memory (GB) that the JVM had."""
+
+    seconds: float
+    cpu: float
+    memory: float
+
+
+def tell(text: str) -> None:
+    print(f"{time.monotonic() - BEGAN:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def apart(*arguments: object) -> list[str]:
+    """This program with other arguments."""
+    return [sys.executable, "-m", "tests.spark.bench", *map(str, arguments)]
+
+
+def fill(bootstrap: str, topic: str, first: int, last: int, size: int) -> None:
+    """Messages `first` to `last`, numbered within their key."""
+    began = time.monotonic()
+    told = ["--bootstrap", bootstrap, "--topic", topic, "--numbers", f"{first},{last}", "--size", size]
+    writers = [subprocess.Popen(apart("--only", f"write{at}", *told), cwd=ROOT) for at in range(WRITERS)]
+    try:
+        for writer in writers:
+            if writer.wait(PATIENCE) != 0:
+                raise SystemExit(f"a writer of {topic} failed")
+    finally:
+        for writer in writers:
+            writer.kill()
+    took = time.monotonic() - began
+    tell(
+        f"{last - first:,} messages of {size} bytes into {topic}: {took:.0f} s, {(last - first) / took:,.0f}/s"
+    )
+
+
+def write(bootstrap: str, topic: str, numbers: range, size: int, writer: int) -> None:
+    """One writer's share: some keys, with all their messages."""
+    body = bytes(range(256)) * (size // 256 + 2)
     with PubSub(bootstrap) as ps:
-        handle = ps.create_topic(topic, partitions=8)
-        for number in range(messages):
+        handle = ps.topic(topic)
+        for number in numbers:
+            if number % KEYS % WRITERS != writer:
+                continue
             handle.publish(
                 body[number % 256 :][:size],
                 ordering_key=f"k{number % KEYS}",
                 attributes={"seq": str(number // KEYS + 1)},
             )
-        handle.flush(600)
+        handle.flush(PATIENCE)
+
+
+def made(bootstrap: str, topic: str) -> str:
+    with PubSub(bootstrap) as ps:
+        ps.create_topic(topic, partitions=PARTITIONS)
+    return topic
 
 
 def bare(spark: Any, bootstrap: str, topic: str, to: str) -> None:
@@ -46,82 +106,125 @@ def bare(spark: Any, bootstrap: str, topic: str, to: str) -> None:
     spark.read.format("kafka").options(**options).load().write.parquet(to)
 
 
-def measure(what: str, bootstrap: str, topic: str, cores: int) -> float:
-    """Seconds, in this process."""
-    from spark.job import Context, find
+def archive(context: Any, topic: str, to: str) -> None:
+    from spark.job import find
+
+    told = {"pattern": None, "form": "parquet", "schema": None, "checkpoint": None, "compact": False}
+    # One batch: the bare read has no others.
+    streaming = {"max_per_batch": 100_000_000, "follow": False, "every": "10 seconds", "lost": "fail"}
+    find("archive").run(context, topics=(topic,), to=to, **told, **streaming)
+
+
+def audit(context: Any, topic: str) -> None:
+    from spark.job import find
+
+    told = {"archive": None, "sequence": SEQUENCE, "subscriptions": (), "report": None}
+    outcome = find("audit").run(context, topic=topic, **told)
+    assert outcome.ok, outcome.text
+
+
+def measure(what: str, bootstrap: str, topic: str, small: str, cores: int) -> Taken:
+    """In this process, beside its JVM."""
+    from spark.job import Context
     from spark.place import Place
     from spark.session import session
 
     conf = {"spark.driver.memory": "4g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
     spark = session("bench", master=f"local[{cores}]", conf=conf)
-    spark.range(10).count()
-    context = Context("bench", Place(bootstrap), lambda text: print(text, file=sys.stderr))
-    with tempfile.TemporaryDirectory() as directory:
-        began = time.perf_counter()
+    context = Context("bench", Place(bootstrap), lambda text: tell(f"    {text}"))
+    java = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+
+    def work(topic: str, directory: str) -> None:
         if what == "bare":
             bare(spark, bootstrap, topic, f"{directory}/bare")
         elif what == "archive":
-            options = {"max_per_batch": 2_000_000, "follow": False, "every": "10 seconds", "lost": "fail"}
-            find("archive").run(
-                context,
-                topics=(topic,),
-                pattern=None,
-                to=f"{directory}/archive",
-                form="parquet",
-                schema=None,
-                checkpoint=None,
-                compact=False,
-                **options,
-            )
+            archive(context, topic, f"{directory}/archive")
         else:
-            told = {"archive": None, "sequence": SEQUENCE, "subscriptions": (), "report": None}
-            outcome = find("audit").run(context, topic=topic, **told)
-            assert outcome.ok, outcome.text
-        took = time.perf_counter() - began
+            audit(context, topic)
+
+    with tempfile.TemporaryDirectory() as directory:
+        work(small, f"{directory}/small")
+        cpu, began = cpu_of(java), time.perf_counter()
+        work(topic, f"{directory}/all")
+        taken = Taken(time.perf_counter() - began, cpu_of(java) - cpu, memory_of(java))
     spark.stop()
-    return took
+    return taken
 
 
-def apart(what: str, bootstrap: str, topic: str, cores: int) -> float:
-    """The same in a process of its own."""
-    arguments = ["--only", what, "--bootstrap", bootstrap, "--topic", topic, "--cores", str(cores)]
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.spark.bench", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return float(ran.stdout.splitlines()[-1])
+def cpu_of(process: int) -> float:
+    """Seconds of CPU; 0 where /proc doesn't tell."""
+    try:
+        told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def archive_row(bootstrap: str, messages: int, repeat: int, cores: int) -> dict[str, Any]:
-    topic = f"bench-archive-{messages}"
-    fill(bootstrap, topic, messages, 1024)
-    times: dict[str, list[float]] = {"bare": [], "archive": []}
-    for _ in range(repeat):
-        for what, found in times.items():
-            found.append(apart(what, bootstrap, topic, cores))
-    plain, ours = (messages / statistics.median(times[what]) for what in ("bare", "archive"))
-    share = ours / plain
-    return {
-        "messages": messages,
-        "bare_per_s": plain,
-        "archive_per_s": ours,
-        "share": share,
-        "ok": share >= TARGET,
-    }
+def memory_of(process: int) -> float:
+    """The most GB that were resident; 0 where /proc doesn't tell."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1e6
 
 
-def audit_rows(bootstrap: str, sizes: list[int], cores: int) -> list[dict[str, Any]]:
-    rows = []
-    for size in sizes:
-        topic = f"bench-audit-{size}"
-        fill(bootstrap, topic, size, 100)
-        took = apart("audit", bootstrap, topic, cores)
-        rows.append({"messages": size, "seconds": took, "us_per_message": took / size * 1e6})
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+class Bench:
+    """One broker, one small topic, and measures one after the other."""
+
+    def __init__(self, bootstrap: str, cores: int) -> None:
+        self._bootstrap = bootstrap
+        self._cores = cores
+        self._small = made(bootstrap, "bench-small")
+        fill(bootstrap, self._small, 0, SMALL, 100)
+
+    def _measured(self, what: str, topic: str) -> Taken:
+        tell(f"{what} of {topic}")
+        told = ["--bootstrap", self._bootstrap, "--topic", topic, "--small", self._small]
+        ran = subprocess.run(
+            apart("--only", what, *told, "--cores", self._cores),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        )
+        taken = Taken(*json.loads(ran.stdout.splitlines()[-1]))
+        tell(f"{what}: {taken.seconds:.1f} s, {taken.cpu:.1f} s of CPU, {taken.memory:.1f} GB")
+        return taken
+
+    def archive(self, messages: int, repeat: int) -> dict[str, Any]:
+        """The job's share of what a bare read and write does."""
+        topic = made(self._bootstrap, f"bench-archive-{messages}")
+        fill(self._bootstrap, topic, 0, messages, 1024)
+        found: dict[str, list[Taken]] = {"bare": [], "archive": []}
+        for _ in range(repeat):
+            for what, taken in found.items():
+                taken.append(self._measured(what, topic))
+
+        def ratio(of: Callable[[Taken], float]) -> float:
+            plain, ours = (statistics.median(map(of, found[what])) for what in ("bare", "archive"))
+            return plain / ours if ours else 0.0
+
+        share = ratio(lambda taken: taken.seconds)
+        rates = {
+            f"{what}_per_s": round(messages / statistics.median(each.seconds for each in taken))
+            for what, taken in found.items()
+        }
+        by_cpu = ratio(lambda taken: taken.cpu)
+        return {"messages": messages, **rates, "share": share, "share_by_cpu": by_cpu, "ok": share >= TARGET}
+
+    def audit(self, sizes: Sequence[int]) -> list[dict[str, Any]]:
+        """A row for each size, which is the topic's when it has grown so far."""
+        topic, there, rows = made(self._bootstrap, "bench-audit"), 0, list[dict[str, Any]]()
+        for size in sorted(sizes):
+            fill(self._bootstrap, topic, there, size, 100)
+            there = size
+            taken = self._measured("audit", topic)
+            row = {"messages": size, **taken._asdict(), "us_per_message": taken.seconds / size * 1e6}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+        return rows
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
@@ -134,27 +237,36 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=2_000_000, help="for archive")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--messages", type=int, default=2_000_000, help="for archive; 0: only the audit")
     parser.add_argument("--sizes", default="1000000,3000000,10000000", help="for audit")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=4)
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--bootstrap")
-    parser.add_argument("--topic")
-    parser.add_argument("--only", choices=["bare", "archive", "audit"], help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.only:
-        print(measure(arguments.only, arguments.bootstrap, arguments.topic, arguments.cores))
-        return
-    sizes = [int(each) for each in arguments.sizes.split(",") if each]
+    for hidden in ("--bootstrap", "--topic", "--small", "--numbers", "--only"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.only is None:
+        compare(told)
+    elif told.only.startswith("write"):
+        numbers = range(*map(int, told.numbers.split(",")))
+        write(told.bootstrap, told.topic, numbers, told.size, int(told.only.removeprefix("write")))
+    else:
+        print(json.dumps(measure(told.only, told.bootstrap, told.topic, told.small, told.cores)))
+
+
+def compare(told: argparse.Namespace) -> None:
+    """All of it."""
+    sizes = [int(each) for each in told.sizes.split(",") if each]
     with LocalKafka() as kafka:
-        if arguments.messages:
-            row = archive_row(kafka.bootstrap, arguments.messages, arguments.repeat, arguments.cores)
-            print(json.dumps({"archive": row}), flush=True)
-        rows = audit_rows(kafka.bootstrap, sizes, arguments.cores)
-    if arguments.plot is not None:
-        plot(rows, arguments.plot)
+        bench = Bench(kafka.bootstrap, told.cores)
+        if told.messages:
+            print(json.dumps({"archive": bench.archive(told.messages, told.repeat)}), flush=True)
+        rows = bench.audit(sizes)
+    if told.plot is not None:
+        plot(rows, told.plot)
+    tell("done")
 
 
 if __name__ == "__main__":
