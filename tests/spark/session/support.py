@@ -61,7 +61,8 @@ def _arguments(job: Job, options: dict[str, Any]) -> list[str]:
     for name, value in options.items():
         option = by_name[name]
         if option.is_flag:
-            found.append((option.opts if value else option.secondary_opts)[0])
+            # Off is said by its own name, or by saying nothing.
+            found += (option.opts if value else option.secondary_opts)[:1]
             continue
         for each in value if option.multiple else [value]:
             found += [option.opts[0], str(each)]
