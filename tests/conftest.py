@@ -53,8 +53,9 @@ LONGEST_FIRST = [
     "tests/property",
 ]
 
-#: Its tests share one session, which takes longer to start than most of them to run; so one worker has them all.
-ONE_SPARK = "tests/spark/session"
+#: Their tests share one session, which takes longer to start than most of them to run; so one worker has them all. Two
+#: such groups take about the same time; all in one would be what everybody waits for at the end.
+ONE_SPARK = ["tests/spark/session/test_a", "tests/spark/session/"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -91,8 +92,9 @@ class _ByTest(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file.startswith(ONE_SPARK):
-            return ONE_SPARK
+        for group in ONE_SPARK:
+            if file.startswith(group):
+                return group
         return file if _shares_fixtures(file) else nodeid
 
 

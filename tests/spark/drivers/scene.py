@@ -45,6 +45,7 @@ CONF = [
         for each in (
             "spark.ui.enabled=false",
             "spark.sql.shuffle.partitions=4",
+            "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
             "spark.driver.host=127.0.0.1",
             "spark.driver.bindAddress=127.0.0.1",
         )

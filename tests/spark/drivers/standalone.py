@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["standalone"]
+__all__ = ["HOME", "standalone"]
+
+#: What pip installed is a whole Spark.
+HOME = Path(pyspark.__file__).parent
 
 #: Seconds for a JVM to come up on a busy machine.
 PATIENCE = 180.0
@@ -23,10 +26,9 @@ PATIENCE = 180.0
 @contextmanager
 def standalone(directory: Path, workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """The master's URL, and the workers' processes, to be killed if a test likes to."""
-    home = Path(pyspark.__file__).parent
     environment = {
         **os.environ,
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
@@ -36,7 +38,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[tuple[str, list[su
 
     def start(name: str, *arguments: str) -> Path:
         log = directory / f"{name}.log"
-        command = [str(home / "bin" / "spark-class"), *arguments]
+        command = [str(HOME / "bin" / "spark-class"), *arguments]
         with log.open("wb") as out:
             started.append(
                 subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
@@ -55,13 +57,16 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[tuple[str, list[su
             "0",
         )
         url = _said(master, r"Starting Spark master at (spark://\S+)")
-        for number in range(workers):
-            worker = start(
+        logs = [
+            start(
                 f"worker{number}",
                 *("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"),
                 *("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work{number}"), url),
             )
-            _said(worker, r"(Successfully registered with master)")
+            for number in range(workers)
+        ]
+        for log in logs:
+            _said(log, r"(Successfully registered with master)")
         yield url, started[1:]
     finally:
         for process in started:

@@ -27,7 +27,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
 ) -> None:
     need_spark()
     from tests.spark.drivers.scene import kept, logged, publish
-    from tests.spark.drivers.standalone import standalone
+    from tests.spark.drivers.standalone import HOME, standalone
 
     zipped = tmp_path / "kafka_pubsub.zip"
     told = subprocess.run(
@@ -52,7 +52,15 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
         ps.create_topic(name, partitions=4)
         publish(ps, name, 2_000, None).join(120)
         conf = [
-            f"--conf={each}" for each in ("spark.driver.host=127.0.0.1", "spark.sql.shuffle.partitions=2")
+            f"--conf={each}"
+            for each in (
+                "spark.driver.host=127.0.0.1",
+                "spark.sql.shuffle.partitions=2",
+                "spark.ui.enabled=false",
+                # One core's worth of everything.
+                "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
+                "spark.executor.extraJavaOptions=-XX:+UseSerialGC",
+            )
         ]
         job = [
             "archive",
@@ -65,10 +73,8 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
             "--max-per-batch",
             "400",
         ]
-        submit = [sys.executable, "-m", "pyspark.find_spark_home"]
-        home = subprocess.run(submit, capture_output=True, text=True, check=True).stdout.strip()
         driver = subprocess.Popen(
-            [f"{home}/bin/spark-submit", "--master", master, *conf, *arguments, *job, "--json"],
+            [str(HOME / "bin" / "spark-submit"), "--master", master, *conf, *arguments, *job, "--json"],
             # From elsewhere: what it needs is in the zip.
             cwd=tmp_path,
             env={
