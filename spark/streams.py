@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
@@ -77,7 +77,7 @@ class Run:
         def take(batch: DataFrame, number: int) -> None:
             try:
                 if self.streaming.lost == "skip":
-                    self.tell(self._lost(batch.sparkSession))
+                    self._tell(self._lost(batch.sparkSession))
                 self._count(each_batch(batch, number), number)
             except PubSubError as error:
                 # Through Java and back an exception is only its text.
@@ -143,7 +143,7 @@ class Run:
         told = "" if rows is None else f", {self.rows:,} so far"
         self.context.note(f"batch {number} done{told}")
 
-    def tell(self, lost: Iterable[marks.Loss]) -> None:
+    def _tell(self, lost: Iterable[marks.Loss]) -> None:
         """Notes what wasn't told yet."""
         for each in lost:
             told = self.told.get(each[:2], -1)
@@ -153,7 +153,7 @@ class Run:
             self.lost.append(str(each._replace(first=max(each.first, told + 1))))
             self.context.note(f"lost: {self.lost[-1]}")
 
-    def refuse(self, lost: Sequence[marks.Loss]) -> None:
+    def _refuse(self, lost: Sequence[marks.Loss]) -> None:
         """`FailedPrecondition` with what is lost, if anything is."""
         if lost:
             raise FailedPrecondition(
@@ -169,15 +169,15 @@ class Run:
         """Before the start: refuses what is lost, or notes it where it may be."""
         lost = self._lost(spark)
         if self.streaming.lost == "fail":
-            self.refuse(lost)
-        self.tell(lost)
+            self._refuse(lost)
+        self._tell(lost)
 
     def _explained(self, error: Exception, spark: SparkSession) -> Exception:
         text = str(error)
         if "DATA_LOSS" not in text and "Some data may have been lost" not in text:
             return error
         try:
-            self.refuse(self._lost(spark))
+            self._refuse(self._lost(spark))
         except FailedPrecondition as refusal:
             return refusal
         return FailedPrecondition(
