@@ -26,7 +26,7 @@ from kafka_pubsub.client.holders import ACKED, PENDING, BatchHolder, Holder, Rep
 from kafka_pubsub.client.inline import InlineHolder
 from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.model import Message
+from kafka_pubsub.model import AckFuture, Message
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Plan
 
@@ -56,6 +56,11 @@ class Stage(Protocol):
         """What the message does to its handlers, if anything (`retry_plan.KINDS`)."""
 
     def acked(self, lease: Lease, offsets: Iterable[int]) -> None: ...
+    def ask(self, lease: Lease, message: Message) -> AckFuture:
+        """The message's ack, with an answer."""
+
+    def make_way(self) -> None:
+        """An inline callback waits for an answer."""
 
 
 @dataclass(eq=False)
@@ -78,6 +83,13 @@ class Hand:
     fetched: bool = False
     #: The first of its messages that no handler can take, by its number.
     poisoned: int | None = None
+    #: The answer that its callback waits for.
+    answer: AckFuture | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its callback can't go on."""
+        return self.answer is not None and not self.answer.done()
 
     @property
     def lease(self) -> Lease:
@@ -156,7 +168,9 @@ class ScriptedCrew:
             promise(self._working() <= self._stage.plan.workers, "more callbacks at a time than workers")
             self._stage.begins(hand.lease, message, ())
             self._choose(hand)
-            if not self._stage.calm:
+            if hand.waits:
+                self._stage.make_way()
+            elif not self._stage.calm:
                 self._stage.meanwhile()
             self._stage.alive()
             self._verdict(hand)
@@ -224,6 +238,8 @@ class ScriptedCrew:
         for hand in self.hands:
             if hand.fetched and not hand.kept:
                 continue  # it moves inside its callback
+            if hand.waits:
+                continue
             if hand.working:
                 at_once = calm and hand.poisoned is None
                 if (hand.kept and not hand.mute) or (not hand.kept and (at_once or hand.until <= now)):
@@ -317,7 +333,12 @@ class ScriptedCrew:
             self.late += 1
         elif not isinstance(hand.holder, BatchHolder) or hand.kept:
             self._stage.acked(hand.lease, [message.offset])
-        message.ack()
+        if self._stage.chance(self._stage.plan.asks):
+            answer = self._stage.ask(hand.lease, message)
+            if not hand.kept and self._mode == "walk" and self._stage.chance(self._stage.plan.waits):
+                hand.answer = answer
+        else:
+            message.ack()
 
     def nack(self, hand: Hand, message: Message, delay: float | None) -> None:
         """The user nacks."""

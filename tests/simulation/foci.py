@@ -9,6 +9,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.retry_plan import ATTEMPTS, RetryPlan
 
 __all__ = [
+    "asking",
     "bad",
     "beside",
     "crossing",
@@ -57,6 +58,23 @@ def keeping(plan: Plan) -> Plan:
         conduct={"ack": 10.0, "silent": 10.0},
         actions={**plan.actions, "publish": 16.0},
     )
+
+
+def asking(plan: Plan) -> Plan:
+    """All acks are waited for; commits are refused, leases expire, owners change. With a retry topic or without."""
+    plan = replace(
+        plan,
+        processes=3,
+        refused=0.2,
+        answer_lost=0.2,
+        slow=0.4,
+        run=2,
+        keys=(b"a", b"a", b"a", b"b", b"c", None),
+        conduct={"ack": 20.0, "ack_early": 20.0, "silent": 15.0, "nack": 5.0, "ack_crosses": 4.0},
+        rules=plan.rules._replace(ack_deadline=2.0, max_extension=5.0),
+        actions={**plan.actions, "join": 3.0, "evict": 1.0, "crash": 0.5, "leave": 0.5, "publish": 10.0},
+    )
+    return plan.asking(1.0, 0.3)
 
 
 def failing(plan: Plan) -> Plan:

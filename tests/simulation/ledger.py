@@ -205,6 +205,10 @@ class Ledger:
 
     # The end
 
+    def never_again(self, partition: int) -> Collection[int]:
+        """Offsets that needn't be delivered any more, though they aren't finished."""
+        return self.logs[partition].gone
+
     def settled(self) -> bool:
         """Whether the log knows that all is finished."""
         return all(not log.keys.keys() - log.durable - log.gone for log in self.logs)

@@ -36,6 +36,8 @@ TROUBLE = {
     "compaction": 0.2,
     "forget": 0.3,
 }
+#: The share of worlds whose acks are exactly-once.
+ASKING = 0.25
 #: What a handler may make of a message.
 CONDUCT = {
     "ack": 60.0,
@@ -85,6 +87,9 @@ class Plan:
     taken_over: float
     #: None: it redelivers in place.
     retry: RetryPlan | None = None
+    #: Chances that an ack asks for an answer, and that its callback waits for that. Above 0: acks are exactly-once.
+    asks: float = 0.0
+    waits: float = 0.0
 
     @classmethod
     def draw(cls, random: Random, *, retry: bool = False) -> Plan:
@@ -117,6 +122,19 @@ class Plan:
             slow=0.0,
             refused=0.0,
             answer_lost=0.0,
+        )
+
+    def with_answers(self, random: Random) -> Plan:
+        """The same world, in some seeds with exactly-once acks. The group's positions aren't forgotten there."""
+        if random.random() > ASKING:
+            return self
+        return self.asking(random.choice([0.3, 1.0]), random.choice([0.0, 0.3]))
+
+    def asking(self, asks: float, waits: float) -> Plan:
+        """The same world with exactly-once acks."""
+        actions = {**self.actions, "forget": 0.0}
+        return replace(
+            self, asks=asks, waits=waits, actions=actions, rules=self.rules._replace(exactly_once=True)
         )
 
     @classmethod

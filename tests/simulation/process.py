@@ -24,7 +24,8 @@ from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
-from kafka_pubsub.model import Committed, Message, TopicPartition
+from kafka_pubsub.model import AckFuture, Committed, Message, TopicPartition
+from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger, Ownership, promise
@@ -50,6 +51,7 @@ class World(Protocol):
 
     plan: Plan
     ledger: Ledger
+    answers: Answers
     cluster: MemoryCluster
     calm: bool
 
@@ -114,6 +116,7 @@ class SimulatedEngine(Engine):
                 author = self.owner.ownership(number)
                 self.owner.ledger.commit_made(author, commit, author.processed)
         self.owner.check()
+        self.owner.world.answers.check()
 
     def released(self, release: Release) -> None:
         self._acked(release.lease, range(release.done))
@@ -317,6 +320,13 @@ class Process:
             self._requests -= 1
         self.alive()
 
+    def make_way(self) -> None:
+        """An inline callback waits for its ack: others commit meanwhile."""
+        self.engine.make_way()
+        self._depth += 1
+        self.world.go_on(int(self.world.between(1, 12)))
+        self._depth -= 1
+
     def meanwhile(self) -> None:
         """While an inline callback runs the crew and the runner go on; after a take-over, the fetcher too."""
         world, plan = self.world, self.plan
@@ -348,6 +358,8 @@ class Process:
         self.reader.close()
         self.engine.step(self.world.now())
         Subscriber(self._backend, self.world.record)._copy_positions(self.engine)
+        self.coordinator.end(self.world.now())
+        self.world.answers.check()
 
     # Looking in
 
@@ -428,6 +440,8 @@ class Process:
             whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
         )
         valid = self.valid() and lease.partition in self.share()
+        place = Place(lease.partition, message.offset)
+        self.world.answers.begins(self.name, place, message, valid=valid)
         record = lease.records[self.crew_index(lease, message)]
         alone = (
             not self.crew.spread
@@ -452,6 +466,12 @@ class Process:
     def crew_index(lease: Lease, message: Message) -> int:
         """Which of the lease's records a message is."""
         return next(at for at, record in enumerate(lease.records) if record.offset() == message.offset)
+
+    def ask(self, lease: Lease, message: Message) -> AckFuture:
+        """A handler acks, and waits for the answer."""
+        answer = message.ack_with_response()
+        self.world.answers.asked(self.name, Place(lease.partition, message.offset), message, answer)
+        return answer
 
     def acked(self, lease: Lease, offsets: Iterable[int]) -> None:
         """A handler acked in time."""

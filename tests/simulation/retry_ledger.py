@@ -147,6 +147,30 @@ class RetryLedger(Ledger):
         promise(not forgotten, f"claims: {sorted(forgotten)} of {number} were finished and aren't now")
         log.durable = claimed | log.before
 
+    def knows(self, number: int, offset: int) -> bool:
+        """Whether the log calls that message finished, and be it in a transaction that doesn't show yet."""
+        self.look()
+        if offset in self.logs[number].durable:
+            return True
+        main, retry = self._decided(number)
+        if offset not in self.logs[number].covered(main.offset or 0, main.metadata):
+            return False
+        return all(
+            info.origin != offset for info in self.beside[number].waiting(retry, self._undecided(number))
+        )
+
+    def _decided(self, number: int) -> tuple[Committed, Committed]:
+        """What the group will have stored when all that is decided shows."""
+        places = dict(zip(self.beside[number].places, self.beside[number].stored, strict=True))
+        with self._cluster.changed:
+            held = self._cluster.group(self._group)._held
+            for each in self._cluster.transactions._open.values():
+                if each.committed:
+                    some = held.get(each.name, {})
+                    places |= {place: value for place, (_, value) in some.items() if place in places}
+        main, retry = places.values()
+        return main, retry
+
     def _undecided(self, number: int) -> set[int]:
         """Offsets of the retry partition that belong to transactions which may still be aborted, or will be."""
         log = self.beside[number].log
@@ -266,6 +290,9 @@ class RetryLedger(Ledger):
         """A partition may be given up without a last word, if a relocation isn't answered."""
 
     # The end
+
+    def never_again(self, partition: int) -> Collection[int]:
+        return self.logs[partition].gone | self.beside[partition].dead | self.for_ever(partition)
 
     def unsettled(self, number: int) -> set[int]:
         """What isn't finished, and isn't parked for ever either."""

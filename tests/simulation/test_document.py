@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.simulation.answer_mutations import ANSWER_MUTATIONS
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.ledger import Ledger
 from tests.simulation.mutations import MUTATIONS
@@ -41,12 +44,14 @@ def test_every_check_that_it_names_exists() -> None:
 
 
 def test_it_names_every_mutation() -> None:
-    names = [*MUTATIONS, *(mutation.__name__ for mutation in RETRY_MUTATIONS)]
+    names = [*MUTATIONS, *(mutation.__name__ for mutation in (*RETRY_MUTATIONS, *ANSWER_MUTATIONS))]
     assert [name for name in names if f"`{name}`" not in TEXT] == []
 
 
-def test_no_mutation_of_the_retry_topic_is_left_out() -> None:
-    source = (ROOT / "tests" / "simulation" / "retry_mutations.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("kind", ["retry", "answer"])
+def test_no_mutation_is_left_out(kind: str) -> None:
+    source = (ROOT / "tests" / "simulation" / f"{kind}_mutations.py").read_text(encoding="utf-8")
     written = re.findall(r"^def ([a-z]\w+)\(patch: Patch\)", source, re.MULTILINE)
-    used = [mutation.__name__ for mutation in RETRY_MUTATIONS]
+    used = [mutation.__name__ for mutation in (*RETRY_MUTATIONS, *ANSWER_MUTATIONS)]
+    assert written
     assert [name for name in written if name not in used] == []

@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -22,6 +22,7 @@ from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOption
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
+from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import Hand
 from tests.simulation.ledger import Ledger, promise
 from tests.simulation.plan import Focus, Plan, scaled
@@ -49,6 +50,8 @@ class Story:
     published: int
     deliveries: int
     ownerships: int
+    #: What those were told who waited for their acks, and how many of them.
+    answers: Mapping[str, int]
 
 
 class SimulatedWorld(Troubles):
@@ -64,7 +67,7 @@ class SimulatedWorld(Troubles):
     ) -> None:
         super().__init__()
         self.random = Random(seed)
-        drawn = Plan.draw(self.random, retry=retry)
+        drawn = Plan.draw(self.random, retry=retry).with_answers(Random(~seed))
         self.plan = plan = drawn if focus is None else focus(drawn)
         self.calm = False
         self._tell = tell
@@ -77,6 +80,7 @@ class SimulatedWorld(Troubles):
         self.stuck = None if plan.retry is None else plan.retry.stuck
         self.shut = plan.retry is not None and plan.retry.shut
         self.ledger = self._make_ledger(plan)
+        self.answers = Answers(self._is_durable)
         self.processes: list[Process] = []
         self._actions = [name for name, weight in plan.actions.items() if weight]
         self._weights = list(accumulate(plan.actions[name] for name in self._actions))
@@ -104,7 +108,9 @@ class SimulatedWorld(Troubles):
             topic=TOPIC,
             topic_id=info.topic_id,
             partitions=plan.partitions,
-            options=SubscriptionOptions(message_ordering=plan.rules.ordered),
+            options=SubscriptionOptions(
+                message_ordering=plan.rules.ordered, exactly_once=plan.rules.exactly_once
+            ),
             positions=dict(ends),
         )
         places = {TopicPartition(TOPIC, number): end for number, end in ends.items()}
@@ -151,6 +157,15 @@ class SimulatedWorld(Troubles):
 
     def record(self) -> SubscriptionRecord:
         return self.backend.catalog.subscriptions()[GROUP]
+
+    def _is_durable(self, place: Place) -> bool:
+        """Whether the log knows that a message is finished, just now."""
+        log = self.ledger.logs[place.partition]
+        if isinstance(self.ledger, RetryLedger):
+            return self.ledger.knows(*place)
+        with self.cluster.changed:
+            stored = self.cluster.group(GROUP).offsets[TopicPartition(TOPIC, place.partition)]
+        return place.offset in log.covered(stored.offset or 0, stored.metadata)
 
     def say(self, text: str) -> None:
         if self._tell is not None:
@@ -279,6 +294,7 @@ class SimulatedWorld(Troubles):
 
     def _check_end(self) -> None:
         self.ledger.check_nothing_lost(self.starts)
+        self.answers.check_end(self.ledger.never_again)
         if isinstance(self.ledger, RetryLedger):
             self.ledger.check_rubbish(self.rubbish_written)
             if self.plan.retry is not None and self.plan.retry.killers_only:
@@ -354,6 +370,7 @@ class SimulatedWorld(Troubles):
             promise(not process.coordinator._lingering, f"{process.name} waits for handlers that have ended")
             process.leave()
             process.finish()
+            self.answers.check_told(process.name)
         self.clock.advance(SESSION + 1)  # those who crashed are members until now
         promise(not self.backend.admin.group_members(GROUP), "members stay in the group when all have left")
         stored = self.backend.admin.group_offsets(GROUP, TOPIC)
@@ -388,4 +405,5 @@ def simulate(
         sum(len(log.keys) for log in ledger.logs),
         sum(owner.begun.total() for owner in ledger.ownerships.values()),
         len(ledger.ownerships),
+        dict(world.answers.counts),
     )
