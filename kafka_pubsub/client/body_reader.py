@@ -8,13 +8,12 @@ Rules
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from kafka_pubsub.client.ports import RecordFetch
+from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import StoredRecord, TopicPartition
 
@@ -57,26 +56,15 @@ class BodyReader:
     ) -> None:
         self._make = record_fetch
         self._found = found
-        self._name = name
-        self._requests: SimpleQueue[BodyRequest | None] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._requests: ThreadedQueue[BodyRequest] = ThreadedQueue(self._work, name)
 
     def ask(self, request: BodyRequest) -> None:
         """Any thread may call."""
         self._requests.put(request)
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
 
     def close(self, timeout: float) -> bool:
         """Ends; False if that takes longer than `timeout` seconds."""
-        self._requests.put(None)
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
-        return thread is None or not thread.is_alive()
+        return self._requests.close(timeout)
 
     def _work(self) -> None:
         fetch: RecordFetch | None = None

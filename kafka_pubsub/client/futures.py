@@ -18,12 +18,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from queue import SimpleQueue
 from typing import Final, NoReturn
 
 from kafka_pubsub.client.publish_flow import Epoch
+from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import StoredRecord
 
@@ -180,36 +180,17 @@ class CallbackThread:
     """
 
     def __init__(self, name: str = "kafka-pubsub-publish-callbacks") -> None:
-        self._name = name
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._tasks: ThreadedQueue[Callable[[], None]] = ThreadedQueue(self._work, name)
 
     def run(self, task: Callable[[], None]) -> None:
         """Queues a task; it must not raise."""
         self._tasks.put(task)
-        if self._thread is None:
-            self._start()
 
     def close(self, timeout: float) -> bool:
         """Lets what is queued run for up to `timeout` seconds; whether it ended."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return True
-        self._tasks.put(None)
-        thread.join(timeout)
-        return not thread.is_alive()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
+        # Where nobody can be waited for nobody is told to end either: what a late report brings is still run.
+        return not self._tasks.worked_elsewhere() or self._tasks.close(timeout)
 
     def _work(self) -> None:
-        for task in self._all_tasks():
+        while (task := self._tasks.get()) is not None:
             task()
-
-    def _all_tasks(self) -> Iterable[Callable[[], None]]:
-        return iter(self._tasks.get, None)

@@ -20,10 +20,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import NamedTuple
 
 from kafka_pubsub.client.ports import Transactions
+from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
 
@@ -72,17 +73,15 @@ class Mover:
     ) -> None:
         self._make = transactions
         self._landed = landed
-        self._name = name
-        self._flights: SimpleQueue[Flight | Callable[[Transactions], None] | None] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._flights: ThreadedQueue[Flight | Callable[[Transactions], None]] = ThreadedQueue(
+            self._work, name
+        )
         self._transactions: Transactions | None = None
         self._ending = threading.Event()
 
     def send(self, flight: Flight) -> None:
         """Takes off soon; any thread may call."""
         self._flights.put(flight)
-        self._start()
 
     def fence(self, transactional_id: str, timeout: float) -> None:
         """Ends what a dead owner left open under its id; raises if that can't be done in time."""
@@ -97,7 +96,6 @@ class Mover:
             done.set()
 
         self._flights.put(fence)
-        self._start()
         if not done.wait(timeout):
             raise FailedPrecondition(
                 f"transactional id {transactional_id!r} wasn't fenced within {timeout} s"
@@ -107,20 +105,9 @@ class Mover:
 
     def close(self, timeout: float) -> bool:
         """Ends after what was sent so far has landed; False if that takes longer than `timeout` seconds."""
-        self._flights.put(None)
-        thread = self._thread
-        if thread is None:
-            return True
-        if thread is not threading.current_thread():
-            thread.join(timeout)
+        ended = self._flights.close(timeout)
         self._ending.set()
-        return not thread.is_alive()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+        return ended
 
     # On the mover's thread
 
