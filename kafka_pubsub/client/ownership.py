@@ -21,13 +21,15 @@ from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed
 
-__all__ = ["REACH", "Beginning", "beginning", "reach"]
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Offsets above what a dead owner had committed that it may have started unnoted: its commits are 150 ms apart. Who
 #: went further, at full speed, is nearer at the next crash, by as much at least.
 REACH = 5_000
+#: Seconds between two tries to take partitions on.
+TRY_AGAIN = 0.5
 
 
 class Beginning(NamedTuple):

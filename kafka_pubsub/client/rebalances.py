@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from kafka_pubsub.client.ownership import Beginning, beginning
+from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import LANDING, Relocating, identity_of, positions_of
 from kafka_pubsub.client.retry_topics import RetryTopicGone, remake_call, retry_beginning
@@ -48,8 +48,6 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 #: Seconds that "not found" isn't believed, by an assignment or a commit: a broker that has just started denies every
 #: topic.
 DENIED = 10.0
-#: Seconds between two tries to take an assignment on.
-TRY_AGAIN = 0.5
 
 Answer = TypeVar("Answer")
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import Beginning, beginning, reach
+from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
@@ -45,8 +45,6 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds after which an answer that doesn't come is held up by an open transaction; it takes milliseconds otherwise.
 BLOCKED = 1.0
-#: Seconds between two tries to begin an ownership anew.
-TRY_AGAIN = 0.5
 
 _NOTHING = AckMap(0, ())
 
