@@ -1,0 +1,57 @@
+"""What a stream with a retry topic is told by its group in an order that nobody would expect."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from kafka_pubsub import Message, PubSub, RetryPolicy
+from kafka_pubsub.client.passing import PassingReader
+from kafka_pubsub.client.ports import LogReader, RebalanceListener
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.model import StoredRecord, TopicPartition
+from tests.unit.client.holding import PATIENCE
+
+BOTH = [TopicPartition("orders", 0), TopicPartition("orders.sub.billing.retry", 0)]
+
+
+class RevokesFirst(PassingReader):
+    """A member whose group takes away what it never gave: an assignment that failed is revoked like any other."""
+
+    def __init__(self, reader: LogReader, word: str) -> None:
+        super().__init__(reader)
+        self._word = word
+        self._listener: RebalanceListener | None = None
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._listener = listener
+        super().subscribe(topics, listener)
+
+    def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            getattr(listener, self._word)(BOTH)
+        return super().read(max_records, timeout)
+
+
+@pytest.mark.parametrize("word", ["revoked", "lost"])
+def test_what_goes_before_the_first_assignment_does_not_end_the_stream(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = MemoryBackend.reader
+    monkeypatch.setattr(MemoryBackend, "reader", lambda *names: RevokesFirst(real(*names), word))
+    acked = threading.Event()
+
+    def handle(message: Message) -> None:
+        message.ack()
+        acked.set()
+
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders", partitions=1)
+        sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=RetryPolicy())
+        with sub.pull(handle) as stream:
+            ps.topic("orders").publish(b"1", ordering_key="k").result(PATIENCE)
+            assert acked.wait(PATIENCE)
+            assert not stream.done()
