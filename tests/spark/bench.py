@@ -38,7 +38,7 @@ TARGET = 0.7
 #: Processes that fill a topic: the broker needs a core as well.
 WRITERS = 3
 #: Messages of the topic that warms up.
-SMALL = 20_000
+SMALL = 100_000
 #: Seconds for one fill or one measure.
 PATIENCE = 900
 BEGAN = time.monotonic()

@@ -35,7 +35,8 @@ from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
 
 ROOT = Path(__file__).resolve().parents[3]
-KEYS = 100
+#: Seconds for a job that is left alone, or for a driver's next batch.
+PATIENCE = 900
 SEQUENCE = "attributes['seq']"
 #: Small, because these drivers share a machine with a broker and a publisher.
 CONF = [
@@ -51,6 +52,11 @@ CONF = [
         )
     ),
 ]
+
+
+def keys_of(messages: int) -> int:
+    """How many keys that many messages have: with too few a nack in fifty leaves most of them waiting at any time."""
+    return max(100, messages // 1000)
 
 
 #: Runs a job that is left alone, with its options as text: whether it was ok, and its facts.
@@ -71,7 +77,7 @@ def in_process_of_its_own(bootstrap: str) -> Run:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=3600,
+            timeout=PATIENCE,
             check=False,
         )
         assert ran.stdout.strip(), f"{name} said nothing (exit {ran.returncode}): {ran.stderr[-3000:]}"
@@ -128,10 +134,10 @@ def nacking(ps: PubSub, name: str) -> Iterator[Counter[str]]:
 
 def publish(ps: PubSub, topic: str, messages: int, rate: float | None) -> threading.Thread:
     def go() -> None:
-        handle, began = ps.topic(topic), time.monotonic()
+        handle, began, keys = ps.topic(topic), time.monotonic(), keys_of(messages)
         for number in range(messages):
             handle.publish(
-                b"%d" % number, ordering_key=f"k{number % KEYS}", attributes={"seq": str(number // KEYS + 1)}
+                b"%d" % number, ordering_key=f"k{number % keys}", attributes={"seq": str(number // keys + 1)}
             )
             if rate is not None and number % 100 == 0:
                 time.sleep(max(0.0, number / rate - (time.monotonic() - began)))
@@ -180,7 +186,7 @@ def play(
                 driver = Driver(bootstrap, "archive", *follow, environment=environment or {})
                 try:
                     # Each kill hits another moment of a batch: right after one, and in the middle of the next.
-                    driver.wait_until(lambda at=entries: len(list(log.glob("*.json"))) > at, 600)
+                    driver.wait_until(lambda at=entries: len(list(log.glob("*.json"))) > at, PATIENCE)
                     time.sleep(0.4 * kill)
                 finally:
                     driver.kill()
@@ -189,13 +195,13 @@ def play(
             tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
             assert facts["findings"] == []
             assert ok
-            patience = 300 + messages / 500
-            publisher.join(patience)
-            assert not publisher.is_alive()
-            until = time.monotonic() + patience
-            while said["acked"] < messages:
+            until = time.monotonic() + 300 + messages / 2000
+            while publisher.is_alive() or said["acked"] < messages:
                 assert time.monotonic() < until, said
-                time.sleep(0.1)
+                publisher.join(10)
+                if said["acked"] < messages:
+                    tell(f"published and acked so far: {dict(said)}")
+                    time.sleep(0.5)
             time.sleep(1)
         tell(f"published and acked: {dict(said)}")
     ok, facts = run("archive", *follow[:4])
