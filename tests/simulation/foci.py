@@ -16,6 +16,7 @@ __all__ = [
     "crowded",
     "dying",
     "failing",
+    "growing",
     "keeping",
     "killing",
     "late",
@@ -75,6 +76,22 @@ def asking(plan: Plan) -> Plan:
         actions={**plan.actions, "join": 3.0, "evict": 1.0, "crash": 0.5, "leave": 0.5, "publish": 10.0},
     )
     return plan.asking(1.0, 0.3)
+
+
+def growing(plan: Plan) -> Plan:
+    """The topic grows as soon as it can, while handlers are slow; much is published. Needs no retry topic."""
+    plan = replace(
+        plan,
+        partitions=2,
+        processes=2,
+        keys=tuple(b"k%d" % at for at in range(8)),
+        slow=0.3,
+        conduct={"ack": 30.0, "silent": 3.0, "nack": 5.0},
+        rules=plan.rules._replace(ordered=True, ack_deadline=2.0, max_extension=5.0),
+    )
+    actions = {**plan.actions, "publish": 8.0, "handler": 40.0, "retention": 0.0, "compaction": 0.0}
+    plan = replace(plan, actions=actions).growing(3)
+    return replace(plan, actions={**plan.actions, "grow": 3.0})
 
 
 def failing(plan: Plan) -> Plan:

@@ -59,6 +59,8 @@ class Log:
         self.position = 0
         #: Offsets from before the subscription.
         self.before: set[int] = set()
+        #: Of keys that came from other partitions when the topic grew: what must be finished there before they begin.
+        self.inherited: dict[bytes, dict[int, list[int]]] = {}
 
     def covered(self, offset: int, metadata: str) -> set[int]:
         """The records that a stored position and its map call finished."""
@@ -94,6 +96,8 @@ class Ledger:
     def __init__(self, partitions: int, *, ordered: bool) -> None:
         self.logs = [Log() for _ in range(partitions)]
         self.ordered = ordered
+        # Where each key's newest message is.
+        self._homes: dict[bytes, int] = {}
         self.ownerships: dict[tuple[str, int, int], Ownership] = {}
 
     # The log
@@ -104,6 +108,30 @@ class Ledger:
         log.keys[offset] = key
         log.order.append(offset)
         log.of_key.setdefault(key, []).append(offset)
+        if key is not None and self._homes.setdefault(key, partition) != partition:
+            self._homes[key] = partition
+            log.inherited[key] = {
+                number: list(other.of_key[key])
+                for number, other in enumerate(self.logs)
+                if other is not log and key in other.of_key
+            }
+
+    def grown(self, partitions: int) -> None:
+        """The topic has so many partitions now."""
+        self.logs += [Log() for _ in range(partitions - len(self.logs))]
+
+    def after_the_old(self, log: Log, key: bytes | None, where: str) -> None:
+        """Before a key's first message in a new partition begins, all in the old one is finished, and durably so."""
+        if not self.ordered or key is None or key not in log.inherited:
+            return
+        for number, offsets in log.inherited.pop(key).items():
+            left = [at for at in offsets if not self.is_over(number, at)]
+            promise(not left, f"layout: {where} begins before {left} of {number} are finished")
+
+    def is_over(self, partition: int, offset: int) -> bool:
+        """Whether that message is finished for good, or can't be read any more."""
+        log = self.logs[partition]
+        return offset in log.durable or offset in log.gone
 
     def subscribed(self, partition: int, position: int) -> None:
         """The subscription begins here: what lies before is none of its business."""
@@ -141,6 +169,7 @@ class Ledger:
         log, offset, key = self.logs[owner.partition], record.offset(), record.key()
         where = f"{owner!r} offset {offset} key {key!r}"
         promise(log.keys.get(offset, b"?") == key, f"{where}: no such record was published")
+        self.after_the_old(log, key, where)
         promise(offset not in owner.finished, f"durable: {where} begins after its ack")
         if valid:
             promise(offset not in log.durable, f"durable: {where} begins; the log knows it is finished")

@@ -36,8 +36,8 @@ TROUBLE = {
     "compaction": 0.2,
     "forget": 0.3,
 }
-#: The share of worlds whose acks are exactly-once.
-ASKING = 0.25
+#: The shares of worlds whose acks are exactly-once, and whose topic grows.
+ASKING, GROWING = 0.25, 0.1
 #: What a handler may make of a message.
 CONDUCT = {
     "ack": 60.0,
@@ -90,6 +90,8 @@ class Plan:
     #: Chances that an ack asks for an answer, and that its callback waits for that. Above 0: acks are exactly-once.
     asks: float = 0.0
     waits: float = 0.0
+    #: Partitions that the topic gets while the world lives on.
+    grows: int = 0
 
     @classmethod
     def draw(cls, random: Random, *, retry: bool = False) -> Plan:
@@ -124,11 +126,21 @@ class Plan:
             answer_lost=0.0,
         )
 
-    def with_answers(self, random: Random) -> Plan:
-        """The same world, in some seeds with exactly-once acks. The group's positions aren't forgotten there."""
-        if random.random() > ASKING:
-            return self
-        return self.asking(random.choice([0.3, 1.0]), random.choice([0.0, 0.3]))
+    def with_more(self, random: Random) -> Plan:
+        """The same world, in some seeds with exactly-once acks, or a topic that grows.
+
+        The group's positions aren't forgotten there.
+        """
+        plan = self
+        if random.random() < ASKING:
+            plan = plan.asking(random.choice([0.3, 1.0]), random.choice([0.0, 0.3]))
+        if random.random() < GROWING:
+            plan = plan.growing(random.randint(1, 4))
+        return plan
+
+    def growing(self, partitions: int) -> Plan:
+        """The same world with a topic that grows by so many partitions."""
+        return replace(self, grows=partitions, actions={**self.actions, "forget": 0.0, "grow": 1.0})
 
     def asking(self, asks: float, waits: float) -> Plan:
         """The same world with exactly-once acks."""

@@ -114,10 +114,19 @@ class RetryLedger(Ledger):
 
     def opens(self) -> None:
         """The topics are there."""
-        self.beside = [
+        self.beside += [
             Beside(self._cluster.log(TopicPartition(RETRY, number)), number)
-            for number in range(len(self.logs))
+            for number in range(len(self.beside), len(self.logs))
         ]
+
+    def grown(self, partitions: int) -> None:
+        super().grown(partitions)
+        self.bodies += [{} for _ in range(partitions - len(self.bodies))]
+        self.poison += [{} for _ in range(partitions - len(self.poison))]
+        self.opens()
+
+    def is_over(self, partition: int, offset: int) -> bool:
+        return super().is_over(partition, offset) or offset in self.beside[partition].dead
 
     # What the log holds
 
@@ -215,6 +224,13 @@ class RetryLedger(Ledger):
                 found |= {info.origin} if alone else {at for at in log.of_key[key] if at >= info.origin}
         return found
 
+    def stays(self) -> bool:
+        """Whether something lies in the retry topic for ever: parked, or rubbish where there are no dead letters."""
+        return any(
+            self.for_ever(number) or beside.rubbish(beside.stored[1], self._undecided(number))
+            for number, beside in enumerate(self.beside)
+        )
+
     # What the base class asks
 
     def subscribed(self, partition: int, position: int) -> None:
@@ -242,6 +258,7 @@ class RetryLedger(Ledger):
         )
         where = f"{owner!r} offset {offset} key {key!r} attempt {attempt}"
         promise(log.keys.get(offset, b"?") == key, f"{where}: no such record was published")
+        self.after_the_old(log, key, where)
         owner.begun[offset] += 1
         beside.begun[offset] += 1
         log.delivered.add(offset)
@@ -308,7 +325,8 @@ class RetryLedger(Ledger):
         log, beside, left = self.logs[number], self.beside[number], self.unsettled(number)
         beside.read_on()
         held = set()
-        for at in left if exhausted else ():
+        unfinished = log.keys.keys() - log.durable  # retention in main takes nothing out of the retry topic
+        for at in unfinished if exhausted else ():
             info = beside.newest.get(at)
             if info is not None and info.attempt + info.crashes >= self._attempts:
                 held.add(at)

@@ -9,12 +9,14 @@ import pytest
 
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
 from tests.simulation.crew import ScriptedCrew
+from tests.simulation.growth_mutations import GROWTH_MUTATIONS
 from tests.simulation.ledger import Ledger
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.process import Process, SimulatedEngine
 from tests.simulation.retry_ledger import RetryLedger
 from tests.simulation.retry_mutations import RETRY_MUTATIONS
 
+_OTHERS = (*RETRY_MUTATIONS, *ANSWER_MUTATIONS, *GROWTH_MUTATIONS)
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
 
@@ -44,14 +46,14 @@ def test_every_check_that_it_names_exists() -> None:
 
 
 def test_it_names_every_mutation() -> None:
-    names = [*MUTATIONS, *(mutation.__name__ for mutation in (*RETRY_MUTATIONS, *ANSWER_MUTATIONS))]
+    names = [*MUTATIONS, *(mutation.__name__ for mutation in _OTHERS)]
     assert [name for name in names if f"`{name}`" not in TEXT] == []
 
 
-@pytest.mark.parametrize("kind", ["retry", "answer"])
+@pytest.mark.parametrize("kind", ["retry", "answer", "growth"])
 def test_no_mutation_is_left_out(kind: str) -> None:
     source = (ROOT / "tests" / "simulation" / f"{kind}_mutations.py").read_text(encoding="utf-8")
     written = re.findall(r"^def ([a-z]\w+)\(patch: Patch\)", source, re.MULTILINE)
-    used = [mutation.__name__ for mutation in (*RETRY_MUTATIONS, *ANSWER_MUTATIONS)]
+    used = [mutation.__name__ for mutation in _OTHERS]
     assert written
     assert [name for name in written if name not in used] == []

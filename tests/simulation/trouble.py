@@ -6,7 +6,7 @@ in the middle of anything: then whoever was at it, on whatever level, does nothi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -15,6 +15,7 @@ from kafka_pubsub.core.retry_record import RETRY_HEADER
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition
+from tests.simulation.growth import Growth
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import Plan
 from tests.simulation.process import SESSION, Died, Process
@@ -46,7 +47,7 @@ class Stranger:
         """Isn't told anything: it reads nothing."""
 
 
-class Troubles(ABC):
+class Troubles(Growth):
     """The actions of a world that aren't a healthy life's."""
 
     plan: Plan
@@ -62,6 +63,7 @@ class Troubles(ABC):
     shut: bool
 
     def __init__(self) -> None:
+        super().__init__()
         self.processes: list[Process] = []
         self._born = self._transactions = 0
         self._open: list[tuple[int, str, list[int]]] = []
@@ -145,7 +147,7 @@ class Troubles(ABC):
 
     def hole(self) -> None:
         self.cluster.skip_offsets(
-            TOPIC, self.random.randrange(self.plan.partitions), self.random.choice([1, 1, 5])
+            TOPIC, self.random.randrange(self.partitions), self.random.choice([1, 1, 5])
         )
 
     def transaction(self) -> None:
@@ -168,7 +170,7 @@ class Troubles(ABC):
             self.ledger.logs[number].gone.update(offsets)
 
     def retention(self) -> None:
-        number = self.random.randrange(self.plan.partitions)
+        number = self.random.randrange(self.partitions)
         if any(number == open_one[0] for open_one in self._open):
             return  # a broker keeps the segment of an open transaction
         info = self.backend.admin.last_stable_offsets(TOPIC)[number]
@@ -179,7 +181,7 @@ class Troubles(ABC):
         log.gone.update(offset for offset in log.keys if offset < before)
 
     def compaction(self) -> None:
-        number = self.random.randrange(self.plan.partitions)
+        number = self.random.randrange(self.partitions)
         log = self.ledger.logs[number]
         in_transaction = {offset for n, _, offsets in self._open if n == number for offset in offsets}
         taken = [offset for offset in log.keys if offset not in in_transaction and self.chance(0.3)]
@@ -193,7 +195,7 @@ class Troubles(ABC):
         self.say("the broker forgets the group's positions")
         self.cluster.forget_offsets(GROUP)
         copy = self.record().positions
-        for number in range(self.plan.partitions):
+        for number in range(self.partitions):
             self.ledger.forgotten(number, copy[number])
 
     # With a retry topic
@@ -247,7 +249,7 @@ class Troubles(ABC):
         """Somebody writes into the retry topic."""
         key = self.random.choice(self.plan.keys)
         headers = self.random.choice([None, [(RETRY_HEADER, b"rubbish")]])
-        self.cluster.append(RETRY, self.random.randrange(self.plan.partitions), b"rubbish", key, headers)
+        self.cluster.append(RETRY, self.random.randrange(self.partitions), b"rubbish", key, headers)
         self.rubbish_written += 1
 
     def usurp(self) -> None:

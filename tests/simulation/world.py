@@ -19,7 +19,6 @@ from itertools import accumulate
 from random import Random
 
 from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.answers import Answers, Place
@@ -52,6 +51,8 @@ class Story:
     ownerships: int
     #: What those were told who waited for their acks, and how many of them.
     answers: Mapping[str, int]
+    #: Whether its topic grew before the world was calm.
+    grown: bool
 
 
 class SimulatedWorld(Troubles):
@@ -67,7 +68,7 @@ class SimulatedWorld(Troubles):
     ) -> None:
         super().__init__()
         self.random = Random(seed)
-        drawn = Plan.draw(self.random, retry=retry).with_answers(Random(~seed))
+        drawn = Plan.draw(self.random, retry=retry).with_more(Random(~seed))
         self.plan = plan = drawn if focus is None else focus(drawn)
         self.calm = False
         self._tell = tell
@@ -75,6 +76,7 @@ class SimulatedWorld(Troubles):
         self.backend = MemoryBackend(self.clock)
         self.cluster = self.backend.cluster
         self._published = 0
+        self.grown_early = False
         #: Whether nobody did anything in the last round.
         self._idle = False
         self.stuck = None if plan.retry is None else plan.retry.stuck
@@ -99,6 +101,7 @@ class SimulatedWorld(Troubles):
     def _create(self) -> None:
         plan = self.plan
         info = self.backend.admin.create_topic(TOPIC, plan.partitions, None, {})
+        self.begin_layout(TOPIC, info.topic_id)
         for _ in range(plan.before):
             self.append(self.random.choice(plan.keys))
         ends = self.backend.admin.last_stable_offsets(TOPIC)
@@ -206,8 +209,9 @@ class SimulatedWorld(Troubles):
             self.append(self.random.choice(self.plan.keys))
 
     def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
-        count = self.plan.partitions
-        number = self.random.randrange(count) if key is None else partition_of(key, count)
+        number = self.place(key)
+        while number is None:  # keys are refused; somebody else publishes
+            number = self.place(key := None)
         self._published += 1
         value, headers = b"%8d" % self._published, [("n", b"%d" % self._published)] if key else None
         record = self.cluster.append(TOPIC, number, value, key, headers, transaction=transaction)
@@ -282,7 +286,10 @@ class SimulatedWorld(Troubles):
             self._finish_all("beside what can't go on")
             self.stuck, self.shut = None, False
         self._finish_all("")
-        for number in range(self.plan.partitions):  # a last record, so that no hole ends the log
+        if self.plan.grows:
+            self._grow_at_last()
+            self._finish_all("after it has grown")
+        for number in range(self.partitions):  # a last record, so that no hole ends the log
             key = b"end%d" % number
             record = self.cluster.append(TOPIC, number, b"the end", key)
             self.ledger.published(number, record.offset() or 0, key)
@@ -291,6 +298,31 @@ class SimulatedWorld(Troubles):
         self._finish_all("")
         self._check_end()
         self._close()
+
+    def _grow_at_last(self) -> None:
+        """All is finished, so nothing holds it up but what stays in the retry topic for ever; then it is given up."""
+        if not self.change_layout(self.plan.partitions + self.plan.grows, 60.0):
+            left = isinstance(self.ledger, RetryLedger) and self.ledger.stays()
+            promise(left, "layout: nothing is left to be done, and it doesn't grow")
+            self.change_layout(self.plan.partitions, 60.0)
+        for key in self.plan.keys:
+            self.append(key)
+
+    def passes(self, seconds: float) -> None:
+        until = self.now() + seconds
+        while self.calm and self.now() < until:
+            self._round()
+        while self.now() < until:
+            self.go_on(int(self.between(2, 10)))
+            self.clock.advance(min(SESSION / 3, max(0.0, until - self.now())))
+            for process in list(self.processes):
+                if process.moves("fetcher"):
+                    self.act(process, process.fetcher)
+                    self._perhaps_finish(process)
+
+    def grown(self, before: int) -> None:
+        self.starts += [0] * (self.partitions - before)
+        self.ledger.grown(self.partitions)
 
     def _check_end(self) -> None:
         self.ledger.check_nothing_lost(self.starts)
@@ -302,7 +334,8 @@ class SimulatedWorld(Troubles):
 
     def _finish_all(self, how: str) -> None:
         # After a crash a suspect's turn takes some seconds, one after the other.
-        suspects = 4 * sum(len(log.keys) for log in self.ledger.logs) if self.plan.retry is not None else 0
+        messages = sum(len(log.keys) for log in self.ledger.logs)
+        suspects = 4 * messages if self.plan.retry is not None else messages if self.plan.grows else 0
         for _ in range(SETTLING + suspects):
             if not self.processes:
                 self.join()
@@ -320,8 +353,7 @@ class SimulatedWorld(Troubles):
             return self.ledger.settled()
         held = {self.stuck} - {None}
         return all(
-            self.ledger.only_held_up(number, held, exhausted=self.shut)
-            for number in range(self.plan.partitions)
+            self.ledger.only_held_up(number, held, exhausted=self.shut) for number in range(self.partitions)
         )
 
     def _round(self) -> None:
@@ -396,6 +428,7 @@ def simulate(
     try:
         with scaled(world.plan):
             world.live()
+            world.grown_early = world.partitions > world.plan.partitions
             world.settle()
     finally:
         logger.setLevel(level)
@@ -406,4 +439,5 @@ def simulate(
         sum(owner.begun.total() for owner in ledger.ownerships.values()),
         len(ledger.ownerships),
         dict(world.answers.counts),
+        world.grown_early,
     )

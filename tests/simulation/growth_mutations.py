@@ -1,0 +1,42 @@
+"""Rules of a change of layout (I12), taken out one by one: what the simulation must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from kafka_pubsub.client.drain import Drain
+from kafka_pubsub.client.repartition import Repartitioner
+
+__all__ = ["GROWTH_MUTATIONS"]
+
+Patch = pytest.MonkeyPatch
+
+
+def grown_undrained(patch: Patch) -> None:
+    """The topic grows though subscriptions haven't finished the old layout."""
+    patch.setattr(Drain, "left", lambda self, record, barrier: 0)
+
+
+def retry_topic_undrained(patch: Patch) -> None:
+    """What waits in the retry topic isn't waited for."""
+    patch.setattr(Drain, "_left_in_retry", lambda self, record, barrier: 0)
+
+
+def publishers_not_awaited(patch: Patch) -> None:
+    """The barrier is taken before all publishers have seen that keys are refused."""
+    real = Repartitioner.__init__
+
+    def init(self: Repartitioner, *arguments: object, **options: object) -> None:
+        real(self, *arguments, **{**options, "fence": 0.0})  # type: ignore[arg-type]
+
+    patch.setattr(Repartitioner, "__init__", init)
+
+
+#: Each with the kinds of worlds that must show it: without a retry topic, with one.
+GROWTH_MUTATIONS: Mapping[Callable[[Patch], None], Sequence[bool]] = {
+    grown_undrained: (False, True),
+    retry_topic_undrained: (True,),
+    publishers_not_awaited: (False,),
+}
