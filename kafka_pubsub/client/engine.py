@@ -307,8 +307,8 @@ class Engine(Hearing):
             self.coordinator.doubt(now)
 
     def take_posted(self) -> None:
-        """Does what was posted, in its order."""
-        while self._posted:
+        """Does what was posted so far, in its order: a fetcher that keeps up would keep us from all else."""
+        for _ in range(len(self._posted)):
             self._posted.popleft()()
 
     def _flow(self) -> None:
@@ -390,7 +390,7 @@ class Engine(Hearing):
         batches = by_partition(records)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
-        if inline and (mine := self.walks.try_walk(batches, len(records))) is not None:
+        if len(records) <= inline and (mine := self.walks.try_walk(batches, len(records))) is not None:
             return mine
         self.hand_in(batches, len(records))
         return True
@@ -402,12 +402,13 @@ class Engine(Hearing):
         self.post(lambda: self._book(batches, count))
 
     def _least(self) -> int:
-        """Records of a read for which no room is needed: many, if only the retry topic is read just now."""
-        coordinator = self.coordinator
-        only_retries = self.rebalances.pairs is not None and len(coordinator.gate.paused) >= len(
-            coordinator.owned
-        )
-        return LEAST_READ if only_retries else 1
+        """Records of a read whatever room there is, and however quick callbacks are: many, if retries hold up all."""
+        coordinator, pairs = self.coordinator, self.rebalances.pairs
+        if pairs is None:
+            return 1
+        if pairs.rebuilding:
+            return READ
+        return LEAST_READ if len(coordinator.gate.paused) >= len(coordinator.owned) else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:
         """Posts a batch that needs no room, but its turn."""

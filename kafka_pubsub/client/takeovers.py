@@ -173,6 +173,11 @@ class Takeovers:
         for writer in {found.writer for found in maps if found is not None}:
             self.relocating.fence(self._record.name, writer)
 
+    @property
+    def rebuilding(self) -> bool:
+        """Whether a retry partition that holds up its main half is still being read."""
+        return bool(self._behind)
+
     # What goes
 
     def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:

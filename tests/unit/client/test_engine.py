@@ -9,7 +9,7 @@ import pytest
 
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.engine import READ, Engine
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
@@ -27,12 +27,15 @@ class Valves:
     """A log without records that knows who is paused."""
 
     def __init__(self) -> None:
+        #: Records that were asked for, read by read.
+        self.asked: list[int] = []
         self.paused: set[int] = set()
         self.refused: dict[TopicPartition, PubSubError] = {}
 
     def subscribe(self, topics: Sequence[str], listener: object) -> None: ...
 
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
+        self.asked.append(max_records)
         return ()
 
     def committed(
@@ -113,6 +116,45 @@ def test_a_refused_commit_is_no_accepted_one(
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
     engine.commit({0: Commit(3, ""), 1: Commit(4, "")})
     assert told == [{0: True, 1: False}]
+
+
+class Rebuilding:
+    """Of the retry topic, as far as a fetch asks: whether it holds up all."""
+
+    def __init__(self) -> None:
+        self.rebuilding = True
+
+    def sort_out(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+        return records
+
+
+def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
+    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits there costs a few numbers a record; at two records a read a million of them took minutes."""
+    monkeypatch.setattr(engine.rebalances, "pairs", pairs := Rebuilding())
+    monkeypatch.setattr(engine.walks, "limit", lambda now: 2)
+    engine.fetch(0.0)
+    pairs.rebuilding = False
+    engine.fetch(0.0)
+    assert log.asked[0] == READ
+    assert log.asked[1] < READ
+
+
+def test_a_sweep_takes_what_was_posted_before_it_and_goes_on(engine: Engine) -> None:
+    """Else a fetcher that keeps up keeps it from commits and deadlines, and it would think that it stood still."""
+    taken: list[int] = []
+
+    def take() -> None:
+        taken.append(len(taken))
+        if len(taken) < 100:
+            engine.post(take)
+
+    engine.post(take)
+    engine.take_posted()
+    assert taken == [0]
+    engine.take_posted()
+    assert taken == [0, 1]
 
 
 def test_what_was_read_is_grouped_by_partition_in_its_order() -> None:
