@@ -9,29 +9,24 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import sys
-import threading
 import time
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import Message
 from tests.benchmarks import journal
 from tests.benchmarks.data import head
+from tests.benchmarks.pulling import pull_until_ended
 
 __all__ = ["main"]
-
-CLOSE_TIMEOUT_S = 60.0
 
 
 def main() -> None:
     """Entry point of the consumer's process."""
     wanted = json.loads(sys.argv[1])
     note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
     chance, share = random.Random(os.getpid()).random, wanted["nacks"]
 
     def told(key: int, place: int, answer: Future[None]) -> None:
@@ -48,14 +43,7 @@ def main() -> None:
         note(journal.ACK, key, place, time.time_ns())
         message.ack_with_response().add_done_callback(partial(told, key, place))
 
-    with PubSub(wanted["bootstrap"]) as pubsub:
-        stream = pubsub.subscription(wanted["group"]).pull(handle)
-        # Woken twice a second, so that a stream that died is noticed and its reason ends this process.
-        while not ended.wait(0.5):
-            if stream.done():
-                stream.result(timeout=0)
-                break
-        stream.close(timeout=CLOSE_TIMEOUT_S)
+    pull_until_ended(wanted["bootstrap"], wanted["group"], handle)
 
 
 if __name__ == "__main__":
