@@ -140,8 +140,10 @@ class Consumers:
         deadline = time.monotonic() + PATIENCE_S
         with self._process() as (process, diary):
             count, quiet_since = 0, time.monotonic()
-            while time.monotonic() - quiet_since < QUIET_S and time.monotonic() < deadline:
+            while time.monotonic() - quiet_since < QUIET_S:
                 time.sleep(0.2)
+                if time.monotonic() > deadline:  # what it didn't get to isn't lost
+                    raise _Ended(f"wasn't through after {PATIENCE_S:.0f} s: {count:,} records in its diary")
                 if process.poll() is not None:
                     raise _Ended(f"ended by itself with {process.returncode}")
                 if (now := journal.written(diary)) != count:
