@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from itertools import islice
 
 from kafka_pubsub.client.key_states import WaitingRoom
@@ -96,7 +97,7 @@ class Releases:
                 done, rest = 0, iter(requests)
                 while batch := list(islice(rest, BATCH)):
                     tell(DeadLetterProgress("releasing", done, len(requests)))
-                    self._desk.store(seat, lambda batch=batch: batch, marks)  # type: ignore[misc]
+                    self._desk.store(seat, partial(list, batch), marks)
                     done += len(batch)
                 tell(DeadLetterProgress("releasing", done, len(requests)))
 

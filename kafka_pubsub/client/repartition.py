@@ -28,6 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafka_pubsub.client.drain import Drain
 from kafka_pubsub.client.ports import Backend
@@ -236,7 +237,7 @@ class Repartitioner:
         tell(RepartitionProgress(record.name, change.partitions, "growing"))
         self._add(record, change.partitions, home=True)
         for name in [each.name for each in self._subscriptions(record)]:
-            settle(lambda name=name: self._carry_over(name, record.topic_id, change.partitions))  # type: ignore[misc]
+            settle(partial(self._carry_over, name, record.topic_id, change.partitions))
         done = settle(lambda: self._finish(record.name, change))
         for each in self._subscriptions(done):
             self._ring(each)

@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 
 from kafka_pubsub.client.letter_scan import Found, LetterScan, Replayable, read_all
 from kafka_pubsub.client.letters import (
@@ -150,7 +151,7 @@ class DeadLetters:
                 done = 0
                 for batch in plan.batches(MARKED):
                     tell(DeadLetterProgress("purging", done, len(plan)))
-                    self.store(seat, lambda batch=batch: marks.with_more(name, info.topic_id, batch), marks)  # type: ignore[misc]
+                    self.store(seat, partial(marks.with_more, name, info.topic_id, batch), marks)
                     done += len(batch)
                 tell(DeadLetterProgress("purging", done, len(plan)))
                 self._trim(info, bounds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.key_states import KeyState, key_states
@@ -66,7 +67,7 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
         in_flight += engine.coordinator.in_flight()
         buffered += sum(held.bytes for held in engine.coordinator.held().values())
         own.update(engine.coordinator.owned)
-        blocked += engine.ask(lambda e=engine: list(_blocked(e.coordinator.owned.values())))  # type: ignore[misc]
+        blocked += engine.ask(partial(_blocked_in, engine))
     elsewhere = [number for number in range(record.partitions) if number not in own]
     blocked += map(_from_log, key_states(backend, record, elsewhere, LISTED))
     return SubscriptionState(
@@ -79,6 +80,10 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
         buffered,
         tuple(blocked[:LISTED]),
     )
+
+
+def _blocked_in(engine: Engine) -> list[BlockedKey]:
+    return list(_blocked(engine.coordinator.owned.values()))
 
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:

@@ -14,6 +14,7 @@ What is promised
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -123,8 +124,8 @@ class PartitionMachine(RuleBasedStateMachine):
     def do(self, event: Event) -> None:
         self.obey(self.partition.handle(event, self.now))
 
-    def obey(self, effects: object) -> None:
-        for effect in effects:  # type: ignore[attr-defined]
+    def obey(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
             self.obey_one(effect)
 
     def obey_one(self, effect: Effect) -> None:
