@@ -13,7 +13,7 @@ import click
 
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
-from kafka_pubsub.cli.output import JsonValue, text_or_base64
+from kafka_pubsub.cli.output import JsonValue, shown_bytes
 from kafka_pubsub.cli.progress import Tell, progress
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import Stopped
@@ -353,13 +353,9 @@ def _error(letter: DeadLetter) -> str:
 
 
 def _describe(letter: DeadLetter) -> dict[str, JsonValue]:
-    shown: dict[str, JsonValue] = {"id": letter.id, "key": None}
-    if letter.key is not None:
-        shown["key"], is_base64 = text_or_base64(letter.key)
-        if is_base64:
-            shown["key_encoding"] = "base64"
     return {
-        **shown,
+        "id": letter.id,
+        **shown_bytes("key", letter.key),
         "message": letter.message_id,
         "subscription": letter.subscription,
         "topic": letter.topic,
@@ -378,8 +374,4 @@ def _describe(letter: DeadLetter) -> dict[str, JsonValue]:
 
 
 def _contents(letter: DeadLetter) -> dict[str, JsonValue]:
-    data, is_base64 = text_or_base64(letter.data)
-    shown: dict[str, JsonValue] = {"attributes": dict(letter.attributes), "data": data}
-    if is_base64:
-        shown["data_encoding"] = "base64"
-    return shown
+    return {"attributes": dict(letter.attributes), **shown_bytes("data", letter.data)}

@@ -21,7 +21,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["JsonValue", "Output", "printable", "stderr_console", "text_or_base64", "to_json"]
+__all__ = ["JsonValue", "Output", "printable", "shown_bytes", "stderr_console", "text_or_base64", "to_json"]
 
 JsonValue = Mapping[str, "JsonValue"] | Sequence["JsonValue"] | str | int | float | bool | None
 
@@ -41,6 +41,14 @@ def text_or_base64(raw: bytes) -> tuple[str, bool]:
         return raw.decode("utf-8"), False
     except UnicodeDecodeError:
         return base64.b64encode(raw).decode("ascii"), True
+
+
+def shown_bytes(name: str, raw: bytes | None, marked: str = "") -> dict[str, JsonValue]:
+    """The bytes under their name; what had to be base64 has a marker, named after `marked` if that is given."""
+    if raw is None:
+        return {name: None}
+    text, is_base64 = text_or_base64(raw)
+    return {name: text, f"{marked or name}_encoding": "base64"} if is_base64 else {name: text}
 
 
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafka_pubsub.cli.command import Command
-from kafka_pubsub.cli.output import JsonValue, printable, text_or_base64, to_json
+from kafka_pubsub.cli.output import JsonValue, printable, shown_bytes, text_or_base64, to_json
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import stop_flag
 from kafka_pubsub.cli.types import DURATION
@@ -154,18 +154,11 @@ def _render(message: Message, *, as_json: bool, data_only: bool) -> bytes:
 
 def message_json(message: Message) -> dict[str, JsonValue]:
     """A message as `--json` shows it; what others wrote survives even where it isn't text."""
-    data, data_is_base64 = text_or_base64(message.data)
-    shown: dict[str, JsonValue] = {"message_id": message.message_id}
-    if message.key is None:
-        shown["ordering_key"] = None
-    else:
-        key, key_is_base64 = text_or_base64(message.key)
-        shown["ordering_key"] = key
-        if key_is_base64:
-            shown["key_encoding"] = "base64"
-    shown["data"] = data
-    if data_is_base64:
-        shown["data_encoding"] = "base64"
+    shown: dict[str, JsonValue] = {
+        "message_id": message.message_id,
+        **shown_bytes("ordering_key", message.key, marked="key"),
+        **shown_bytes("data", message.data),
+    }
     if message.tombstone:
         shown["tombstone"] = True
     shown["attributes"], binary = _attributes(message)

@@ -8,7 +8,7 @@ import click
 
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
-from kafka_pubsub.cli.output import JsonValue, text_or_base64
+from kafka_pubsub.cli.output import JsonValue, shown_bytes
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.types import ago
 
@@ -81,13 +81,8 @@ def _row(state: KeyState) -> dict[str, JsonValue]:
 
 
 def _describe(state: KeyState) -> dict[str, JsonValue]:
-    shown: dict[str, JsonValue] = {"key": None}
-    if state.key is not None:
-        shown["key"], is_base64 = text_or_base64(state.key)
-        if is_base64:
-            shown["key_encoding"] = "base64"
     return {
-        **shown,
+        **shown_bytes("key", state.key),
         "state": state.state,
         "reason": state.reason,
         "error": state.error,
