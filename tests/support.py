@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+
 from kafka_pubsub.model import Header
 
-__all__ = ["FakeBody"]
+__all__ = ["FakeBody", "until"]
+
+#: Seconds; an upper bound for a slow machine, not an expectation.
+PATIENCE = 60.0
+
+
+def until(holds: Callable[[], object], what: str = "the condition", patience: float = PATIENCE) -> None:
+    """Looks again and again at what nobody tells; fails if it doesn't come true within `patience` seconds."""
+    end = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < end, f"{what} did not come true in {patience} seconds"
+        threading.Event().wait(0.01)
 
 
 class FakeBody:

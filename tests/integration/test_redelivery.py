@@ -17,6 +17,7 @@ from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.kafka.reader import KafkaLogReader
+from tests.support import until
 
 #: Seconds after which a test gives up; far above what anything here takes.
 PATIENCE = 60.0
@@ -60,13 +61,6 @@ def publish_until(ps: PubSub, topic: str, first: int, done: Callable[[], object]
         first += 100
         time.sleep(0.1)
     return first
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 
@@ -20,6 +20,7 @@ from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
+from tests.support import until
 
 SECONDS = 60
 #: Seconds between two looks of a publisher here, and what that makes of the fence.
@@ -51,13 +52,6 @@ def change(kafka: LocalKafka) -> Iterator[Repartitioner]:
 @pytest.fixture
 def name() -> str:
     return f"p-{uuid.uuid4().hex[:12]}"
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 class Publishing:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from kafka_pubsub import DeadLetter, DeadLetterPolicy, Message, PubSub, RetryPolicy, Subscription
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
+from tests.support import until
 
 __all__ = ["PATIENCE", "POLICY", "QUICK", "Handler", "deliver", "kill", "publish", "starts", "until"]
 
@@ -39,13 +39,6 @@ class Handler:
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.acked) >= count, PATIENCE), len(self.acked)
             return list(self.acked)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 def publish(ps: PubSub, *messages: tuple[str | None, bytes]) -> list[str]:

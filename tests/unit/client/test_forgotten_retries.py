@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, RetryPolicy
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
+from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
 RETRY = "orders.sub.billing.retry"
@@ -21,13 +18,6 @@ LATER = 3.0
 @pytest.fixture
 def cluster() -> MemoryCluster:
     return MemoryBackend().cluster
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 def leave_some_waiting(cluster: MemoryCluster) -> set[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
@@ -18,6 +17,7 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import StoredRecord, TopicPartition
+from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -143,13 +143,6 @@ def plan() -> Iterator[Stuck]:
 def members(cluster: MemoryCluster) -> set[str]:
     with cluster.changed:
         return set(cluster.group("billing").members)
-
-
-def until(condition: object) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 def test_a_flight_that_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(

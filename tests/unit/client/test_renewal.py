@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import Committed
+from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
 RETRY = "orders.sub.billing.retry"
@@ -57,13 +56,6 @@ def record_of(backend: MemoryBackend) -> SubscriptionRecord:
 def publish(ps: PubSub, numbers: range) -> None:
     for future in [ps.topic("orders").publish(b"%d" % n, ordering_key=f"k{n % 3}") for n in numbers]:
         future.result(PATIENCE)
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 class Handler:
