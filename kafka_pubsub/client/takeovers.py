@@ -20,6 +20,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.batches import by_partition
@@ -203,8 +204,8 @@ class Takeovers:
         retry = self.retry
         if self._late:  # what comes from elsewhere than it will begin would leave a hole before it
             records = [record for record in records if _place_of(record) not in self._late]
-        mine = [record for record in records if record.topic() == retry]
-        if mine:
+        if retry in set(map(_topic, records)):  # a third of what a comparison of each costs
+            mine = [record for record in records if record.topic() == retry]
             records = [record for record in records if record.topic() != retry]
             batches = by_partition(mine)
             coordinator, clock = self._engine.coordinator, self._engine.clock
@@ -285,6 +286,9 @@ class Takeovers:
     def restart(self, number: int) -> None:
         """A partition must begin anew."""
         self._again.append(number)
+
+
+_topic = methodcaller("topic")
 
 
 def _map_of(stored: Committed) -> AckMap | None:

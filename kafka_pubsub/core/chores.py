@@ -77,7 +77,7 @@ class Chores:
         self._slow(now)
         if self._offsets.crowded(ack_map.most_runs(self._offsets.span)):
             self._thin_out(now)
-        elif retries.parking.lines and len(self._offsets.unfinished) - self._leases.handed > HOARD:
+        elif retries.parking.lines and self._waiting() > HOARD:
             self._clear_hoard(now)
         elif stuffed and self._stands(now):
             self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
@@ -86,6 +86,11 @@ class Chores:
             self._to_tail(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
+
+    def _waiting(self) -> int:
+        """How many of main's messages are neither with a holder nor on their way."""
+        gone = self._leases.handed + self._retries.moves.count(main=True)
+        return len(self._offsets.unfinished) - gone
 
     def _loose(self, now: float) -> None:
         retries = self._retries
@@ -161,6 +166,7 @@ class Chores:
         """Without any room: what waits below the first leased record leaves together, which only shortens the map."""
         retries = self._retries
         if not retries.moves.idle:
+            retries.moves.hasten()
             return
         keys = {record.offset(): record.key() for record in self._queues.waiting()}
         front = [*takewhile(keys.__contains__, islice(self._offsets.unfinished, BATCH))]
@@ -180,6 +186,7 @@ class Chores:
         touched: dict[bytes, None] = {}
         for move in retries.moves.unburied():
             retries.put_off(move, now)
+        retries.moves.hasten()
         moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
         loose = {entry.offset: record for entry, record in retries.loose}
         front = retries.moves.idle or not retries.moves.waiting
@@ -195,8 +202,8 @@ class Chores:
             elif not front and retries.rooms.retry() <= 0:
                 break
             elif stranded is not None:
-                retries.stranded_to_tail(offset, stranded)
-            elif body is not None and not retries.to_tail(body, touched):
+                retries.stranded_to_tail(offset, stranded, together=front)
+            elif body is not None and not retries.to_tail(body, touched, together=front):
                 front = False
         for key in touched:
             retries.settle(key, now)

@@ -71,9 +71,13 @@ class Commits:
         """When the next commit is due, if one is."""
         return self._not_before if self.dirty and self.in_flight is None else None
 
+    def open(self, now: float) -> bool:
+        """Whether it is time for a commit, if there is anything to say."""
+        return self.in_flight is None and now >= self._not_before
+
     def due(self, now: float) -> bool:
         """Whether to commit now."""
-        return self.dirty and self.in_flight is None and now >= self._not_before
+        return self.dirty and self.open(now)
 
     def hurry(self) -> None:
         """Somebody waits for the next commit."""
@@ -89,19 +93,23 @@ class Commits:
 
     def make(self, now: float) -> Commit | CommitBoth:
         """The commit to send; it is in flight from now on."""
+        self._next_at(now)
+        return self._send(self._commit(clean=False))
+
+    def _next_at(self, now: float) -> None:
         # The next multiple of the interval: partitions that are busy commit together, in one request.
         count = now // COMMIT_INTERVAL + 1
         count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
         self._not_before = count * COMMIT_INTERVAL
-        return self._send(self._commit(clean=False))
 
     def _send(self, commit: Commit | CommitBoth) -> Commit | CommitBoth:
         self.in_flight, self.dirty = commit, False
         self.on_made()
         return commit
 
-    def relocation(self, moves: Sequence[Move], *, clean: bool = False) -> Relocate:
+    def relocation(self, moves: Sequence[Move], now: float, *, clean: bool = False) -> Relocate:
         """The transaction to send; its commit is in flight from now on."""
+        self._next_at(now)
         commit = self._commit(clean=clean, moves=moves)
         if not isinstance(commit, CommitBoth):
             raise InvariantViolated("a relocation without a retry partition")

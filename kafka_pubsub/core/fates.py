@@ -17,7 +17,7 @@ from math import ceil
 from typing import cast
 
 from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.moves import Move
+from kafka_pubsub.core.moves import PATIENCE, SHARE, Move
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.redelivery import Exhausted
@@ -76,16 +76,19 @@ class Fates:
         error: str = "",
     ) -> Move:
         """A delivery came to nothing."""
-        info = self._said(record, now, error or _NO_WORDS[why])
-        self._outage.failed(info.origin, first=info.attempt == 1)
-        deliveries = info.attempt + info.crashes
-        if self._rules.policy.used_up(deliveries):
-            if self._outage.may_use_up(now):
-                return self._used_up(record, key, info, now)
-        else:
-            info = info._replace(attempt=info.attempt + 1)
-        wait = self._rules.backoff.wait(info.attempt, self._jitter()) if delay is None else delay
-        return self._move(record, key, info._replace(due=self.wall(now + wait), why=why))
+        topic_id, partition, origin, attempt, crashes, _, _, since, _ = self._info(record)
+        error = error or _NO_WORDS[why]
+        self._outage.failed(origin, first=attempt == 1)
+        if not self._rules.policy.used_up(attempt + crashes):
+            attempt += 1
+        elif self._outage.may_use_up(now):
+            return self._used_up(record, key, self._said(record, now, error), now)
+        wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
+        due, since = self.wall(now + wait), since or self.wall(now)
+        info = RetryInfo(topic_id, partition, origin, attempt, crashes, due, why, since, error)
+        move = self._move(record, key, info)
+        move.ripe = now + min(PATIENCE, SHARE * wait)
+        return move
 
     def crashed(self, record: Record, key: bytes | None, now: float) -> Move:
         """Its process died while it was the only suspect."""

@@ -13,20 +13,27 @@ Rules
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Container, Sequence
+from operator import methodcaller
 
 from kafka_pubsub.core.events import Passed, Record
 
 __all__ = ["apart", "finished"]
 
+#: One of so many is many.
+MANY = 32
+
+_key, _offset = methodcaller("key"), methodcaller("offset")
+
 
 def apart(records: Sequence[Record], busy: Container[bytes | None]) -> tuple[list[Record], list[Record]]:
     """Those that may be taken inline, and those whose key is busy (rule 1)."""
-    free: list[Record] = []
-    queued: list[Record] = []
-    for record in records:
-        (queued if record.key() in busy else free).append(record)
-    return free, queued
+    keys = list(map(_key, records))
+    free = [record for record, key in zip(records, keys, strict=True) if key not in busy]
+    if len(free) == len(records):
+        return free, []
+    return free, [record for record, key in zip(records, keys, strict=True) if key in busy]
 
 
 def finished(passed: Passed) -> Sequence[Record]:
@@ -37,4 +44,9 @@ def finished(passed: Passed) -> Sequence[Record]:
         return done
     rest = {release.lease.records[0].offset() for release in passed.left}
     rest.update(record.offset() for record in passed.skipped)
-    return [record for record in done if record.offset() not in rest]
+    if len(rest) > len(done) // MANY:
+        return [record for record in done if record.offset() not in rest]
+    done = list(done)  # a few are found quicker than all are looked at
+    for offset in rest:
+        del done[bisect_left(done, offset, key=_offset)]
+    return done

@@ -8,7 +8,11 @@ Rules
    transaction's offsets and its end would overwrite the newer map.
 2. A batch that was aborted is loaded again after a pause that grows. A record that was refused by itself (too large,
    its topic is gone) pauses alone, so that the others don't wait for it for ever.
-3. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
+3. What leaves the front of a log together needs no room in its map (`together`), but only together: while there is no
+   room, of such moves nothing flies that would leave another one in front of it, refused or too much for one batch.
+4. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
+5. A transaction costs the encoding of both maps, whatever is in it. So a move that nobody waits for soon gives others
+   time to share it (`ripe`); when one leaves, all leave that may.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.parked import NEVER
 from kafka_pubsub.core.retry_record import FOREVER, Broken, Death, RetryInfo, Why
 
-__all__ = ["BATCH", "BATCH_BYTES", "Move", "Moves"]
+__all__ = ["BATCH", "BATCH_BYTES", "PATIENCE", "SHARE", "Move", "Moves"]
 
 #: What flies together: a transaction of a few milliseconds, and less than a broker takes in one request.
 BATCH = 1000
 BATCH_BYTES = 4 * 1024 * 1024
+#: Seconds that a move waits for others at most, and at most so much of the wait before its redelivery.
+PATIENCE, SHARE = 0.15, 0.25
 #: Seconds before an aborted batch, and a refused record, are tried again; both double each time.
 PAUSE, LONGEST_PAUSE = 0.1, 5.0
 REFUSED, LONGEST_REFUSED = 1.0, 60.0
@@ -40,8 +47,10 @@ class Move:
         "origin",
         "record",
         "refusals",
+        "ripe",
         "source",
         "stored",
+        "together",
     )
 
     def __init__(
@@ -69,6 +78,10 @@ class Move:
         self.stored = False
         self.refusals = 0
         self.not_before = 0.0
+        #: Until then it may wait for others (rule 5).
+        self.ripe = 0.0
+        #: Whether it leaves the front of its log, without room of its own (rule 3).
+        self.together = False
 
     @property
     def untold(self) -> bool:
@@ -91,8 +104,10 @@ class Moves:
         self.flying: Sequence[Move] = ()
         self._pause = PAUSE
         self._not_before = 0.0
-        # Whether some that wait pause by themselves.
-        self._barred = False
+        # When the first of those that wait has to go, or may go again; perhaps too early, never too late.
+        self._due = NEVER
+        # How many come from main.
+        self._main = 0
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.flying)
@@ -110,32 +125,64 @@ class Moves:
         """When the next batch may be loaded."""
         if not self.waiting or self.flying:
             return None
-        if not self._barred:
-            return self._not_before
-        return max(self._not_before, min(move.not_before for move in self.waiting))
+        return max(self._not_before, self._due)
 
-    def load(self, now: float) -> Sequence[Move]:
-        """The next batch; it flies from now on. Empty: nothing may go."""
-        if self.flying or now < self._not_before:
+    def add(self, move: Move) -> None:
+        """One more is to leave its place."""
+        self.waiting.append(move)
+        self._main += move.source is None
+        self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.ripe)
+
+    def take_back(self, move: Move) -> None:
+        """That one stays, for now."""
+        self.waiting.remove(move)
+        self._main -= move.source is None
+
+    def hasten(self) -> None:
+        """Whatever they wait for, somebody needs the room that they take."""
+        for move in self.waiting:
+            move.ripe = 0.0
+        self._see_due()
+
+    def _see_due(self) -> None:
+        self._due = min((max(move.ripe, move.not_before) for move in self.waiting), default=NEVER)
+
+    def may_load(self, now: float, *, early: bool = False) -> bool:
+        """Whether something may go; `early`: a commit would be sent anyway."""
+        return not (self.flying or now < self._not_before or (now < self._due and not early))
+
+    def load(self, now: float, *, early: bool = False, front: Sequence[Move] | None = None) -> Sequence[Move]:
+        """The next batch; it flies from now on. Empty: nothing may go.
+
+        `front`: first these, in their order, and nothing else of those that leave together. None: whatever there is.
+        """
+        if not self.may_load(now, early=early):
             return ()
+        held: list[Move] = []
+        if front is not None:
+            first = set(front)
+            held = [move for move in self.waiting if move.together and move not in first]
+            self.waiting = [*front, *(m for m in self.waiting if not m.together and m not in first)]
         batch: list[Move] = []
         rest: list[Move] = []
         size = 0
         for move in self.waiting:
             size += len(move.record)
             fits = len(batch) < BATCH and (size <= BATCH_BYTES or not batch)
+            fits = fits and not (rest and move.together and front is not None)
             if fits and move.not_before <= now:
                 batch.append(move)
             else:
                 size -= len(move.record)
                 rest.append(move)
-        self.waiting, self.flying = rest, batch
-        self._barred = any(move.not_before > now for move in rest)
+        self.waiting, self.flying = [*rest, *held], batch
+        self._see_due()
         return batch
 
     def stored(self) -> Sequence[Move]:
         """The transaction has committed; these have left their place."""
         done, self.flying = self.flying, ()
+        self._main -= sum(move.source is None for move in done)
         self._pause = PAUSE
         return done
 
@@ -148,11 +195,11 @@ class Moves:
                 LONGEST_REFUSED, REFUSED * 2.0 ** min(batch[at].refusals - 1, 30)
             )
         self.waiting = [*batch, *self.waiting]
-        self._barred = self._barred or bool(refused)
+        self._see_due()
         if not refused:
             self._not_before = now + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
 
     def count(self, *, main: bool) -> int:
         """How many of those that move come from main, or from the retry partition: all may yet finish."""
-        return sum((move.source is None) == main for some in (self.waiting, self.flying) for move in some)
+        return self._main if main else len(self) - self._main

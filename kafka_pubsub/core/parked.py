@@ -17,15 +17,16 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.retry_record import Why
 
-__all__ = ["FEW", "NEVER", "Entry", "Line", "Loose", "passed", "ticks"]
+__all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Line", "Loose", "passed", "ticks"]
 
 #: Due at no time: until somebody releases it.
 NEVER = float("inf")
 
 _FIELDS = 4
-_NEVER = 2**62
+NEVER_TICKS = 2**62
 #: Microseconds; what arithmetic with floats may be wrong by.
 _ERROR = 0.01
+_WHY = tuple(Why)
 #: Entries out of order that are put in place one by one; more are sorted.
 FEW = 64
 
@@ -48,7 +49,7 @@ class Entry(NamedTuple):
 
 def ticks(due: float) -> int:
     """Microseconds, rounded up: nothing is delivered before it is due."""
-    return _NEVER if due == NEVER else ceil(due * 1e6 - _ERROR)
+    return NEVER_TICKS if due == NEVER else ceil(due * 1e6 - _ERROR)
 
 
 def passed(now: float) -> int:
@@ -64,8 +65,8 @@ def _cells(entry: Entry) -> tuple[int, int, int, int]:
 def _entry(cells: array[int], at: int) -> Entry:
     at *= _FIELDS
     origin, offset, due, flags = cells[at : at + _FIELDS]
-    seconds = NEVER if due == _NEVER else due / 1e6
-    return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, Why(flags & 0xFF))
+    seconds = NEVER if due == NEVER_TICKS else due / 1e6
+    return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
 
 
 class Line:
@@ -147,6 +148,13 @@ class Line:
         at += self._head
         return _entry(self._cells, at) if at * _FIELDS < len(self._cells) else None
 
+    def front(self) -> tuple[int, int, int] | None:
+        """Origin, offset and due time, in ticks, of the first entry: what everybody asks for."""
+        if self._late:
+            self._sort()
+        cells, at = self._cells, self._head * _FIELDS
+        return (cells[at], cells[at + 1], cells[at + 2]) if at < len(cells) else None
+
     def pop(self) -> None:
         """The first entry is gone."""
         self._head += 1
@@ -211,7 +219,7 @@ class Loose:
     def next_due(self) -> float | None:
         """When the next one may be due; perhaps too early, never too late."""
         times = [self._soon[0][0] / 1e6] if self._soon else []
-        if self._seconds and self._seconds[0] < _NEVER // 1_000_000:
+        if self._seconds and self._seconds[0] < NEVER_TICKS // 1_000_000:
             times.append(float(self._seconds[0]))
         return min(times, default=None)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import heapq
 from enum import IntEnum
 
-from kafka_pubsub.core.parked import FEW, NEVER, Line, Loose, passed, ticks
+from kafka_pubsub.core.parked import FEW, NEVER_TICKS, Line, Loose, passed
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Parking", "Standing"]
@@ -96,30 +96,31 @@ class Parking:
         """Where a key stands that nobody holds. `main` is the first origin that waits in the main partition."""
         line = self.lines[key]
         self._stamp(line)
-        entry = line.peek()
-        first = min(line.moving) if line.moving else None
-        if entry is None and first is None:
+        front, moving = line.front(), line.moving
+        first = min(moving) if moving else None
+        if front is None and first is None:
             del self.lines[key]
             return Standing.GONE
-        if main is not None and (entry is None or main < entry.origin) and (first is None or main < first):
+        if main is not None and (front is None or main < front[0]) and (first is None or main < first):
             self._push(self._next, (main, key, line.stamp))
             return Standing.MAIN
-        if entry is None or (first is not None and first <= entry.origin):
+        if front is None or (first is not None and first <= front[0]):
             return Standing.MOVING
-        if entry.origin >= position:
-            self._push(self._behind, (entry.origin, key, line.stamp))
+        origin, _, due = front
+        if origin >= position:
+            self._push(self._behind, (origin, key, line.stamp))
             return Standing.BEHIND
-        if ticks(entry.due) > passed(now):
-            if entry.due != NEVER:
-                self._push(self._due, (ticks(entry.due), key, line.stamp))
+        if due > passed(now):
+            if due != NEVER_TICKS:
+                self._push(self._due, (due, key, line.stamp))
             return Standing.DUE
         return Standing.NEXT
 
     def ready(self, key: bytes) -> None:
         """Its next message is at hand and may be taken."""
         line = self.lines[key]
-        if (entry := line.peek()) is not None:
-            self._push(self._next, (entry.origin, key, line.stamp))
+        if (front := line.front()) is not None:
+            self._push(self._next, (front[0], key, line.stamp))
 
     def first(self) -> tuple[int, bytes] | None:
         """The ready key with the smallest origin."""

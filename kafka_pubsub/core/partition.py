@@ -166,25 +166,25 @@ class Partition:
         news = self.offsets.receive(event.records)
         if half is not None and half.retries.main_suspects.culprit is not None:
             news = half.culprit(news, now)
-        lease = self._inline(news) if event.inline and (half is None or half.unhindered) else None
-        if lease is None:
-            self.queues.add(news)
+        lease = None
+        if event.inline and (half is None or half.unhindered):
+            lease, news = self._inline(news)
+        self.queues.add(news)
         if half is not None and half.retries.parking.lines:
             half.retries.main_came(news, now)
         if self.offsets.committable != before:
             self.commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
 
-    def _inline(self, news: Sequence[Record]) -> Lease | None:
-        """The news as one lease (`inline`), or None if they have to queue."""
+    def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
+        """The news as one lease (`inline`), if they may be taken at all, and those of them that have to queue."""
         busy = self.queues.queues
         free, queued = inline.apart(news, busy) if busy else (news, ())
         if not free or not self.open or self._room() < len(free):
-            return None
-        self.queues.add(queued)
+            return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)
         self.leases.open_walk(lease)
-        return lease
+        return lease, queued
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
         """An inline lease has ended, or its current record goes on as a lease like any other."""

@@ -90,7 +90,8 @@ class Places:
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """The current record failed: it is relocated, or comes again in its place; those behind it go back."""
         record, *rest = self._leases.close(lease)
-        self.give_back(lease, rest)
+        if rest:
+            self.give_back(lease, rest)
         if self._half is not None:
             self._half.retries.fail(record, lease.key, why, delay, error, now)
             self.free(lease)

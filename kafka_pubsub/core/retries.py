@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.bodies import Bodies
@@ -26,7 +27,7 @@ from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Leases
-from kafka_pubsub.core.moves import Move, Moves
+from kafka_pubsub.core.moves import PATIENCE, Move, Moves
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parked import NEVER, Entry, Line
@@ -133,8 +134,8 @@ class Retries:
         if standing is Standing.GONE:
             self._queues.unblock(key)
         elif standing is Standing.NEXT:
-            entry = line.peek()
-            if entry is not None and entry.offset in self.bodies.kept:
+            front = line.front()
+            if front is not None and front[1] in self.bodies.kept:
                 self.parking.ready(key)
             else:
                 self._read_ahead(key, line)
@@ -152,7 +153,7 @@ class Retries:
             self.settle(key, now)
 
     def main_came(self, records: Sequence[Record], now: float) -> None:
-        """Main was read on: parked keys may be past their origin, or their backlog too long."""
+        """Main was read on, and these queue: parked keys may be past their origin, or their backlog too long."""
         lines = self.parking.lines
         self.settle_all(self.parking.passed(self._offsets.position), now)
         for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
@@ -164,29 +165,40 @@ class Retries:
         queue = self._queues.queues[key]
         if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
             return False
-        self.evacuate(key, min(len(queue), self.rooms.main()), now)
+        self.evacuate(key, min(len(queue), self.rooms.main()), now, ripe=now + PATIENCE)
         return True
 
-    def evacuate(self, key: bytes, limit: int, now: float, below: float = NEVER) -> None:
-        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
+    def evacuate(
+        self, key: bytes, limit: int, now: float, below: float = NEVER, *, ripe: float = 0.0
+    ) -> None:
+        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first.
+
+        `below` some offset: together with all that lies before it.
+        """
         self._line(key)
         for record in self._queues.take_from(key, max(0, limit), below):
-            self.depart(self.fates.waited(record, key))
+            move = self.fates.waited(record, key)
+            move.ripe, move.together = ripe, below != NEVER
+            self.depart(move)
         self.settle(key, now)
 
     def leave_loose(self, record: Record) -> None:
-        """A message without a key leaves main, so that its map gets shorter."""
-        self.depart(self.fates.waited(record, None))
+        """A message without a key leaves the front of main, so that its map gets shorter."""
+        move = self.fates.waited(record, None)
+        move.together = True
+        self.depart(move)
 
     def is_waiting(self, offset: int) -> bool:
         """Whether that record waits in the retry partition and isn't being read already."""
         return not self.books.finished(offset) and offset not in self.loose_wanted
 
-    def to_tail(self, record: RetryRecord, touched: dict[bytes, None]) -> bool:
+    def to_tail(self, record: RetryRecord, touched: dict[bytes, None], *, together: bool) -> bool:
         """A parked message moves to the tail of the retry partition; False if somebody holds it."""
         if not self._leaves(record, touched):
             return False
-        self.depart(self.fates.stays(record, self.key(record)))
+        move = self.fates.stays(record, self.key(record))
+        move.together = together
+        self.depart(move)
         return True
 
     def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | None:
@@ -229,15 +241,17 @@ class Retries:
             del self.stranded[offset]
             self.depart(self.fates.unreadable(record, found, now))
 
-    def stranded_to_tail(self, offset: int, record: StoredRecord) -> None:
+    def stranded_to_tail(self, offset: int, record: StoredRecord, *, together: bool) -> None:
         """An unreadable record moves within the retry partition."""
         if isinstance(found := self.read(record), Broken):
             del self.stranded[offset]
-            self.depart(self.fates.unreadable_stays(record, found))
+            move = self.fates.unreadable_stays(record, found)
+            move.together = together
+            self.depart(move)
 
     def put_off(self, move: Move, now: float) -> None:
         """A dead letter that isn't taken goes to the tail of the retry partition, and is tried again from there."""
-        self.moves.waiting.remove(move)
+        self.moves.take_back(move)
         if move.key is not None:
             self.parking.arrives(move.key, move.origin)
         self.depart(self.fates.unburied(move, now))
@@ -246,7 +260,7 @@ class Retries:
 
     def depart(self, move: Move) -> None:
         """A message leaves its place."""
-        self.moves.waiting.append(move)
+        self.moves.add(move)
         if move.key is not None:
             self._line(move.key)
             self.parking.departs(move.key, move.origin)
@@ -264,13 +278,29 @@ class Retries:
         if key is not None:
             self.settle(key, now)
 
-    def load(self, now: float) -> Sequence[Move]:
-        """The next moves to fly."""
-        batch = self.moves.load(now)
+    def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
+        """The next moves to fly; `early`: those that would wait for others, too."""
+        if not self.moves.may_load(now, early=early):
+            return ()
+        batch = self.moves.load(now, early=early, front=self._front(now))
         for move in batch:
             if move.key is not None and move.death is None and isinstance(move.info, RetryInfo):
                 self.transit[move.info] = move
         return batch
+
+    def _front(self, now: float) -> Sequence[Move] | None:
+        """Moves from the fronts of both logs, none left out; None: there is room for all that wait."""
+        if self.rooms.main() >= 0 and self.rooms.retry() >= 0:
+            return None
+        main = {move.origin: move for move in self.moves.waiting if move.source is None}
+        beside = {move.source: move for move in self.moves.waiting if move.source is not None}
+        fronts = [map(main.get, self._offsets.unfinished), map(beside.get, self.books.lowest(len(beside)))]
+        return [
+            move
+            for front in fronts
+            for move in takewhile(lambda move: move is not None and move.not_before <= now, front)
+            if move is not None
+        ]
 
     def stored(self, now: float) -> None:
         """The moves that flew have left their place."""

@@ -201,9 +201,9 @@ class RetryHalf:
         """What is due to be sent."""
         commits, retries = self.commits, self.retries
         if commits.in_flight is None:
-            batch = retries.load(now) if self.announced else ()
+            batch = retries.load(now, early=commits.open(now)) if self.announced else ()
             if batch:
-                yield commits.relocation(batch)
+                yield commits.relocation(batch, now)
             else:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
@@ -222,8 +222,11 @@ class RetryHalf:
     def last_word(self, now: float) -> Commit | CommitBoth | Relocate | None:
         """What is sent at a revoke: with the moves that wait, if there are any."""
         clean = not any(suspects.duty for suspects in self._both)
-        batch = self.retries.load(now) if self.announced and self.commits.in_flight is None else ()
-        return self.commits.relocation(batch, clean=clean) if batch else self.commits.last_word(clean=clean)
+        free = self.announced and self.commits.in_flight is None
+        batch = self.retries.load(now, early=True) if free else ()
+        if batch:
+            return self.commits.relocation(batch, now, clean=clean)
+        return self.commits.last_word(clean=clean)
 
     def wakeup_at(self) -> list[float | None]:
         """When something becomes due by itself."""

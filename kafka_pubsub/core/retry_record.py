@@ -72,7 +72,7 @@ class Why(IntEnum):
     UNBURIED = 9  #: attempts used up, but its dead letter wasn't taken: to be buried when due, not delivered
 
 
-_REASONS = frozenset(Why)
+_REASONS = {why.value: why for why in Why}
 #: What isn't a message but a request.
 REQUESTS = frozenset({Why.RELEASE, Why.DROP})
 _WAITING = {why.value: why for why in Why if why not in REQUESTS}
@@ -199,7 +199,7 @@ def decode(value: bytes | None) -> RetryInfo | Broken:
         return Broken(f"its {RETRY_HEADER} header contradicts itself")
     topic_id = body[_FIXED.size : at].decode("utf-8", "replace")
     error = body[at:].decode("utf-8", "replace")
-    return RetryInfo(topic_id, partition, origin, attempt, crashes, due, Why(why), failed, error)
+    return RetryInfo(topic_id, partition, origin, attempt, crashes, due, _REASONS[why], failed, error)
 
 
 def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> RetryRecord | Broken:

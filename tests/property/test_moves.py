@@ -25,12 +25,16 @@ class MovesMachine(RuleBasedStateMachine):
         self.flying: list[int] = []
         self.barred: dict[int, float] = {}
 
-    @rule(size=st.sampled_from([1, 1, BATCH_BYTES // 2, BATCH_BYTES * 2]), main=st.booleans())
-    def add(self, size: int, main: bool) -> None:
+    @rule(
+        size=st.sampled_from([1, 1, BATCH_BYTES // 2, BATCH_BYTES * 2]),
+        main=st.booleans(),
+        patience=st.sampled_from([0.0, 0.0, 0.15, 5.0]),
+    )
+    def add(self, size: int, main: bool, patience: float) -> None:
         record = FakeBody(size, self.next, b"k")
-        self.moves.waiting.append(
-            Move(record, RetryInfo("t", 0, self.next), key=b"k", source=None if main else self.next)
-        )
+        move = Move(record, RetryInfo("t", 0, self.next), key=b"k", source=None if main else self.next)
+        move.ripe = self.now + patience
+        self.moves.add(move)
         self.there.add(self.next)
         self.next += 1
 
@@ -92,7 +96,7 @@ TestMoves.settings = settings(max_examples=100, stateful_step_count=40, deadline
 def test_a_batch_is_bounded() -> None:
     moves = Moves()
     for origin in range(BATCH + 5):
-        moves.waiting.append(Move(FakeBody(1, origin), RetryInfo("t", 0, origin), key=None, source=None))
+        moves.add(Move(FakeBody(1, origin), RetryInfo("t", 0, origin), key=None, source=None))
     assert len(moves.load(0.0)) == BATCH
     moves.stored()
     assert len(moves.load(0.0)) == 5

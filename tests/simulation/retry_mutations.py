@@ -206,8 +206,8 @@ def relocation_beside_a_commit(patch: Patch) -> None:
 
     def send(self: RetryHalf, now: float) -> Iterator[Effect]:
         beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
-        if beside and (batch := self.retries.load(now)):
-            yield self.commits.relocation(batch)
+        if beside and (batch := self.retries.load(now, early=True)):
+            yield self.commits.relocation(batch, now)
         else:
             yield from real(self, now)
 

@@ -125,6 +125,9 @@ class Scene:
     def fetch(self, *records: tuple[int, bytes | None]) -> None:
         self.do(Fetched([FakeBody(1, offset, key) for offset, key in records]))
 
+    def ack(self, lease: Lease) -> None:
+        self.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+
     def nack(self, lease: Lease) -> None:
         self.do(Released([Release(lease, 0, Verdict.NACKED, None, "ValueError: no")]))
 
