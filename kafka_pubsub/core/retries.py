@@ -270,6 +270,8 @@ class Retries:
     ) -> None:
         """A delivery came to nothing."""
         self.depart(self.fates.failed(record, key, why, now, delay=delay, error=error))
+        if key is not None and self._queues.queues[key]:
+            self.relieve(key, now)  # what was read before it failed
 
     def crashed(self, record: Record, now: float) -> None:
         """A message killed its process."""
