@@ -44,8 +44,6 @@ SMALL = 32 * 1024 * 1024
 WHOLE = 128 * 1024 * 1024
 #: Small files of one directory that are worth a rewrite.
 MANY = 8
-#: Columns whose values are all different: a dictionary of them is work for nothing.
-DIFFERENT = ("data", "message_id", "offset", "origin.offset")
 
 
 @dataclass
@@ -178,16 +176,11 @@ class ParquetArchive(Archive):
             return
         schema = batch.schema if self._state.schema is None else merged(self._schema(), batch.schema)
         self.tidy()
-        self._write(batch)
+        batch.write.partitionBy("date", "topic").parquet(self.files.full(_STAGING))
         added = self._move()
         self._enter(
             {"query": query, "batch": number, "schema": schema.jsonValue(), "add": dict(added), "remove": []}
         )
-
-    def _write(self, frame: DataFrame) -> None:
-        options = {f"parquet.enable.dictionary#{name}": "false" for name in DIFFERENT}
-        writer = frame.write.partitionBy("date", "topic").options(**options)
-        writer.parquet(self.files.full(_STAGING))
 
     def _move(self) -> list[Found]:
         moved = []
@@ -237,7 +230,7 @@ class ParquetArchive(Archive):
         self.tidy()
         size = sum(self._state.files[path] for path in paths)
         frame = self._frame(paths).coalesce(max(1, size // WHOLE))
-        self._write(frame)
+        frame.write.partitionBy("date", "topic").parquet(self.files.full(_STAGING))
         self._enter({"add": dict(self._move()), "remove": paths})
         for path in paths:
             self.files.delete(path)

@@ -107,17 +107,3 @@ def test_fields_may_come_and_not_change_their_type(spark: SparkSession, tmp_path
     with pytest.raises(SchemaError, match=r"field record\.a is bigint in the archive and string now"):
         archive.append(batch(spark, 3, 4, "named_struct('a', 'text') AS record"), "q", 3)
     assert archived(spark, str(tmp_path)).count() == 3
-
-
-def test_only_what_repeats_has_a_dictionary(spark: SparkSession, tmp_path: Path) -> None:
-    from pyarrow.parquet import ParquetFile
-
-    opened(spark, tmp_path).append(
-        batch(spark, 0, 100, "named_struct('offset', id, 'a', 'a') AS origin"), "q", 0
-    )
-    (path, *_) = tmp_path.glob("date=*/topic=*/*.parquet")
-    columns = ParquetFile(path).metadata.row_group(0).to_dict()["columns"]
-    dictionaries = {
-        each["path_in_schema"]: any("DICTIONARY" in name for name in each["encodings"]) for each in columns
-    }
-    assert dictionaries == {"offset": False, "origin.offset": False, "origin.a": True}
