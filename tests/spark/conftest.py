@@ -15,23 +15,13 @@ from tests.spark.needs import need_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Rows are few, so what takes the time is everything around them: each partition is a task, each plan is made once and
-#: run once. To compile plans, and to change them while they run, takes longer than to run them as they are; the
-#: drivers of drivers/ do both.
+#: Small, because the rows are few and every partition is a task.
 SMALL = {
     "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "3",
     "spark.default.parallelism": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
-    # The other one asks `stat` and `ls`, a process each, several times a file.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.databricks.delta.stats.collect": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.driver.memory": "1g",
     # One core's worth of everything: its helpers would only compete with the tests' other processes.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
