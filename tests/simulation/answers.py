@@ -5,7 +5,8 @@ judged in the moment in which it comes, and those that say "it is delivered agai
 
 What is promised (docs/invariants.md, I2 and I4)
   answer   whoever is told that his ack is durable finds it in what the group has stored
-  newest   his delivery was the newest: an old one's ack counts for nothing, and is told so
+  newest   his delivery was the newest in his process: an old one's ack counts for nothing, and is told so. (A partition
+           that comes back exactly as it was left goes on: who had it in between has stored nothing.)
   told     whoever was told never gets the message again (nor does anybody who owns it: the ledger's `durable`)
   again    whoever was told that the message comes again is right, unless it is buried, parked or gone
   silence  everybody is told something
@@ -44,7 +45,7 @@ class Answers:
         self._durable = durable
         #: How often each message was delivered, and the newest of its deliveries under a valid owner.
         self._deliveries: Counter[Place] = Counter()
-        self._newest: dict[Place, int] = {}
+        self._newest: dict[tuple[str, Place], int] = {}
         #: The number of each message's delivery. (Kept with the message, so that its identity isn't given to another.)
         self._numbers: dict[int, tuple[Message, int]] = {}
         #: Who was told of which message that its ack is durable, or that it comes again.
@@ -60,7 +61,7 @@ class Answers:
         self._deliveries[place] = number = self._deliveries[place] + 1
         self._numbers[id(message)] = (message, number)
         if valid:
-            self._newest[place] = number
+            self._newest[process, place] = number
         promise((process, place) not in self._told, f"told: {process} gets {place}, of which it was told")
 
     def asked(self, process: str, place: Place, message: Message, answer: Future[None]) -> None:
@@ -82,7 +83,7 @@ class Answers:
         if error is None:
             self.counts["durable"] += 1
             promise(self._durable(place), f"answer: {who} was told it is durable, the log doesn't know it")
-            newest = self._newest.get(place, 0)
+            newest = self._newest.get((process, place), 0)
             promise(newest <= number, f"newest: {who} was told it is durable, after delivery {newest}")
             self._told.add((process, place))
             return
