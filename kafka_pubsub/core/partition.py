@@ -169,9 +169,7 @@ class Partition:
         lease = None
         if event.inline and (half is None or half.unhindered):
             lease, news = self._inline(news)
-        self.queues.add(news)
-        if half is not None and half.retries.parking.lines:
-            half.retries.main_came(news, now)
+        self.places.line_up(news)
         if self.offsets.committable != before:
             self.commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
@@ -200,11 +198,12 @@ class Partition:
             self.leases.end_walk(lease, event.reached)
         if acked:
             self.places.book(acked)
-        for release in event.left:
+        left = self.places.nacked_inline(event.left)
+        for release in left:
             self.leases.open(release.lease)
             self._block(release.lease.key)
-        self.queues.add([*event.skipped, *rest])
-        for release in event.left:
+        self.places.line_up([*event.skipped, *rest])
+        for release in left:
             self.verdicts.release(release, now)
         return ()
 

@@ -4,6 +4,8 @@ Rules
 1. What is acked is finished in the books of the log that it came from.
 2. What nobody has begun goes back to the place it was taken from, in front of what waits there.
 3. What failed moves to the retry partition; where there is none, it waits in its place and keeps its key.
+4. What was nacked inline moves at once: its lease would be opened only to be closed. Its key, of which nothing is
+   parked, then waits for this one message, so there is nothing to settle.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.events import Record, Release, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases
+from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.redelivery import Waiting
 from kafka_pubsub.core.retry_half import RetryHalf
@@ -49,6 +51,26 @@ class Places:
         self.finished = 0
         #: The time of the event that is being handled.
         self.now = 0.0
+
+    def line_up(self, records: Sequence[Record]) -> None:
+        """Records of main wait for their turn behind what waits already."""
+        self._queues.add(records)
+        if self._half is not None and self._half.retries.parking.lines:
+            self._half.retries.main_came(records, self.now)
+
+    def nacked_inline(self, left: Sequence[Release]) -> Sequence[Release]:
+        """Relocates what was nacked of what an inline lease has left; returns the others. Before anything lines up."""
+        if self._half is None:
+            return left
+        retries, others = self._half.retries, []
+        for release in left:
+            if release.verdict is Verdict.NACKED:
+                lease = release.lease
+                lease.state = LeaseState.OVER
+                retries.fail(lease.records[0], lease.key, Why.NACKED, release.delay, release.error, self.now)
+            else:
+                others.append(release)
+        return others
 
     def finish(self, lease: Lease, records: Sequence[Record]) -> None:
         """These records of the lease are acked."""
