@@ -12,6 +12,7 @@ Rules
 3. After an ending that nobody knows our own id is fenced before anything is told: then what is committed is the truth,
    and whoever asks for it doesn't wait for us.
 4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
+5. What has landed isn't held while there is nothing to do: it may be megabytes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 #: Seconds that a transaction waits for further flights: a tenth of a nack's backoff at its shortest, and enough for
 #: the other partitions of the same sweep.
 GATHER = 0.003
-#: Records and bytes of one transaction: what a broker takes in well under a second.
+#: Records and bytes at which a transaction takes no further flight. A broker takes more in well under a second, but the
+#: log's client copies all of it, and a burst shouldn't cost its size in memory once more.
 MOST_RECORDS = 5000
-MOST_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024
 #: Seconds between two tries to fence our own id while the log doesn't answer.
 TRY_AGAIN = 1.0
 
@@ -113,19 +115,25 @@ class Mover:
 
     def _work(self) -> None:
         try:
-            while (first := self._flights.get()) is not None:
-                if isinstance(first, Flight):
-                    flights, then = self._gather(first)
-                    self._fly(flights)
-                    if then is _END:
-                        break
-                    if then is not None:
-                        then(self._writer())
-                else:
-                    first(self._writer())
+            while self._serve_next():
+                pass
         finally:
             if self._transactions is not None:
                 self._transactions.close()
+
+    def _serve_next(self) -> bool:
+        """Waits for something to do, and does it; False: that was the end. Its locals go with it (rule 5)."""
+        first = self._flights.get()
+        if first is None:
+            return False
+        if not isinstance(first, Flight):
+            first(self._writer())
+            return True
+        flights, then = self._gather(first)
+        self._fly(flights)
+        if then is not None and then is not _END:
+            then(self._writer())
+        return then is not _END
 
     def _writer(self) -> Transactions:
         if self._transactions is None:

@@ -1,13 +1,15 @@
 """Bodies of parked messages: a few at hand, the others read from the retry partition when their turn comes.
 
 Rules
-1. What came by is kept while there is room (`max_bytes`); what was asked for is kept in any case: somebody is due.
+1. What came by is kept while there is room (`max_bytes`, the objects that hold it included); what was asked for is
+   kept in any case: somebody is due.
 2. One request is on the way at a time, lowest offsets first: each costs a seek, and neighbours come together.
 """
 
 from __future__ import annotations
 
 from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["MAX_BYTES", "Bodies"]
@@ -16,6 +18,10 @@ __all__ = ["MAX_BYTES", "Bodies"]
 MAX_BYTES = 4 * 1024 * 1024
 #: Bodies asked for at once: a second of work for most handlers, and 500 KB of one-kilobyte messages.
 READS = 512
+
+
+def _cost(record: RetryRecord) -> int:
+    return len(record) + RECORD_OVERHEAD
 
 
 class Bodies:
@@ -32,7 +38,7 @@ class Bodies:
     def offer(self, record: RetryRecord) -> None:
         """Keeps it if there is room, or if it was asked for."""
         offset = record.retry_offset
-        if offset in self._asked or offset in self._wanted or self.size + len(record) <= self._max_bytes:
+        if offset in self._asked or offset in self._wanted or self.size + _cost(record) <= self._max_bytes:
             self.keep(record)
 
     def keep(self, record: RetryRecord) -> None:
@@ -42,13 +48,13 @@ class Bodies:
         self._wanted.pop(offset, None)
         if offset not in self.kept:
             self.kept[offset] = record
-            self.size += len(record)
+            self.size += _cost(record)
 
     def take(self, offset: int) -> RetryRecord | None:
         """The body; it isn't kept any longer."""
         record = self.kept.pop(offset, None)
         if record is not None:
-            self.size -= len(record)
+            self.size -= _cost(record)
         return record
 
     def want(self, offset: int, key: bytes | None = None) -> None:
@@ -87,7 +93,7 @@ class Bodies:
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""
-        if self.size != sum(map(len, self.kept.values())):
+        if self.size != sum(map(_cost, self.kept.values())):
             raise InvariantViolated(f"{self.size} bytes of bodies booked, not what is kept")
         places = [self._wanted.keys(), self._asked.keys(), self.kept.keys()]
         if sum(map(len, places)) != len(set().union(*places)):

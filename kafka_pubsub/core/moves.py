@@ -90,6 +90,10 @@ class Move:
             return False
         return self.info.why is not Why.UNBURIED and self.info.due < FOREVER
 
+    def let_go(self) -> None:
+        """It has left its place: until it comes back only numbers are asked for, and thousands may be on their way."""
+        del self.record
+
     def __repr__(self) -> str:
         where = "main" if self.source is None else f"retry {self.source}"
         return f"<Move {self.origin} from {where} {'to the dead letters' if self.death else ''} {self.info}>"

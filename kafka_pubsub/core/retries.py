@@ -320,6 +320,8 @@ class Retries:
             if move.key is not None and (move.death is not None or move.landed):
                 self.parking.arrives(move.key, move.origin)
                 touched[move.key] = None
+            elif move.key is not None:
+                move.let_go()
         self.settle_all(touched, now)
 
     def _tell(self, move: Move) -> None:

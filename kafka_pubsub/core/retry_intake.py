@@ -13,7 +13,7 @@ from typing import cast
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Bodies
 from kafka_pubsub.core.moves import BATCH
-from kafka_pubsub.core.parked import Entry
+from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.retries import AHEAD, Retries
 from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryRecord, Scan
 from kafka_pubsub.core.rules import RetryStart
@@ -21,8 +21,10 @@ from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
 
-#: Bodies of a key that are kept when they come by.
+#: Bodies of a key that are kept when they come by, if its first message is due within so many seconds, or when somebody
+#: says so. What waits for longer is read again: a million that wait for an hour would fill the room for nothing.
 NEAR = 16
+SOON = 60.0
 
 
 class Intake:
@@ -52,7 +54,7 @@ class Intake:
             elif found.info.why in REQUESTS:
                 retries.releasing[offset] = found
             else:
-                self._park(found, touched)
+                self._park(found, touched, now)
         if retries.caught_up:
             retries.settle_all(touched, now)
 
@@ -69,16 +71,18 @@ class Intake:
         line.add(retries.fates.entry(found, offset))
         return True
 
-    def _park(self, record: RetryRecord, touched: dict[bytes, None]) -> None:
+    def _park(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> None:
         retries = self._retries
         entry, key = retries.fates.entry(record.info, record.retry_offset), retries.key(record)
         if key is None:
             retries.parking.loose.add(entry)
-            if len(retries.parking.loose) <= BATCH:
+            if len(retries.parking.loose) <= BATCH and _is_near(entry, now):
                 retries.bodies.offer(record)
             return
         retries.landed(record, key)
-        if len(retries.park(key, entry)) <= NEAR:
+        line = retries.park(key, entry)
+        first = entry if len(line) == 1 else line.peek() if len(line) <= NEAR else None
+        if first is not None and _is_near(first, now):
             retries.bodies.offer(record)
         touched[key] = None
 
@@ -126,6 +130,10 @@ class Intake:
         retries.loose_wanted.pop(offset, None)
         retries.stranded.pop(offset, None)
         retries.books.finish(offset)
+
+
+def _is_near(entry: Entry, now: float) -> bool:
+    return entry.due <= now + SOON or entry.due == NEVER
 
 
 def _at(some: Iterable[Entry], offset: int) -> list[Entry]:

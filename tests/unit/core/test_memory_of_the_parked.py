@@ -1,0 +1,74 @@
+"""What messages in the retry partition cost in memory: numbers, and bodies only of those that are soon due."""
+
+from __future__ import annotations
+
+from kafka_pubsub.core.bodies import Bodies
+from kafka_pubsub.core.effects import Relocate
+from kafka_pubsub.core.events import Relocated, RetryFetched
+from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.rules import RECORD_OVERHEAD
+from kafka_pubsub.model import Ending
+from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked, stored
+
+IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000
+
+
+def half_of(scene: Scene) -> RetryHalf:
+    assert scene.partition.half is not None
+    return scene.partition.half
+
+
+def test_bodies_are_kept_of_what_is_soon_due_and_not_of_what_waits_for_an_hour() -> None:
+    scene = Scene()
+    scene.do(
+        RetryFetched(
+            [
+                parked(0, 0, b"long", due=IN_AN_HOUR),
+                parked(1, 1, b"long", why=Why.BACKLOG),
+                parked(2, 2, b"soon", due=IN_A_SECOND),
+                parked(3, 3, b"soon", why=Why.BACKLOG),
+                parked(4, 4, None, due=IN_AN_HOUR),
+                parked(5, 5, None, due=IN_A_SECOND),
+            ]
+        )
+    )
+    assert set(half_of(scene).retries.bodies.kept) == {2, 3, 5}
+
+
+def test_what_waited_for_an_hour_is_read_when_its_time_has_come() -> None:
+    scene = Scene([parked(0, 0, b"long", due=IN_AN_HOUR), parked(1, 1, b"long", why=Why.BACKLOG)])
+    scene.fetch((2, b"other"))
+    assert [lease.key for lease in scene.begun()] == [b"other"]
+    scene.now = IN_AN_HOUR / 1000
+    scene.settle()
+    assert [(lease.key, [each.offset() for each in lease.records]) for lease in scene.begun()] == [
+        (b"long", [0, 1])
+    ]
+
+
+def test_a_message_on_its_way_back_holds_no_body() -> None:
+    """Reading may be far behind writing: thousands of them would hold megabytes."""
+    scene = Scene()
+    scene.fetch((0, b"k"), (1, b"k"))
+    [lease] = scene.begun(1)
+    scene.nack(lease)
+    [effect] = [effect for effect in scene.tick(0.2) if isinstance(effect, Relocate)]
+    scene.do(Relocated(Ending.STORED))
+    [move] = half_of(scene).retries.transit.values()
+    assert not hasattr(move, "record")
+    scene.do(RetryFetched([Stored(0, b"k", effect.records[0].headers)]))
+    assert not half_of(scene).retries.transit
+    scene.settle()
+    scene.now += 2.0
+    scene.settle()
+    assert [lease.records[0].offset() for lease in scene.begun()] == [0]
+
+
+def test_the_room_for_bodies_counts_what_holds_them() -> None:
+    bodies = Bodies(max_bytes=10 * (RECORD_OVERHEAD + 1))
+    info = RetryInfo(TOPIC_ID, 0, 0)
+    for offset in range(100):
+        bodies.offer(RetryRecord(stored(offset, b"k", info), info, "t"))
+    assert len(bodies.kept) == 10
+    bodies.check()
