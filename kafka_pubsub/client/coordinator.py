@@ -131,6 +131,8 @@ class Coordinator(Holdings):
         #: Leases that the fetcher may come to need for messages that its callbacks keep; nobody else gets them.
         self._reserved = 0
         self._turn = 0
+        #: The partition that had the last trial of a suspect.
+        self._tried: int | None = None
         self.closing = False
         #: Partitions whose commit in flight was sent before we were away (`doubt`).
         self._doubted: set[int] = set()
@@ -295,10 +297,21 @@ class Coordinator(Holdings):
         """Time has passed: progress, deadlines, redeliveries, commits."""
         self.progress(now)
         benched = self._benched()  # none more come meanwhile
-        for number in [*self.owned, *self.resting]:
+        numbers = [*self.owned, *self.resting]
+        if benched and self._tried in numbers:
+            # Who had the last trial is asked last: one that always has suspects would leave its neighbours none.
+            at = numbers.index(self._tried) + 1
+            numbers = numbers[at:] + numbers[:at]
+        for number in numbers:
             if number not in self._leaving:
                 taken = benched > 0 and self._free() <= 0
                 self._to(number, Tick(stuffed=number in self.gate.paused, taken=taken), now)
+        if benched:
+            self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
+
+    def _tries(self, number: int) -> bool:
+        half = self.owned[number].half
+        return half is not None and half.tries
 
     def progress(self, now: float) -> None:
         """Looks how far the holders are."""

@@ -63,6 +63,7 @@ class RetryHalf:
         self.lending = RetryLeases(self.retries, queues, offsets)
         self.chores = Chores(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
+        self._tried = self.retries.main_suspects
         #: Whether a commit of this ownership was accepted.
         self.announced = False
         self._trimmed = retry.position
@@ -97,12 +98,20 @@ class RetryHalf:
         """Whether a suspect could be tried now, if the stream may start one message more."""
         return any(suspects.wants_turn for suspects in self._both)
 
+    @property
+    def tries(self) -> bool:
+        """Whether a suspect of this partition is on trial."""
+        return any(suspects.tries for suspects in self._both)
+
     def tick(self, event: Tick, now: float) -> None:
         """Time has passed."""
         self.chores.do(now, stuffed=event.stuffed)
         if not event.taken:
-            self.retries.suspects.try_next()
-            self.retries.main_suspects.try_next()
+            # Who had the last trial is asked last.
+            for suspects in sorted(self._both, key=lambda some: some is self._tried):
+                suspects.try_next()
+                if suspects.tries:
+                    self._tried = suspects
 
     def limit(self, wanted: int, now: float) -> int:
         """How many leases may be handed out now."""

@@ -92,6 +92,11 @@ class Suspects:
         return bool(self._bench) and self._trial is None and self._turn.holder is None
 
     @property
+    def tries(self) -> bool:
+        """Whether the trial is one of these."""
+        return self._trial is not None
+
+    @property
     def busy(self) -> bool:
         """Whether anything here has to be told what becomes of leases."""
         return bool(self._bench or self._unnoted or self._on_its_way or self._given)

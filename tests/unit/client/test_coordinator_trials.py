@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.config import FlowControl
@@ -18,17 +20,19 @@ NOTHING = Committed(0, "")
 
 
 class AfterCrash:
-    """A stream whose predecessor died while message 0 ran; the log takes every commit."""
+    """A stream whose predecessor died while the first messages ran; the log takes every commit."""
 
-    def __init__(self, max_messages: int, turn: Turn) -> None:
+    def __init__(self, max_messages: int, turn: Turn, partitions: int = 1, suspects: int = 1) -> None:
         self.crew = Hands()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
         flow = FlowControl(max_messages=max_messages)
         self.coordinator = Coordinator(rules, flow, self.crew, 7, lambda: 0.5, turn=turn)
-        found = Notes(notes.as_runs({0}))
-        retry = RetryStart("t", "id", 0, clean=False, main_notes=found, main_end=1)
-        self.coordinator.assign({0: NOTHING}, lambda *_: Beginning(0, (), retry), 0.0, {0: NOTHING})
-        self.coordinator.caught_up(0, 0, 0.0)
+        found = Notes(notes.as_runs(range(suspects)))
+        retry = RetryStart("t", "id", 0, clean=False, main_notes=found, main_end=suspects)
+        stored = dict.fromkeys(range(partitions), NOTHING)
+        self.coordinator.assign(stored, lambda *_: Beginning(0, (), retry), 0.0, stored)
+        for number in stored:
+            self.coordinator.caught_up(number, 0, 0.0)
         self.now = 0.0
         self.pass_time()
 
@@ -39,8 +43,9 @@ class AfterCrash:
         self.coordinator.answered(dict.fromkeys(sent, True), self.now)
         self.coordinator.check()
 
-    def fetch(self, *keys: bytes) -> None:
-        self.coordinator.fetched({0: [FakeBody(offset=at, key=key) for at, key in enumerate(keys)]}, self.now)
+    def fetch(self, *keys: bytes, partition: int = 0) -> None:
+        records = [FakeBody(offset=at, key=key) for at, key in enumerate(keys)]
+        self.coordinator.fetched({partition: records}, self.now)
 
     def deliver(self) -> None:
         self.coordinator.deliver(self.now)
@@ -92,3 +97,16 @@ def test_with_one_place_suspects_and_others_take_turns() -> None:
     stream.end(b"suspect")
     stream.deliver()
     assert stream.started == [b"suspect", b"b"]
+
+
+@pytest.mark.parametrize("many", [0, 1])
+def test_partitions_take_turns_with_their_suspects(many: int) -> None:
+    stream = AfterCrash(10, Turn(), partitions=2, suspects=4)
+    stream.fetch(b"a", b"b", b"c", b"d", partition=many)
+    stream.fetch(b"other", partition=1 - many)
+    for _ in range(3):
+        stream.deliver()
+        stream.pass_time()
+        stream.deliver()
+        stream.end(stream.started[-1] or b"")
+    assert b"other" in stream.started[:2], "the partition with many suspects has every turn"
