@@ -1,8 +1,9 @@
 """The processes of a round, each told by its plan, and what the driver does to them.
 
 Rules
-1. A consumer that dies is started again, whoever killed it. One that ends by itself with an error
-   is a finding: consumers have to live through every fault.
+1. A consumer that dies is started again at once, whoever killed it and whatever the driver is doing: the history must
+   be told of a death before others own its partitions. One that ends by itself with an error is a finding: consumers
+   have to live through every fault.
 2. The driver's history is told of a death after the process was waited for, of a freeze before it.
 3. Whatever happens to the driver, no process is left, SIGSTOPped ones neither: a guard kills them when it dies.
 """
@@ -29,6 +30,8 @@ __all__ = ["Crew"]
 ROOT = Path(__file__).parents[2]
 #: Seconds for an end in good order: handlers, commits, and requests to brokers that may be away.
 LEAVE = 60.0
+#: Seconds between two looks for consumers that have died.
+LOOK = 0.1
 #: Findings that are kept: consumers that can't live at all are started again until the round is over.
 MOST_FINDINGS = 10
 
@@ -67,6 +70,9 @@ class Crew:
         self.deaths = 0
         #: What went wrong with processes by themselves.
         self.findings: list[str] = []
+        self._closed = threading.Event()
+        self._reviver = threading.Thread(target=self._revive_until_closed, name="reviver", daemon=True)
+        self._reviver.start()
 
     # Consumers
 
@@ -160,9 +166,15 @@ class Crew:
         with self._lock:
             return slot in self._members and self._members[slot].begun
 
-    def revive(self) -> None:
+    def _revive_until_closed(self) -> None:
+        while not self._closed.wait(LOOK):
+            self._revive()
+
+    def _revive(self) -> None:
         """Start again what has died by itself."""
         with self._lock:
+            if self._closed.is_set():
+                return
             dead = [slot for slot, each in self._members.items() if each.process.poll() is not None]
             for slot in dead:
                 member = self._members.pop(slot)
@@ -214,11 +226,13 @@ class Crew:
 
     def close(self) -> None:
         """Nothing is left."""
+        self._closed.set()
         with self._lock:
             watchers = [] if self._watcher is None else [self._watcher]
             for member in [*self._members.values(), *self._publishers, *watchers]:
                 member.process.kill()
                 member.process.wait()
+        self._reviver.join()
         self._guard.release()
 
     def _launch(self, module: str, arguments: list[str], log: Path) -> _Member:

@@ -3,7 +3,7 @@
 Rules
 1. A burst heals what it broke before it returns, whatever happens in it.
 2. It says what it does to the driver's history before it does it.
-3. Poison is no burst: it comes with the messages (`Fault.poison`), and the crew only has to be revived.
+3. Poison is no burst: it comes with the messages (`Fault.poison`), and the crew revives itself.
 """
 
 from __future__ import annotations
@@ -62,11 +62,8 @@ class Stage:
         return time.monotonic() >= self.until
 
     def wait(self, seconds: float) -> None:
-        """Waits, and revives consumers that have died."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            time.sleep(min(0.1, max(0.0, until - time.monotonic())))
-            self.crew.revive()
+        """Waits."""
+        time.sleep(seconds)
 
     @property
     def cluster(self) -> LocalCluster:

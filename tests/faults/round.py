@@ -160,7 +160,6 @@ class _Round:
         """Whether a message has come through."""
         until = time.monotonic() + WARM_UP
         while time.monotonic() < until:
-            self.crew.revive()
             self._progress.look()
             if self._progress.acked:
                 return True
@@ -179,7 +178,6 @@ class _Round:
         sight: Sight | None = None
         left: set[int] = set()
         while time.monotonic() < began + self._plan.settle:
-            self.crew.revive()
             sight = self.crew.watch(self._arena.bootstrap, self._subscription.name)
             self._progress.look()
             self.morgue.look()

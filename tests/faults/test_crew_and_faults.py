@@ -81,11 +81,7 @@ def test_a_consumer_that_ends_by_itself_is_a_finding_and_is_replaced(
     crew.start(0)
     (first,) = crew.pids
 
-    def found() -> bool:
-        crew.revive()
-        return bool(crew.findings)
-
-    wait_until(found)
+    wait_until(lambda: crew.findings)
     assert f"consumer {first} ended with code 1" in crew.findings[0]
     assert "bootstrap" in crew.findings[0]
     assert crew.slots == [0]
