@@ -112,8 +112,11 @@ def alive() -> Counter[str]:
 
 def test_quick_callbacks_are_called_by_the_fetcher(ps: PubSub, sub: Subscription) -> None:
     seen = Seen()
-    publish(ps, 300)
+    publish(ps, 100)
     with sub.pull(seen) as stream:
+        seen.wait_for(lambda: seen.count == 100)
+        # What was there at the start is read at once, before anything may begin, and waits for the runner.
+        publish(ps, 200, first=100)
         seen.wait_for(lambda: seen.count == 300)
     assert seen.inline > 0, "nothing was called inline: these tests test nothing"
     assert seen.orders()
