@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from spark.job import Context, Job, Outcome
 
-__all__ = ["Runner", "publish"]
+__all__ = ["LONG", "Runner", "publish"]
+
+#: Seconds, for a topic whose messages get times of their own: to the broker's retention they are old, and whenever it
+#: looks, it would delete them.
+LONG = 100 * 365 * 86400.0
 
 
 @dataclass

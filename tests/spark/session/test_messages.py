@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.session.support import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +116,7 @@ def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, 
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     with PubSub(kafka.bootstrap) as ps:
         for suffix in ("a", "b"):
-            ps.create_topic(f"{name}.{suffix}", partitions=2)
+            ps.create_topic(f"{name}.{suffix}", partitions=2, retention=LONG)
     for number in range(10):
         producer.produce(f"{name}.a", str(number), partition=number % 2, timestamp=1_700_000_000_000 + number)
     producer.produce(f"{name}.b", b"b")

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.session.support import Runner
+from tests.spark.session.support import LONG, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def test_fold() -> None:
 
 def test_sessions_end_by_logout_and_by_silence(run: Runner, name: str, tmp_path: Path) -> None:
     with PubSub(run.bootstrap) as ps:
-        ps.create_topic(name, partitions=2)
+        ps.create_topic(name, partitions=2, retention=LONG)
         ps.create_topic(f"{name}-sessions", partitions=1)
     options: dict[str, Any] = {"topic": name, "to": f"{name}-sessions", "checkpoint": tmp_path / "checkpoint"}
     options |= {"gap": 600, "late": "1 minute"}
@@ -101,7 +101,7 @@ def test_sessions_end_by_logout_and_by_silence(run: Runner, name: str, tmp_path:
 
 def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str, tmp_path: Path) -> None:
     with PubSub(run.bootstrap) as ps:
-        ps.create_topic(name, partitions=1)
+        ps.create_topic(name, partitions=1, retention=LONG)
     to = str(tmp_path / "state")
     options: dict[str, Any] = {"topic": name, "to": to, "checkpoint": tmp_path / "checkpoint"}
     history: list[tuple[str | None, Any, int]] = [
@@ -145,7 +145,7 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
 
 def test_windows_of_devices_and_alerts(run: Runner, name: str, tmp_path: Path) -> None:
     with PubSub(run.bootstrap) as ps:
-        ps.create_topic(name, partitions=2)
+        ps.create_topic(name, partitions=2, retention=LONG)
         ps.create_topic(f"{name}-alerts", partitions=1)
     to = str(tmp_path / "windows")
     options: dict[str, Any] = {
