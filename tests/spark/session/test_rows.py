@@ -68,6 +68,21 @@ def test_an_attribute_twice_counts_as_its_last_value_and_headers_keep_all(spark:
     assert [(h.key, None if h.value is None else bytes(h.value)) for h in row.headers] == list(headers or ())
 
 
+def test_headers_that_are_all_theirs(spark: SparkSession) -> None:
+    several: Headers = [("a", b"1"), ("xps-b", b""), ("ps", b"3")]
+    first, second, third = read(
+        spark,
+        record(headers=several, offset=1),
+        # The sign by which plain texts are told from values that are missing may stand in them.
+        record(headers=[("a", b"\x1a"), ("b", None)], offset=2),
+        record(headers=[("a\nps-b", b"1"), ("b", None)], offset=3),
+    )
+    assert first.attributes == {"a": "1", "xps-b": "", "ps": "3"}
+    assert second.attributes == {"a": "\x1a", "b": ""}
+    assert third.attributes == {"a\nps-b": "1", "b": ""}
+    assert [row.message_id for row in (first, second, third)] == ["orders:1:1", "orders:1:2", "orders:1:3"]
+
+
 def test_bytes_that_are_no_text_stay_in_key_and_headers(spark: SparkSession) -> None:
     first, second = read(
         spark,
