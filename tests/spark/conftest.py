@@ -24,7 +24,7 @@ SMALL = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.driver.memory": "1g",
     # One core's worth of everything: its helpers would only compete with the tests' other processes.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xss4m",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
