@@ -153,8 +153,9 @@ class KafkaTransactions:
             try:
                 attempt.prepare()
             except KafkaException as failure:
-                reason = self._reason(attempt.cause(failure), doing)
                 self._abort(attempt, failure)
+                # Only now has everything been said: offsets may be refused for a record whose report comes later.
+                reason = self._reason(attempt.cause(failure), doing)
                 if attempt.failed:
                     # Its sequence numbers have a hole now, and the next transaction would fail for it (tried).
                     self._discard()
@@ -321,7 +322,8 @@ class _Attempt:
 
     def cause(self, failure: KafkaException) -> KafkaException:
         """A refused record says more than "the transaction must be aborted"."""
-        return failure if self._failed is None else KafkaException(self._failed)
+        purged = self._failed is None or self._failed.code() in _PURGED
+        return failure if purged else KafkaException(self._failed)
 
     def _write(self, number: int, record: NewRecord) -> None:
         def delivered(error: KafkaError | None, stored: Message) -> None:
