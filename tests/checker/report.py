@@ -71,6 +71,8 @@ class Report:
     acks: int = 0
     in_doubt: int = 0
     """Sent without a report, and never seen again."""
+    stored_twice: int = 0
+    """Stored by the log once more than their publishers know, while it was in trouble."""
     redeliveries: Counter[str] = field(default_factory=Counter)
     """By cause."""
     overlaps: Counter[str] = field(default_factory=Counter)
@@ -110,6 +112,7 @@ class Report:
             "dead_letters": self.dead_letters,
             "parked": self.parked,
             "in_doubt": self.in_doubt,
+            "stored_twice": self.stored_twice,
             "redeliveries": self.redeliveries.total(),
             **{f"redelivered_{cause.replace(' ', '_')}": count for cause, count in self.redeliveries.items()},
             **{f"overlap_{why.replace(' ', '_')}": count for why, count in self.overlaps.items()},
@@ -122,7 +125,8 @@ class Report:
             f"{self.files} files, {self.events} events; {self.messages} messages on {self.keys} keys, "
             f"{self.ownerships} ownerships",
             f"{self.deliveries} deliveries, {self.acks} acks, {self.commits} commits, {self.relocations} relocations, "
-            f"{self.dead_letters} dead letters, {self.parked} parked, {self.in_doubt} sent in doubt",
+            f"{self.dead_letters} dead letters, {self.parked} parked, {self.in_doubt} sent in doubt, "
+            f"{self.stored_twice} stored twice",
             f"redeliveries by cause: {_counted(self.redeliveries)}",
             f"overlaps explained by: {_counted(self.overlaps)}",
             f"an ack waited for its commit at most {self.worst_lag:.3f} s when its ownership ended",

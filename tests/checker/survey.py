@@ -7,6 +7,7 @@ by partition and offset, some 40 bytes a message.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ _SURVEYED = (
 )
 _DELIVER, _RETRY = b'{"event":"deliver"', b'"retry"'
 _SHA = b'"sha":"'
+_PLACE = re.compile(rb'"partition":(\d+),"offset":(\d+),')
 _ANSWER, _PLACED = b'{"event":"answer"', b'"placed"'
 _COMMIT = b'{"event":"commit"'
 
@@ -166,6 +168,8 @@ class Survey:
     """Which histories write a state: by partition, topic (main, retry) and state; only with several hosts."""
     in_doubt: dict[int, int] = field(default_factory=dict)
     """Sends without a report: fingerprint -> key."""
+    stored_twice: int = 0
+    """Messages that lie in the log once more than their publishers know."""
     replays: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """When dead letters were replayed, by partition and offset."""
     closed: set[int] = field(default_factory=set)
@@ -305,6 +309,45 @@ class _Reader:
             if sha in self.found.in_doubt and log.put(event["offset"], self.found.in_doubt[sha], sha, -1):
                 del self.found.in_doubt[sha]
 
+    @property
+    def log_in_trouble(self) -> bool:
+        """Whether something kept processes from hearing from the log at some time."""
+        return bool(self._begun) or any(not trouble.stopped for trouble in self.found.troubles)
+
+    def stored_again(self, histories: Sequence[History]) -> None:
+        """Deliveries from places of which no publisher knows, of messages that lie elsewhere in their partition.
+
+        When a leader dies, a producer that isn't answered sends again what may have been stored, and a new leader
+        doesn't always know. An application sees such a message twice, in its order.
+        """
+        found = self.found
+        strange = [
+            event
+            for history in histories
+            for _, event in read(history.path, (), lambda *_: None, self._is_strange)
+        ]
+        if not strange:
+            return
+        wanted = {int(event["sha"], 16) for event in strange}
+        known = {
+            sha: (partition, log.key[offset])
+            for partition, log in found.logs.items()
+            for offset, sha in enumerate(log.sha)
+            if sha in wanted and log.key[offset] >= 0
+        }
+        for event in strange:
+            sha, partition = int(event["sha"], 16), event["partition"]
+            home, key = known.get(sha, (None, 0))
+            if home == partition and found.log(partition).put(event["offset"], key, sha, -1):
+                found.stored_twice += 1
+
+    def _is_strange(self, line: bytes) -> bool:
+        place = _PLACE.search(line) if line.startswith(_DELIVER) else None
+        if place is None:
+            return False
+        log, offset = self.found.log(int(place[1])), int(place[2])
+        return offset >= len(log.key) or log.key[offset] < 0
+
     def finish(self) -> Survey:
         found = self.found
         for pids, begins, stopped in self._begun.values():
@@ -349,4 +392,7 @@ def survey(histories: Sequence[History], report: Report, settings: Settings) -> 
     if reader.found.in_doubt:
         for history in histories:
             reader.resolve(history)
+    if reader.log_in_trouble:
+        reader.stored_again(histories)
+    report.stored_twice = reader.found.stored_twice
     return reader.finish()
