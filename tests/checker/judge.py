@@ -138,7 +138,8 @@ class Judge:
         span = self.times.assigned(self.history, partition)
         self._open_books(partition, self.survey.log(partition))
         mine = self.owned.get((self.history.number, partition))
-        self._take_over(partition, mine)
+        if not span.stillborn:
+            self._take_over(partition, mine)
         goes_on = mine is not None and mine.epoch == epoch
         if mine is None or mine.epoch != epoch:
             mine = self._new(partition, epoch, mine)
@@ -146,6 +147,10 @@ class Judge:
         elif mine.ended is None:
             self.found("ownership", f"{mine.name} was assigned again without having lost it")
         self.times.enter(mine, span)
+        mine.stillborn = span.stillborn
+        if mine.stillborn:
+            mine.ended = self.time
+            return
         for topic in ("main", "retry"):
             if event[topic] is not None:
                 self._read_state(mine, topic, event[topic], goes_on=goes_on)

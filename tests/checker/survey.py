@@ -54,7 +54,6 @@ _SURVEYED = (
 _DELIVER, _RETRY = b'{"event":"deliver"', b'"retry"'
 _SHA = b'"sha":"'
 _PLACE = re.compile(rb'"partition":(\d+),"offset":(\d+),')
-_ANSWER, _PLACED = b'{"event":"answer"', b'"placed"'
 _COMMIT = b'{"event":"commit"'
 
 
@@ -139,6 +138,18 @@ class Span:
     ends: int = FOREVER
     #: revoke, lost, close, crash; empty: nobody knows.
     kind: str = ""
+    #: Whether nothing may begin before a commit is accepted: there is a retry topic.
+    gated: bool = False
+    #: Whether the log accepted a commit.
+    announced: bool = False
+
+    @property
+    def stillborn(self) -> bool:
+        """Whether it never was one: the group had given the partition away before the process had taken it on.
+
+        A slow or stopped process learns of that by its first commit, which is refused.
+        """
+        return self.gated and not self.announced and self.kind == "lost"
 
 
 class Trouble(NamedTuple):
@@ -243,7 +254,8 @@ class _Reader:
         return self.found.spans.setdefault((self._history.number, partition), [])
 
     def _assign(self, event: Event) -> None:
-        self._spans(event["partition"]).append(Span(self._history, self._at))
+        gated = event["retry"] is not None
+        self._spans(event["partition"]).append(Span(self._history, self._at, gated=gated))
 
     def _revoke(self, event: Event) -> None:
         spans = self._spans(event["partition"])
@@ -258,6 +270,8 @@ class _Reader:
 
     def _answer(self, event: Event) -> None:
         if event["accepted"]:
+            for span in self._spans(event["partition"])[-1:]:
+                span.announced = True
             for origin, retry in event.get("placed", ()):
                 self.found.retry(event["partition"]).put(retry, origin)
 
@@ -366,7 +380,7 @@ class _Reader:
 def _matters(line: bytes) -> bool:
     if line.startswith(_DELIVER):
         return _RETRY in line
-    return not line.startswith(_ANSWER) or _PLACED in line
+    return True
 
 
 def _check_publishing(partition: int, log: Log, report: Report) -> None:
