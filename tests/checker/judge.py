@@ -147,24 +147,23 @@ class Judge:
         elif mine.ended is None:
             self.found("ownership", f"{mine.name} was assigned again without having lost it")
         self.times.enter(mine, span)
-        mine.stillborn = span.stillborn
-        if mine.stillborn:
-            mine.ended = self.time
-            return
         for topic in ("main", "retry"):
             if event[topic] is not None:
-                self._read_state(mine, topic, event[topic], goes_on=goes_on)
+                self._read_state(mine, topic, event[topic], goes_on, not span.stillborn)
         mine.ended = mine.superseded = None
-        self.owners[partition] = mine
+        if not span.stillborn:
+            self.owners[partition] = mine
 
-    def _read_state(self, mine: Ownership, topic: str, standing: Standing, *, goes_on: bool) -> None:
+    def _read_state(
+        self, mine: Ownership, topic: str, standing: Standing, goes_on: bool, owner: bool
+    ) -> None:
         chain = self.chain(mine.partition, topic)
         before = mine.tenures.get(topic)
-        mine.tenures[topic] = chain.read(mine.name, standing, self.time, self.found)
-        if goes_on and before is not None and standing_id(chain.top(before)) != standing_id(standing):
-            self.found(
-                "state", f"{mine.name} goes on under its old epoch, but the log has another {topic} state"
-            )
+        mine.tenures[topic] = chain.read(mine.name, standing, self.time, self.found, owner=owner)
+        another = before is not None and standing_id(chain.top(before)) != standing_id(standing)
+        if another and goes_on and owner:
+            text = f"{mine.name} goes on under its old epoch, but the log has another {topic} state"
+            self.found("state", text)
 
     def _new(self, partition: int, epoch: int, old: Ownership | None) -> Ownership:
         name = f"{self.history.name} partition {partition} epoch {epoch}"

@@ -107,8 +107,6 @@ class Ownership:
         self.superseded: tuple[str, int] | None = None
         #: When it was revoked; None while it owns.
         self.ended: int | None = None
-        #: Its latest assignment never came to be (`survey.Span`).
-        self.stillborn = False
 
     def begin(self, main: Standing, retry: Standing | None, retry_end: int) -> None:
         """Takes on what the log has stored."""

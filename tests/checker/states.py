@@ -68,8 +68,8 @@ class Chain:
         """Whether it has been written."""
         return state in self._known
 
-    def read(self, name: str, standing: Standing, now: int, found: Found) -> Tenure:
-        """Somebody begins with this state."""
+    def read(self, name: str, standing: Standing, now: int, found: Found, *, owner: bool = True) -> Tenure:
+        """Somebody begins with this state; who isn't an owner any more by then takes over from nobody."""
         state = self._known.get(standing_id(standing))
         self._count += 1
         if state is None:
@@ -80,14 +80,15 @@ class Chain:
             self.accepted(state.author, state, now, found)
             if state.with_it is not None:
                 state.with_it()
-        if state.next is not None and state.next.since + self._skew < now:
+        if owner and state.next is not None and state.next.since + self._skew < now:
             by = state.next.author
             found(
                 "state",
                 f"{name} began with an outdated {self._topic} state {_short(standing)}: "
                 f"{by.name if by else '?'} had {_short(state.next.standing)} accepted on top of it",
             )
-        state.readers.append(tenure)
+        if owner:
+            state.readers.append(tenure)
         self._tops[tenure.number] = state
         return tenure
 

@@ -54,7 +54,6 @@ _SURVEYED = (
 _DELIVER, _RETRY = b'{"event":"deliver"', b'"retry"'
 _SHA = b'"sha":"'
 _PLACE = re.compile(rb'"partition":(\d+),"offset":(\d+),')
-_COMMIT = b'{"event":"commit"'
 
 
 def standing_id(standing: Sequence[object]) -> int:
@@ -140,8 +139,8 @@ class Span:
     kind: str = ""
     #: Whether nothing may begin before a commit is accepted: there is a retry topic.
     gated: bool = False
-    #: Whether the log accepted a commit.
-    announced: bool = False
+    #: Commits that the log didn't refuse, as far as is known.
+    commits: int = 0
 
     @property
     def stillborn(self) -> bool:
@@ -149,7 +148,7 @@ class Span:
 
         A slow or stopped process learns of that by its first commit, which is refused.
         """
-        return self.gated and not self.announced and self.kind == "lost"
+        return self.gated and not self.commits and self.kind == "lost"
 
 
 class Trouble(NamedTuple):
@@ -214,8 +213,7 @@ class _Reader:
         self._history, self._waiting = history, {}
         kinds = {kind: getattr(self, f"_{kind}") for kind in _SURVEYED}
         kinds |= dict.fromkeys(("crash", "stop", "cont", "fault", "mend"), self._trouble)
-        skipped = _SKIPPED if self.found.skew else (*_SKIPPED, _COMMIT)
-        for line, event in read(history.path, skipped, lambda *_: None, _matters):
+        for line, event in read(history.path, _SKIPPED, lambda *_: None, _matters):
             try:
                 take = kinds.get(event["event"])
                 if take is not None:
@@ -269,9 +267,9 @@ class _Reader:
                 spans[-1].ends, spans[-1].kind = self._at, "close"
 
     def _answer(self, event: Event) -> None:
+        for span in self._spans(event["partition"])[-1:]:
+            span.commits -= event["accepted"] is False
         if event["accepted"]:
-            for span in self._spans(event["partition"])[-1:]:
-                span.announced = True
             for origin, retry in event.get("placed", ()):
                 self.found.retry(event["partition"]).put(retry, origin)
 
@@ -292,6 +290,10 @@ class _Reader:
             self.found.retry(event["partition"]).put(event["retry"], event["offset"])
 
     def _commit(self, event: Event) -> None:
+        for span in self._spans(event["partition"])[-1:]:
+            span.commits += 1
+        if not self.found.skew:
+            return
         for topic in ("main", "retry"):
             if topic in event:
                 state = (event["partition"], topic, standing_id(event[topic]))

@@ -82,7 +82,7 @@ class Writing:
 
     def commit(self, event: Event) -> None:
         court, mine = self._court, self._court.mine(event)
-        if mine is None or mine.stillborn:
+        if mine is None:
             return
         court.report.commits += 1
         if mine.ended is not None:
@@ -126,7 +126,7 @@ class Writing:
 
     def answer(self, event: Event) -> None:
         mine = self._court.mine(event)
-        if mine is None or mine.stillborn:
+        if mine is None:
             return
         request = mine.requests.pop(event["n"], None)
         if request is None or not request.sent:
