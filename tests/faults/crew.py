@@ -255,6 +255,10 @@ class Crew:
         try:
             code = member.process.wait(LEAVE if what == "consumer" else 3 * LEAVE)
         except subprocess.TimeoutExpired:
+            if what == "consumer" and member.begun:
+                # What its threads are doing, into its log.
+                member.process.send_signal(signal.SIGUSR2)
+                time.sleep(1)
             member.process.kill()
             member.process.wait()
             self.findings.append(f"{what} {member.process.pid} didn't end when it was asked to: {member.log}")
