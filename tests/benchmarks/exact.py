@@ -7,8 +7,6 @@ stored. It doesn't wait for that: at full speed a thousand acks are on their way
 from __future__ import annotations
 
 import json
-import os
-import random
 import sys
 import time
 from concurrent.futures import Future
@@ -17,8 +15,7 @@ from pathlib import Path
 
 from kafka_pubsub import Message
 from tests.benchmarks import journal
-from tests.benchmarks.data import head
-from tests.benchmarks.pulling import pull_until_ended
+from tests.benchmarks.pulling import noting, pull_until_ended
 
 __all__ = ["main"]
 
@@ -27,22 +24,15 @@ def main() -> None:
     """Entry point of the consumer's process."""
     wanted = json.loads(sys.argv[1])
     note = journal.Diary(Path(wanted["diary"]), wanted["records"]).note
-    chance, share = random.Random(os.getpid()).random, wanted["nacks"]
 
     def told(key: int, place: int, answer: Future[None]) -> None:
         if answer.exception() is None:
             note(journal.DURABLE, key, place, time.time_ns())
 
-    def handle(message: Message) -> None:
-        key, place, _ = head(message.data)
-        note(journal.START, key, place, time.time_ns())
-        if message.delivery_attempt == 1 and chance() < share:
-            note(journal.NACK, key, place, time.time_ns())
-            message.nack()
-            return
-        note(journal.ACK, key, place, time.time_ns())
+    def ack(message: Message, key: int, place: int) -> None:
         message.ack_with_response().add_done_callback(partial(told, key, place))
 
+    handle = noting(note, wanted["nacks"], ack)
     pull_until_ended(wanted["bootstrap"], wanted["group"], handle)
 
 

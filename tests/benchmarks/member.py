@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
-from kafka_pubsub import Message
 from kafka_pubsub.kafka import transactions
 from tests.benchmarks import journal
-from tests.benchmarks.data import head
-from tests.benchmarks.pulling import pull_until_ended
+from tests.benchmarks.pulling import noting, pull_until_ended
 
 __all__ = ["main"]
 
@@ -42,18 +38,7 @@ def main() -> None:
     doomed = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: doomed.set())
     _die_in_a_transaction(doomed)
-    chance, share = random.Random(os.getpid()).random, wanted["nacks"]
-
-    def handle(message: Message) -> None:
-        key, place, _ = head(message.data)
-        note(journal.START, key, place, time.time_ns())
-        if message.delivery_attempt == 1 and chance() < share:
-            note(journal.NACK, key, place, time.time_ns())
-            message.nack()
-            return
-        note(journal.ACK, key, place, time.time_ns())
-        message.ack()
-
+    handle = noting(note, wanted["nacks"], lambda message, key, place: message.ack())
     pull_until_ended(wanted["bootstrap"], wanted["group"], handle)
 
 

@@ -1,14 +1,19 @@
-"""Pulling in a process of its own until SIGTERM ends it in peace."""
+"""Pulling in a process of its own until SIGTERM ends it in peace, and a callback that notes what it does."""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 from kafka_pubsub import Message, PubSub
+from tests.benchmarks import journal
+from tests.benchmarks.data import head
 
-__all__ = ["pull_until_ended"]
+__all__ = ["noting", "pull_until_ended"]
 
 CLOSE_TIMEOUT_S = 60.0
 
@@ -25,3 +30,25 @@ def pull_until_ended(bootstrap: str, group: str, handle: Callable[[Message], Non
                 stream.result(timeout=0)
                 break
         stream.close(timeout=CLOSE_TIMEOUT_S)
+
+
+def noting(
+    note: Callable[[int, int, int, int], None], nacks: float, ack: Callable[[Message, int, int], object]
+) -> Callable[[Message], None]:
+    """A callback that notes every start, ack and nack before the verb; a share of first deliveries is nacked.
+
+    `ack` gets the message, its key and its place.
+    """
+    chance = random.Random(os.getpid()).random
+
+    def handle(message: Message) -> None:
+        key, place, _ = head(message.data)
+        note(journal.START, key, place, time.time_ns())
+        if message.delivery_attempt == 1 and chance() < nacks:
+            note(journal.NACK, key, place, time.time_ns())
+            message.nack()
+            return
+        note(journal.ACK, key, place, time.time_ns())
+        ack(message, key, place)
+
+    return handle

@@ -380,9 +380,7 @@ class _Reader:
 
 
 def _matters(line: bytes) -> bool:
-    if line.startswith(_DELIVER):
-        return _RETRY in line
-    return True
+    return not line.startswith(_DELIVER) or _RETRY in line
 
 
 def _check_publishing(partition: int, log: Log, report: Report) -> None:
