@@ -7,10 +7,11 @@ committed records sees it can hide a relocation whose origin is already called f
 
 Rules
 1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
-2. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
+2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it (`core/origins`).
+3. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
    what was stored before names its writer, which is fenced.
-3. All of this runs on the fetcher, but for `landed`, `found` and `restart`, which are the runner's.
-4. What has to be sought is sought between two reads, never inside a callback of the group.
+4. All of this runs on the fetcher, but for `landed`, `found` and `restart`, which are the runner's.
+5. What has to be sought is sought between two reads, never inside a callback of the group.
 """
 
 from __future__ import annotations
@@ -116,10 +117,9 @@ class Takeovers:
             begun = beginning(self._record, number, stored, ranges[main])
             low, high = ranges[beside]
             retry = retry_beginning(self._record, number, committed[beside], (low, max(high, ends[beside])))
-            start = self._retry_start(
-                stored, committed[beside], retry, reach(begun, ranges[main][1]), ends[beside]
-            )
-            return begun._replace(retry=start)
+            end = ranges[main][1]
+            start = self._retry_start(stored, committed[beside], retry, reach(begun, end), ends[beside])
+            return begun._replace(retry=start._replace(main_exists=end))
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},

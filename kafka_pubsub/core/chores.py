@@ -24,7 +24,6 @@ from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.moves import BATCH, Move
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.parked import NEVER, Entry
-from kafka_pubsub.core.redelivery import Exhausted
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG, SLOW, Rules
@@ -210,8 +209,8 @@ class Chores:
 
     def _bury(self, now: float) -> None:
         """Unreadable records go to the dead letters, where there are any."""
-        retries, policy = self._retries, self._rules.policy
-        if not policy.max_attempts or policy.on_exhausted is not Exhausted.DEAD_LETTER:
+        retries = self._retries
+        if not self._rules.policy.max_attempts:
             return
         for offset in sorted(retries.stranded)[:TAIL]:
             record = retries.stranded[offset]

@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 
-from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.bodies import Bodies
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Record
@@ -29,11 +28,12 @@ from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Leases
 from kafka_pubsub.core.moves import PATIENCE, Move, Moves
 from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.origins import Origins
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parked import NEVER, Entry, Line
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_record import Broken, RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.rules import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
 from kafka_pubsub.core.suspects import Suspects, Turn
@@ -59,12 +59,11 @@ class Retries:
         leases: Leases,
         turn: Turn,
     ) -> None:
-        self._number = number
-        self._start = start
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
         self.books = RetryBooks(start.position, start.known)
+        self.origins = Origins(number, start, offsets)
         self.parking = Parking()
         self.bodies = Bodies()
         self.moves = Moves()
@@ -93,10 +92,6 @@ class Retries:
         """All that waits has been read."""
         self.caught_up = True
         self.settle_all(list(self.parking.lines), now)
-
-    def read(self, record: StoredRecord) -> RetryRecord | Broken:
-        """The message in a record of the retry partition."""
-        return retry_record.read(record, self._start.topic, self._start.topic_id, self._number)
 
     def key(self, record: Record | StoredRecord) -> bytes | None:
         """What holds others up while the record waits."""
@@ -237,17 +232,15 @@ class Retries:
 
     def bury(self, offset: int, record: StoredRecord, now: float) -> None:
         """An unreadable record goes to the dead letters as it is."""
-        if isinstance(found := self.read(record), Broken):
-            del self.stranded[offset]
-            self.depart(self.fates.unreadable(record, found, now))
+        del self.stranded[offset]
+        self.depart(self.fates.unreadable(record, self.origins.flaw(record), now))
 
     def stranded_to_tail(self, offset: int, record: StoredRecord, *, together: bool) -> None:
         """An unreadable record moves within the retry partition."""
-        if isinstance(found := self.read(record), Broken):
-            del self.stranded[offset]
-            move = self.fates.unreadable_stays(record, found)
-            move.together = together
-            self.depart(move)
+        del self.stranded[offset]
+        move = self.fates.unreadable_stays(record, self.origins.flaw(record))
+        move.together = together
+        self.depart(move)
 
     def put_off(self, move: Move, now: float) -> None:
         """A dead letter that isn't taken goes to the tail of the retry partition, and is tried again from there."""

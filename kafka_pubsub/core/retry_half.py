@@ -59,7 +59,7 @@ class RetryHalf:
         books = self.retries.books
         self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self)
         self.commits.hurry()  # rules 1 and 2
-        self.intake = Intake(start.number, retry, self.retries)
+        self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
         self.chores = Chores(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)

@@ -15,8 +15,7 @@ from kafka_pubsub.core.events import Bodies
 from kafka_pubsub.core.moves import BATCH
 from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.retries import AHEAD, Retries
-from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryRecord, Scan
-from kafka_pubsub.core.rules import RetryStart
+from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryRecord
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
@@ -30,9 +29,8 @@ SOON = 60.0
 class Intake:
     """Takes in what was read."""
 
-    def __init__(self, number: int, start: RetryStart, retries: Retries) -> None:
+    def __init__(self, retries: Retries) -> None:
         self._retries = retries
-        self._scan = Scan(start.topic_id, number)
 
     def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
         """Records of the retry partition were read, ours and others'."""
@@ -46,7 +44,7 @@ class Intake:
                 continue
             if hurry and offset != culprit and self._park_quickly(record, offset):
                 continue
-            found = retries.read(record)
+            found = retries.origins.read(record)
             if isinstance(found, Broken):
                 self._unreadable(record, offset, found)
             elif offset == culprit:
@@ -65,7 +63,7 @@ class Intake:
         line = None if key is None else retries.parking.lines.get(key)
         if line is None:
             return False
-        found = self._scan.read(record.headers())
+        found = retries.origins.scan(record.headers())
         if found is None:
             return False
         line.add(retries.fates.entry(found, offset))
@@ -98,7 +96,7 @@ class Intake:
         for offset in event.missing:
             self._gone(offset, touched)
         for record in event.records:
-            found, offset = retries.read(record), record.offset() or 0
+            found, offset = retries.origins.read(record), record.offset() or 0
             if isinstance(found, Broken):
                 retries.bodies.forget(offset)
                 if offset in retries.stranded:

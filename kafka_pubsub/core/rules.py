@@ -13,6 +13,7 @@ from kafka_pubsub.core.redelivery import Backoff, Policy
 __all__ = [
     "BACKLOG",
     "BACKLOG_BYTES",
+    "EVERYTHING",
     "HANDED",
     "RECORD_OVERHEAD",
     "SHORTEST_RUN",
@@ -38,6 +39,10 @@ BACKLOG_BYTES = 1024 * 1024
 SLOW = 1.0
 
 
+#: Where an end isn't known: no offset lies beyond.
+EVERYTHING = 2**63 - 1
+
+
 class Rules(NamedTuple):
     """What the subscription asks for. Durations are seconds."""
 
@@ -56,7 +61,8 @@ class RetryStart(NamedTuple):
     """What an ownership with a retry partition is told besides.
 
     `clean`: the last owner said that nothing it had started was left, or nobody owned the partition before. The ends
-    are those of the logs at the takeover. `wall`: the wall clock less the core's clock, in seconds.
+    are those of the logs at the takeover: `main_end` as far as the dead owner may have come, `main_exists` the whole of
+    it, asked for after `end`. `wall`: the wall clock less the core's clock, in seconds.
     """
 
     topic: str
@@ -70,6 +76,7 @@ class RetryStart(NamedTuple):
     end: int = 0
     wall: float = 0.0
     nonce: int = 0
+    main_exists: int = EVERYTHING
 
 
 class Start(NamedTuple):

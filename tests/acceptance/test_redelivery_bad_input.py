@@ -107,6 +107,10 @@ BROKEN: dict[str, tuple[Headers, str]] = {
     "unknown version": (lambda topic_id: [(RETRY_HEADER, b"\x09" + encode(info(topic_id))[1:])], "version 9"),
     "another topic's": (lambda topic_id: [(RETRY_HEADER, encode(info("another")))], "another"),
     "another partition's": (lambda topic_id: [(RETRY_HEADER, encode(info(topic_id, 3)))], "partition 3"),
+    "an origin of nobody's": (
+        lambda topic_id: [(RETRY_HEADER, encode(RetryInfo(topic_id, 0, 10**9)))],
+        "offset 1000000000, lies beyond",
+    ),
     "two": (lambda topic_id: [(RETRY_HEADER, encode(info(topic_id)))] * 2, "2 ps-retry headers"),
 }
 

@@ -97,6 +97,7 @@ class World(Handlers):
             self.retry_end,
             WALL - shift,
             self.generation,
+            main_exists=len(self.main) and self.main[-1].offset() + 1,
         )
         rules = Rules(
             self.plan.ordered,
@@ -169,7 +170,7 @@ class World(Handlers):
     def clock(self, owner: Owner) -> float:
         half = owner.partition.half
         assert half is not None
-        return WALL - half.retries._start.wall
+        return WALL - half.retries.fates._start.wall
 
     def obey(self, owner: Owner, effect: Effect) -> None:
         self.say(f"{owner.generation}:   -> {str(effect)[:200]}")

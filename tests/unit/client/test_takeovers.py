@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import pytest
 
-from kafka_pubsub import Message, PubSub, RetryPolicy
+from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
 from kafka_pubsub.client.passing import PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import StoredRecord, TopicPartition
+from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
 BOTH = [TopicPartition("orders", 0), TopicPartition("orders.sub.billing.retry", 0)]
@@ -55,3 +58,40 @@ def test_what_goes_before_the_first_assignment_does_not_end_the_stream(
             ps.topic("orders").publish(b"1", ordering_key="k").result(PATIENCE)
             assert acked.wait(PATIENCE)
             assert not stream.done()
+
+
+class AsksInTurn(PassingReader):
+    """Notes of which log the end is asked for."""
+
+    asked: ClassVar[list[str]] = []
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self.asked.extend(place.topic for place in partitions)
+        return super().high_watermarks(partitions)
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        self.asked.append(partition.topic)
+        return super().log_range(partition)
+
+
+def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = MemoryBackend.reader
+    monkeypatch.setattr(MemoryBackend, "reader", lambda *names: AsksInTurn(real(*names)))
+    monkeypatch.setattr(AsksInTurn, "asked", [])
+    backend = MemoryBackend()
+    with PubSub.in_memory(backend) as ps:
+        ps.create_topic("orders", partitions=1)
+        ps.create_topic("dead")
+        sub = ps.create_subscription(
+            "billing",
+            "orders",
+            message_ordering=True,
+            dead_letter=DeadLetterPolicy(topic="dead", max_attempts=5),
+        )
+        forged = retry_headers(None, RetryInfo(backend.admin.topic("orders").topic_id, 0, 10))
+        backend.cluster.append(BOTH[1].topic, 0, b"forged", b"k", forged)
+        with sub.pull(lambda message: message.ack()):
+            until(lambda: bool(list(sub.dead_letters())))
+        (letter,) = sub.dead_letters()
+    assert "offset 10, lies beyond offset 0" in letter.reason
+    assert AsksInTurn.asked[0] == BOTH[1].topic, "an honest origin is below what is asked for later"

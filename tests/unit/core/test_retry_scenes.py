@@ -41,7 +41,7 @@ from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.rules import EVERYTHING, RetryStart, Rules, Start
 from kafka_pubsub.model import Ending, Header
 from tests.support import FakeBody
 
@@ -78,8 +78,10 @@ def parked(
 class Scene:
     """One partition; what it wants is kept until the scene answers."""
 
-    def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None) -> None:
-        start = RetryStart("t", TOPIC_ID, 0, end=len(retry))
+    def __init__(
+        self, retry: Sequence[Stored] = (), policy: Policy | None = None, main_exists: int = EVERYTHING
+    ) -> None:
+        start = RetryStart("t", TOPIC_ID, 0, end=len(retry), main_exists=main_exists)
         rules = Rules(ordered=True, backoff=Backoff(1, 1), policy=policy or Policy(), subscription="s")
         commit = CommitBoth(0, "", Commit(0, ""))
         self.partition = Partition(Start(0, 1, 1, commit, 0, retry=start), rules, lambda: 0.5)

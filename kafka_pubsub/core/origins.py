@@ -1,0 +1,63 @@
+"""Which records of a retry partition are messages of this partition: their header, and where they say they come from.
+
+Theory. A retried message waits until main has been read past its origin, and the later messages of its key wait with
+it. So an origin that main doesn't have would hold its key up until main has grown that far: for ever, where somebody
+has forged it. Every honest record was written when its origin had been read from main, by its owner or by one before;
+a letter that is replayed had been, too. So an honest origin lies below main's end at the assignment (asked for after
+the retry partition's, so that all that this one held was written before) or below what this owner has read since.
+
+Rules
+1. A record whose origin lies at or beyond both isn't readable, however well it is made. Requests hold nobody up: they
+   are judged by what they name.
+2. Both ends only grow. What was once a message stays one; what wasn't is told and kept apart, and stays what it was,
+   though main may have come to its origin meanwhile (`flaw`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_pubsub.core import retry_record
+from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryInfo, RetryRecord, Scan
+from kafka_pubsub.core.rules import RetryStart
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = ["Origins"]
+
+
+class Origins:
+    """Reads records of one retry partition."""
+
+    def __init__(self, number: int, start: RetryStart, offsets: Offsets) -> None:
+        self._number = number
+        self._start = start
+        self._offsets = offsets
+        self._scan = Scan(start.topic_id, number)
+
+    def read(self, record: StoredRecord) -> RetryRecord | Broken:
+        """The message, or the request, in a record."""
+        start = self._start
+        found = retry_record.read(record, start.topic, start.topic_id, self._number)
+        if isinstance(found, Broken) or found.info.why in REQUESTS or self._exists(found.info.origin):
+            return found
+        end = max(start.main_exists, self._offsets.position)
+        return Broken(
+            f"its origin, offset {found.info.origin}, lies beyond offset {end}, up to which partition {self._number} "
+            f"of {start.topic} is known"
+        )
+
+    def scan(self, headers: Sequence[Header] | None) -> RetryInfo | None:
+        """What the headers of a message say that only waits; None: look closer."""
+        found = self._scan.read(headers)
+        return found if found is not None and self._exists(found.origin) else None
+
+    def flaw(self, record: StoredRecord) -> Broken:
+        """What is wrong with a record that was found to be unreadable."""
+        found = self.read(record)
+        if isinstance(found, Broken):
+            return found
+        return Broken(f"its origin, offset {found.info.origin}, wasn't known when it was read")
+
+    def _exists(self, origin: int) -> bool:
+        return origin < self._start.main_exists or origin < self._offsets.position
