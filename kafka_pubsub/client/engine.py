@@ -283,7 +283,7 @@ class Engine(Hearing):
         coordinator = self.coordinator
         self.look_alive(now)
         self.take_posted()
-        self._take_reports(now)
+        self.take_reports(now)
         if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
             self._tick_at = now + TICK
             coordinator.tick(now)
@@ -381,6 +381,7 @@ class Engine(Hearing):
         inline = self.walks.limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
         records = self._reader.read(most, wait)
+        read = len(records)
         if (pairs := self.rebalances.pairs) is not None:
             records = pairs.sort_out(records)
         if not records:
@@ -390,8 +391,10 @@ class Engine(Hearing):
         batches = by_partition(records)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
-        if len(records) <= inline and (mine := self.walks.try_walk(batches, len(records))) is not None:
-            return mine
+        if len(records) <= inline:
+            mine = self.walks.try_walk(batches, len(records), more=read >= most)
+            if mine is not None:
+                return mine
         self.hand_in(batches, len(records))
         return True
 
@@ -485,7 +488,7 @@ class Engine(Hearing):
         return self.ask(lambda: self._last_words(numbers, self.clock()))
 
     def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
-        self._take_reports(now)  # what was acked before, and waits behind this question, is part of them
+        self.take_reports(now)  # what was acked before, and waits behind this question, is part of them
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)
 

@@ -89,7 +89,7 @@ class Hearing(Reports, ABC):
         """Whether there is anything to take."""
         return bool(self._releases or self._settlements or self._extensions or self.acks.asked)
 
-    def _take_reports(self, now: float) -> None:
+    def take_reports(self, now: float) -> None:
         coordinator = self.coordinator
         releases = _drain(self._releases) if self._releases else ()
         self.take_asks(now)

@@ -34,8 +34,8 @@ from kafka_pubsub.model import AckFuture, Message
 
 __all__ = ["LEFT", "InlineHolder", "Pace", "Walk"]
 
-#: Records of one read: some hundred KB, which stay in a processor's cache until they are freed.
-LONGEST = 1000
+#: Records of one read: half a megabyte, if they have a kilobyte each, which stays in a processor's cache until freed.
+LONGEST = 500
 #: Records of the first read after a callback wasn't quick, or none was seen yet.
 SHORTEST = 2
 #: Seconds for a record, callback included, up to which it is quick. Whoever waits for anything outside takes longer.

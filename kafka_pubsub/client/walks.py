@@ -48,8 +48,13 @@ class Walks:
         """How many records to read for a walk; 0: none."""
         return 0 if self._engine.coordinator.seat is None else self.pace.limit(now)
 
-    def try_walk(self, batches: Mapping[int, Sequence[Record]], count: int) -> bool | None:
-        """Calls the callbacks; False if another thread is the fetcher now, None if the runner must have them."""
+    def try_walk(
+        self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
+    ) -> bool | None:
+        """Calls the callbacks; False if another thread is the fetcher now, None if the runner must have them.
+
+        `more`: the log has more to read.
+        """
         engine = self._engine
         with engine.core:
             engine.look_alive(engine.clock())
@@ -64,7 +69,7 @@ class Walks:
             walk = self.walk = self._begin(batches) if inline else Walk(())
             seat.lend(True)
         if inline:
-            return self._go(walk, seat, count)
+            return self._go(walk, seat, count, more=more)
         engine.hand_in(batches, count)
         return self._relieve(walk, seat)
 
@@ -92,7 +97,7 @@ class Walks:
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
         return Walk([InlineHolder(lease, engine, ordered=self._ordered, spare=spare) for lease in leases])
 
-    def _go(self, walk: Walk, seat: Inline, count: int) -> bool:
+    def _go(self, walk: Walk, seat: Inline, count: int, *, more: bool) -> bool:
         engine = self._engine
         started, left = engine.clock(), 0
         while walk.holders:
@@ -114,29 +119,46 @@ class Walks:
             if count:
                 self.pace.walked(count, left, now - started, now)
             engine.coordinator.reserve(0)
-        return self._help(walk, seat) and self._end(walk, seat)
+        return self._help(walk, seat, more=more) and self._end(walk, seat)
 
-    def _help(self, walk: Walk, seat: Inline) -> bool:
-        """Takes the leases that were handed out meanwhile: cheaper than waking a thread for each."""
+    def _help(self, walk: Walk, seat: Inline, *, more: bool = False) -> bool:
+        """Takes the leases that were handed out meanwhile: cheaper than waking a thread for each.
+
+        `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
+        """
         engine = self._engine
-        started, records = engine.clock(), 0
+        started = engine.clock()
+        records = self._take_aside(walk, seat)
+        seconds = engine.clock() - started  # what is decided in between says nothing about the callbacks
         while True:
-            while (holder := walk.next_aside()) is not None:
-                engine.released(holder.walk(seat.callback))
-                records += holder.done
-            now = engine.clock()
             with engine.core:
                 if walk.over:
                     return False
-                if now - started < HELP:
-                    seat.put_aside(walk.aside)
-                engine.step(now)
+                now = engine.clock()
+                seat.put_aside(walk.aside)
+                engine.step(now, hand_out=now - started < HELP)
                 seat.put_aside(None)
             if not walk.aside:
                 break
+            now = engine.clock()
+            records += self._take_aside(walk, seat)
+            seconds += engine.clock() - now
+            if more:
+                with engine.core:
+                    if not walk.over:
+                        engine.take_reports(engine.clock())
+                break
         if records:
-            self.pace.walked(records, 0, now - started, now)
-        return True
+            self.pace.walked(records, 0, seconds, engine.clock())
+        return not walk.over
+
+    def _take_aside(self, walk: Walk, seat: Inline) -> int:
+        """Walks through ordinary leases; returns how many records that were."""
+        released, records = self._engine.released, 0
+        while (holder := walk.next_aside()) is not None:
+            released(holder.walk(seat.callback))
+            records += holder.done
+        return records
 
     def _end(self, walk: Walk, seat: Inline) -> bool:
         engine = self._engine

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container, Sequence
-from operator import methodcaller
+from itertools import compress
+from operator import methodcaller, not_
 
 from kafka_pubsub.core.events import Passed, Record
 
@@ -27,13 +28,14 @@ MANY = 32
 _key, _offset = methodcaller("key"), methodcaller("offset")
 
 
-def apart(records: Sequence[Record], busy: Container[bytes | None]) -> tuple[list[Record], list[Record]]:
+def apart(
+    records: Sequence[Record], busy: Container[bytes | None]
+) -> tuple[Sequence[Record], Sequence[Record]]:
     """Those that may be taken inline, and those whose key is busy (rule 1)."""
-    keys = list(map(_key, records))
-    free = [record for record, key in zip(records, keys, strict=True) if key not in busy]
-    if len(free) == len(records):
-        return free, []
-    return free, [record for record, key in zip(records, keys, strict=True) if key in busy]
+    taken = list(map(busy.__contains__, map(_key, records)))
+    if True not in taken:
+        return records, []
+    return list(compress(records, map(not_, taken))), list(compress(records, taken))
 
 
 def finished(passed: Passed) -> Sequence[Record]:
