@@ -5,7 +5,9 @@ Rules
    `deleting` tells whoever comes next what a crash left to finish. Only `ready` records are handed out.
 2. Every change is a function from the latest record to effects. When another process changed the record in
    between (`Conflict`), the function runs again from the start, so it must not assume its own first half.
-3. Settings that the caller didn't give are not compared: who doesn't say anything doesn't contradict.
+3. Who makes something and was overtaken lets the others finish first (`settle_making`): of many that all go on with the
+   record that they find, each takes it away from the one before, and they are all refused in the end.
+4. Settings that the caller didn't give are not compared: who doesn't say anything doesn't contradict.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord, TopicOptions, TopicRecord
-from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition
+from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, PubSubError
 from kafka_pubsub.model import TopicInfo
 
 __all__ = [
@@ -36,10 +38,13 @@ __all__ = [
     "repartition_call",
     "same_settings",
     "settle",
+    "settle_making",
+    "unless_overtaken",
 ]
 
 T = TypeVar("T")
 Options = TypeVar("Options", TopicOptions, SubscriptionOptions)
+Record = TypeVar("Record", TopicRecord, SubscriptionRecord)
 
 #: The argument that is content with what exists.
 EXIST_OK: Final = ("exist_ok", True)
@@ -47,6 +52,10 @@ EXIST_OK: Final = ("exist_ok", True)
 #: Runs of one change before we give up: each run but the last lost against another process that changed the
 #: same resource at the same time, and people don't do that often.
 ATTEMPTS = 5
+
+#: Seconds after which a record that is `creating` counts as left by somebody who died, for those who have seen that
+#: others are at it: a step takes milliseconds, on a cluster in trouble some seconds. And between two looks.
+STANDS, LOOK = 5.0, 0.1
 
 
 class Unset(enum.Enum):
@@ -64,7 +73,7 @@ UNSET: Final = Unset.UNSET
 class Conflict(Exception):
     """Another process changed the record first. Never leaves this room: `settle` deals with it."""
 
-    def __init__(self, cause: FailedPrecondition) -> None:
+    def __init__(self, cause: PubSubError) -> None:
         super().__init__(cause.message)
         self.cause = cause
 
@@ -89,6 +98,44 @@ def settle(change: Callable[[], T]) -> T:
         return change()
     except Conflict as conflict:
         raise conflict.cause from None
+
+
+def settle_making(
+    make: Callable[[], T],
+    find: Callable[[], TopicRecord | SubscriptionRecord | None],
+    sleep: Callable[[float], None],
+) -> T:
+    """The same for making what others may be making at this moment; `find` looks for its record."""
+
+    def after(conflict: bool) -> T:
+        if conflict:
+            _give_way(find, sleep)
+        return make()
+
+    attempts = iter(range(ATTEMPTS))
+    return settle(lambda: after(next(attempts) > 0))
+
+
+def _give_way(
+    find: Callable[[], TopicRecord | SubscriptionRecord | None], sleep: Callable[[float], None]
+) -> None:
+    """Waits for whoever is making it, as long as something happens."""
+    found, waited = find(), 0.0
+    while found is not None and found.state == "creating" and waited < STANDS:
+        sleep(LOOK)
+        before, found = found, find()
+        waited = waited + LOOK if found == before else 0.0
+
+
+@contextmanager
+def unless_overtaken(seen: Record | None, find: Callable[[], Record | None]) -> Iterator[None]:
+    """Around the steps of making something: a refusal may only mean that somebody else is making it, or has."""
+    try:
+        yield
+    except (AlreadyExists, FailedPrecondition) as error:
+        if find() != seen:
+            raise Conflict(error) from error
+        raise
 
 
 def options_of(kind: type[Options], **fields: object) -> Options:

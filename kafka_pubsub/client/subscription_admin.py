@@ -31,6 +31,8 @@ from kafka_pubsub.client.resources import (
     repartition_call,
     same_settings,
     settle,
+    settle_making,
+    unless_overtaken,
 )
 from kafka_pubsub.client.retry_topics import RetryTopics
 from kafka_pubsub.client.topic_admin import TopicAdmin
@@ -158,7 +160,9 @@ class SubscriptionAdmin:
     ) -> SubscriptionRecord:
         """Makes a subscription that receives what is published from now on."""
         check_subscription_name(name)
-        return settle(lambda: self._create(name, topic, wanted, exist_ok))
+        return settle_making(
+            lambda: self._create(name, topic, wanted, exist_ok), lambda: self._find(name), self._sleep
+        )
 
     def update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
         """Changes the given options only; open streams keep theirs."""
@@ -195,9 +199,10 @@ class SubscriptionAdmin:
                 "made: have it made by a client that may"
             )
         home, info = self._topics.current(topic)
-        if previous is None:
-            self._check_name_is_free(name, topic)
-        self._check_group_is_free(name, topic, ours=previous is not None)
+        with unless_overtaken(previous, lambda: self._find(name)):
+            if previous is None:
+                self._check_name_is_free(name, topic)
+            self._check_group_is_free(name, topic, ours=previous is not None)
         self._check_dead_letters(wanted, info)
         begun = None if previous is None else previous.retry_topic
         plan = self._retry.plan(name, info, begun)
@@ -216,12 +221,21 @@ class SubscriptionAdmin:
         self._put(intent, previous)
         retry = self._make_retry(intent, info)
         positions = dict(self._backend.admin.last_stable_offsets(topic))
-        self._backend.admin.set_positions(name, _places(topic, positions, retry))
+        with unless_overtaken(intent, lambda: self._find(name)):
+            self._check_nobody_was_faster(intent)
+            self._backend.admin.set_positions(name, _places(topic, positions, retry))
         # A change of layout that began meanwhile hasn't seen this subscription.
         self._topics.current(topic)
         record = intent.model_copy(update={"positions": positions, "retry_topic": retry, "state": "ready"})
         self._put(record, intent)
         return record
+
+    def _check_nobody_was_faster(self, intent: SubscriptionRecord) -> None:
+        """Positions that are set late would pass over what was published since another one made it."""
+        if self._find(intent.name) != intent:
+            raise FailedPrecondition(
+                f"subscription {intent.name!r} is being made by somebody else at this moment: try again"
+            )
 
     def _make_retry(self, intent: SubscriptionRecord, home: TopicInfo) -> RetryTopic | None:
         if intent.retry_topic is None:

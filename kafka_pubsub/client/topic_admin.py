@@ -29,6 +29,8 @@ from kafka_pubsub.client.resources import (
     dead_letters_of,
     same_settings,
     settle,
+    settle_making,
+    unless_overtaken,
 )
 from kafka_pubsub.config import TopicOptions, TopicRecord
 from kafka_pubsub.errors import (
@@ -59,12 +61,14 @@ class TopicAdmin:
         may_create: bool,
         on_changed: Callable[[str], None] = lambda name: None,
         now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._backend = backend
         self._may_create = may_create
         # Told of every topic whose record was changed from here.
         self._on_changed = on_changed
         self._now = now
+        self._sleep = sleep
 
     def record(self, name: str) -> TopicRecord:
         """The topic as the catalog has it; `NotFound` if it isn't ready for use."""
@@ -107,7 +111,9 @@ class TopicAdmin:
     def create(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
         """Makes a topic, or finishes one that was half made."""
         check_new_topic_name(name)
-        return settle(lambda: self._create(name, wanted, exist_ok))
+        return settle_making(
+            lambda: self._create(name, wanted, exist_ok), lambda: self._find(name), self._sleep
+        )
 
     def adopt(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
         """Takes a topic that Kafka has already into the catalog, as it is."""
@@ -144,7 +150,8 @@ class TopicAdmin:
                 calls=(adopt,),
             )
         if previous is None:
-            self._check_name_is_free(name, info)
+            with unless_overtaken(None, lambda: self._find(name)):
+                self._check_name_is_free(name, info)
         elif previous.state == "creating" and info is not None:
             # Before the record is touched: a refusal must leave it as the sign that the topic is ours.
             check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
