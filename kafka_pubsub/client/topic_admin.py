@@ -50,6 +50,10 @@ __all__ = ["TopicAdmin"]
 #: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
 _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
 
+#: Seconds that a topic to be adopted is looked for, since whoever makes one is told before every broker knows it; on a
+#: busy machine that takes a second. And between two looks.
+APPEARS, LOOK = 2.0, 0.1
+
 
 class TopicAdmin:
     """Manages the topics of one cluster."""
@@ -194,7 +198,7 @@ class TopicAdmin:
         return record
 
     def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
-        info = self._info(name)
+        info = self._appearing(name)
         if info is None:
             make = Call("create_topic", name)
             raise NotFound(
@@ -273,6 +277,15 @@ class TopicAdmin:
             return self._backend.admin.topic(name)
         except NotFound:
             return None
+
+    def _appearing(self, name: str) -> TopicInfo | None:
+        """Kafka's topic, which somebody may have made a moment ago."""
+        info, waited = self._info(name), 0.0
+        while info is None and waited < APPEARS:
+            self._sleep(LOOK)
+            waited += LOOK
+            info = self._info(name)
+        return info
 
     def _put(self, record: TopicRecord, previous: TopicRecord | None) -> None:
         with conflicts():

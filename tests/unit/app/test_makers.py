@@ -1,4 +1,4 @@
-"""Several processes that make the same at once: one makes it, the others hear that it exists."""
+"""Several processes that make the same at once, one makes it, the others hear that it exists; and what shows late."""
 
 from __future__ import annotations
 
@@ -112,3 +112,11 @@ def test_a_topic_that_somebody_makes_between_two_looks_is_no_strangers(
 ) -> None:
     with another(cluster, FailAt("topic", None, lambda: ps.create_topic("new"))) as slower:
         assert slower.create_topic("new", exist_ok=True).name == "new"
+
+
+def test_a_topic_that_its_broker_does_not_know_yet_is_adopted_a_moment_later(backend: MemoryBackend) -> None:
+    def appear(seconds: float) -> None:
+        backend.admin.create_topic("new", 1, None, {})
+
+    topics = TopicAdmin(backend, may_create=True, sleep=appear)
+    assert topics.adopt("new", TopicOptions(), exist_ok=False).adopted
