@@ -1,10 +1,12 @@
-"""Messages that wait in the retry partition, as numbers: one array for each key, a million in some forty megabytes.
+"""Messages that wait in the retry partition, as numbers: an array for each key, a million in some twenty megabytes.
 
 Rules
 1. Entries of a key are in order of (origin, retry offset). They mostly come in that order: appended, or put back in
    front. The others are sorted in when the key is looked at next.
 2. Times are whole microseconds, rounded up, so that going to and fro changes nothing.
 3. Messages without a key wait by themselves, kept by the second in which they are due.
+4. Almost all that wait only wait for others of their key: when they are due, and what else is known, is the same for
+   all, and is kept once. Where many are different (a replay) each has its own, which doubles what they take.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ __all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Line", "Loose", "passed", "t
 #: Due at no time: until somebody releases it.
 NEVER = float("inf")
 
-_FIELDS = 4
 NEVER_TICKS = 2**62
 #: Microseconds; what arithmetic with floats may be wrong by.
 _ERROR = 0.01
@@ -57,14 +58,16 @@ def passed(now: float) -> int:
     return floor(now * 1e6 + _ERROR)
 
 
-def _cells(entry: Entry) -> tuple[int, int, int, int]:
-    flags = entry.attempt << 16 | entry.crashes << 8 | entry.why
-    return entry.origin, entry.offset, ticks(entry.due), flags
+_Fate = tuple[int, int]
 
 
-def _entry(cells: array[int], at: int) -> Entry:
-    at *= _FIELDS
-    origin, offset, due, flags = cells[at : at + _FIELDS]
+def _fate(entry: Entry) -> _Fate:
+    """Due time in ticks, and the rest as flags."""
+    return ticks(entry.due), entry.attempt << 16 | entry.crashes << 8 | entry.why
+
+
+def _entry(origin: int, offset: int, fate: _Fate) -> Entry:
+    due, flags = fate
     seconds = NEVER if due == NEVER_TICKS else due / 1e6
     return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
 
@@ -72,10 +75,17 @@ def _entry(cells: array[int], at: int) -> Entry:
 class Line:
     """The entries of one key."""
 
-    __slots__ = ("_cells", "_head", "_late", "moving", "stamp")
+    __slots__ = ("_common", "_fates", "_head", "_late", "_places", "_rare", "moving", "stamp")
 
     def __init__(self) -> None:
-        self._cells = array("q")
+        #: Origins and offsets in turn.
+        self._places = array("q")
+        #: What most of them share (rule 4); None: none has come that waits for others only.
+        self._common: _Fate | None = None
+        #: Of which entries it is different, by offset; None: of none, or `_fates` has them.
+        self._rare: dict[int, _Fate] | None = None
+        #: Of all entries, in their order; None: few are different.
+        self._fates: array[int] | None = None
         #: Entries before this one are gone; room for what comes back in front.
         self._head = 0
         #: Entries that came out of order.
@@ -87,95 +97,134 @@ class Line:
         self.stamp = 0
 
     def __len__(self) -> int:
-        return len(self._cells) // _FIELDS - self._head + len(self._late)
+        return len(self._places) // 2 - self._head + len(self._late)
 
     def add(self, entry: Entry) -> None:
         """One more message waits."""
-        cells, head = self._cells, self._head
-        count = len(cells) // _FIELDS
+        places, head = self._places, 2 * self._head
         place = (entry.origin, entry.offset)
-        if count == head:
-            del cells[:]
-            self._head = 0
-            cells.extend(_cells(entry))
-        elif place > (cells[-_FIELDS], cells[1 - _FIELDS]):
-            cells.extend(_cells(entry))
-        elif place < (cells[head * _FIELDS], cells[head * _FIELDS + 1]):
+        if len(places) == head:
+            self._clear()
+            self._insert(0, entry)
+        elif place > (places[-2], places[-1]):
+            self._insert(len(places) // 2, entry)
+        elif place < (places[head], places[head + 1]):
             self._put_in_front(entry)
         else:
             self._late.append(entry)
 
+    def _clear(self) -> None:
+        del self._places[:]
+        self._rare = self._fates = None
+        self._head = 0
+
+    def _insert(self, at: int, entry: Entry) -> None:
+        self._places[2 * at : 2 * at] = array("q", entry[:2])
+        self._learn(at, entry, 0)
+
+    def _learn(self, at: int, entry: Entry, instead: int) -> None:
+        """The fate of an entry that takes `instead` of one place, or of none."""
+        fate = _fate(entry)
+        if self._fates is not None:
+            self._fates[2 * at : 2 * (at + instead)] = array("q", fate)
+            return
+        if self._common is None and entry.why is Why.BACKLOG and entry.never_failed:
+            self._common = fate
+        if fate != self._common:
+            self._rare = {} if self._rare is None else self._rare
+            self._rare[entry.offset] = fate
+            if len(self._rare) > FEW:
+                self._widen()
+
+    def _widen(self) -> None:
+        """Too many are different: from now on each has its own."""
+        fates = array("q")
+        for at in range(len(self._places) // 2):
+            fates.extend(self._fate_at(at) if at >= self._head else (0, 0))
+        self._rare, self._fates = None, fates
+
+    def _fate_at(self, at: int) -> _Fate:
+        if self._fates is not None:
+            return self._fates[2 * at], self._fates[2 * at + 1]
+        fate = self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)
+        return fate or (0, 0)  # never: what isn't common is rare
+
     def _put_in_front(self, entry: Entry) -> None:
         if not self._head:
             self._head = 1 + len(self) // 8
-            self._cells[0:0] = array("q", bytes(8 * _FIELDS * self._head))
+            room = array("q", bytes(16 * self._head))
+            self._places[0:0] = room
+            if self._fates is not None:
+                self._fates[0:0] = room
         self._head -= 1
-        at = self._head * _FIELDS
-        self._cells[at : at + _FIELDS] = array("q", _cells(entry))
+        at = self._head
+        self._places[2 * at : 2 * at + 2] = array("q", entry[:2])
+        self._learn(at, entry, 1)
 
     def _sort(self) -> None:
         late, self._late = self._late, []
-        cells = self._cells
         if len(late) > FEW:
-            for entry in late:
-                cells.extend(_cells(entry))
-            places = range(self._head, len(cells) // _FIELDS)
-            order = sorted(places, key=lambda at: cells[at * _FIELDS] << 64 | cells[at * _FIELDS + 1])
-            ordered = array("q")
-            for at in order:
-                ordered.extend(cells[at * _FIELDS : (at + 1) * _FIELDS])
-            self._cells, self._head = ordered, 0
+            entries = sorted([*self, *late], key=lambda entry: entry[:2])
+            self._clear()
+            for entry in entries:
+                self._insert(len(self._places) // 2, entry)
             return
         for entry in late:
-            at = self._find(entry.origin, entry.offset) * _FIELDS
-            cells[at:at] = array("q", _cells(entry))
+            self._insert(self._find(entry.origin, entry.offset), entry)
 
     def _find(self, origin: int, offset: int) -> int:
         """Where an entry is, or would be."""
-        cells, low, high = self._cells, self._head, len(self._cells) // _FIELDS
+        places, low, high = self._places, self._head, len(self._places) // 2
         while low < high:
             middle = (low + high) // 2
-            if (cells[middle * _FIELDS], cells[middle * _FIELDS + 1]) < (origin, offset):
+            if (places[2 * middle], places[2 * middle + 1]) < (origin, offset):
                 low = middle + 1
             else:
                 high = middle
         return low
 
+    def _at(self, at: int) -> Entry | None:
+        places = self._places
+        if 2 * at >= len(places):
+            return None
+        return _entry(places[2 * at], places[2 * at + 1], self._fate_at(at))
+
     def peek(self, at: int = 0) -> Entry | None:
         """The entry number `at` from the front."""
         if self._late:
             self._sort()
-        at += self._head
-        return _entry(self._cells, at) if at * _FIELDS < len(self._cells) else None
+        return self._at(self._head + at)
 
     def front(self) -> tuple[int, int, int] | None:
         """Origin, offset and due time, in ticks, of the first entry: what everybody asks for."""
         if self._late:
             self._sort()
-        cells, at = self._cells, self._head * _FIELDS
-        return (cells[at], cells[at + 1], cells[at + 2]) if at < len(cells) else None
+        places, at = self._places, self._head
+        return (places[2 * at], places[2 * at + 1], self._fate_at(at)[0]) if 2 * at < len(places) else None
 
     def pop(self) -> None:
         """The first entry is gone."""
+        if self._rare is not None:
+            self._rare.pop(self._places[2 * self._head + 1], None)
         self._head += 1
-        if self._head > FEW and self._head * _FIELDS * 2 > len(self._cells):
-            del self._cells[: self._head * _FIELDS]
+        if self._head > FEW and 4 * self._head > len(self._places):
+            del self._places[: 2 * self._head]
+            if self._fates is not None:
+                del self._fates[: 2 * self._head]
             self._head = 0
 
     def get(self, origin: int, offset: int) -> Entry | None:
         """That entry, if it waits here."""
         if self._late:
             self._sort()
-        at = self._find(origin, offset)
-        found = _entry(self._cells, at) if at * _FIELDS < len(self._cells) else None
+        found = self._at(self._find(origin, offset))
         return found if found is not None and found[:2] == (origin, offset) else None
 
     def at(self, origin: int) -> Entry | None:
         """The first entry of that origin."""
         if self._late:
             self._sort()
-        at = self._find(origin, -1)
-        found = _entry(self._cells, at) if at * _FIELDS < len(self._cells) else None
+        found = self._at(self._find(origin, -1))
         return found if found is not None and found.origin == origin else None
 
     def remove(self, entry: Entry) -> None:
@@ -183,14 +232,20 @@ class Line:
         at = self._find(entry.origin, entry.offset)
         if at == self._head:
             self.pop()
-        else:
-            del self._cells[at * _FIELDS : (at + 1) * _FIELDS]
+            return
+        if self._rare is not None:
+            self._rare.pop(entry.offset, None)
+        del self._places[2 * at : 2 * at + 2]
+        if self._fates is not None:
+            del self._fates[2 * at : 2 * at + 2]
 
     def __iter__(self) -> Iterator[Entry]:
         if self._late:
             self._sort()
-        for at in range(self._head, len(self._cells) // _FIELDS):
-            yield _entry(self._cells, at)
+        for at in range(self._head, len(self._places) // 2):
+            found = self._at(at)
+            if found is not None:
+                yield found
 
 
 class Loose:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tracemalloc
 from typing import NamedTuple
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core.parked import NEVER, Entry, Line, Loose
+from kafka_pubsub.core import parked
+from kafka_pubsub.core.parked import FEW, NEVER, Entry, Line, Loose, ticks
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_record import Why
 
@@ -27,15 +29,35 @@ entries = st.builds(
 )
 
 
+#: What waits for others of its key only, which is almost everything.
+followers = st.builds(
+    Entry,
+    origin=st.integers(0, 40),
+    offset=st.integers(0, 2**40),
+    due=st.just(-5.0),
+    attempt=st.just(1),
+    crashes=st.just(0),
+    why=st.just(Why.BACKLOG),
+)
+
+
 def place(entry: Entry) -> tuple[int, int]:
     return entry.origin, entry.offset
 
 
-@given(st.lists(st.tuples(entries, st.integers(0, 3), st.booleans()), max_size=80))
-def test_a_line_is_a_sorted_list(steps: list[tuple[Entry, int, bool]]) -> None:
+@given(
+    st.lists(st.tuples(entries | followers, st.integers(0, 3), st.booleans()), max_size=80),
+    st.sampled_from([0, 2, FEW]),
+)
+def test_a_line_is_a_sorted_list(steps: list[tuple[Entry, int, bool]], few: int) -> None:
+    with patch.object(parked, "FEW", few):
+        compare(steps)
+
+
+def compare(steps: list[tuple[Entry, int, bool]]) -> None:
     line, model = Line(), list[Entry]()
     for entry, pops, look in steps:
-        if place(entry) not in map(place, model):
+        if entry.offset not in {each.offset for each in model}:
             line.add(entry)
             model.append(entry)
         assert len(line) == len(model)
@@ -45,8 +67,9 @@ def test_a_line_is_a_sorted_list(steps: list[tuple[Entry, int, bool]]) -> None:
                 assert line.peek() is not None
                 line.pop()
                 del model[0]
-            found = line.peek()
-            assert (None if found is None else place(found)) == (place(model[0]) if model else None)
+            found, front = line.peek(), line.front()
+            assert (None if found is None else same(found)) == (same(model[0]) if model else None)
+            assert (None if front is None else front[2]) == (ticks(model[0].due) if model else None)
             if len(model) > 2:
                 middle = line.get(*place(model[1]))
                 assert middle is not None
@@ -54,10 +77,28 @@ def test_a_line_is_a_sorted_list(steps: list[tuple[Entry, int, bool]]) -> None:
                 del model[1]
             assert line.get(41, 0) is None
     model.sort(key=place)
-    assert list(map(place, line)) == list(map(place, model))
+    assert list(map(same, line)) == list(map(same, model))
     for got, put in zip(line, model, strict=True):
-        assert got[3:] == put[3:]
         assert got.due == put.due or -1e-7 < got.due - put.due < 2e-6
+
+
+def same(entry: Entry) -> tuple[object, ...]:
+    """Whatever isn't a time to a millionth of a second."""
+    return (*place(entry), *entry[3:])
+
+
+def test_what_waits_for_others_takes_sixteen_bytes_each() -> None:
+    tracemalloc.start()
+    try:
+        line = Line()
+        line.add(Entry(0, 0, 100.0, 2))
+        for origin in range(1, 100_000):
+            line.add(Entry(origin, origin, -5.0, why=Why.BACKLOG))
+        line.pop()
+        line.add(Entry(0, 1_000_000, 200.0, 3))
+        assert tracemalloc.get_traced_memory()[0] < 20 * len(line)
+    finally:
+        tracemalloc.stop()
 
 
 def test_many_out_of_order_are_sorted_at_once() -> None:
