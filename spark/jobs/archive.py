@@ -46,7 +46,7 @@ def run(
     def take(batch: DataFrame, number: int) -> int | None:
         from .. import marks
 
-        archive.append(batch, marks.query_of(going.checkpoint) or "", number)
+        archive.append(_with_date(batch), marks.query_of(going.checkpoint) or "", number)
         if compact and stream.follow and number % COMPACT_EVERY == COMPACT_EVERY - 1:
             archive.compact()
         return None
@@ -73,9 +73,14 @@ def _with_columns(found: DataFrame, schema: str | None) -> DataFrame:
 
     if schema is not None:
         found = decoded(found, schema)
-    return found.withColumn("archived_at", F.current_timestamp()).withColumn(
-        "date", F.to_date("publish_time")
-    )
+    return found.withColumn("archived_at", F.current_timestamp())
+
+
+def _with_date(batch: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # Before the batch it would be a step of its own, which copies every body; here there is one anyway.
+    return batch.withColumn("date", F.to_date("publish_time"))
 
 
 def _check_belongs(archive: Any, going: Any) -> None:

@@ -69,9 +69,8 @@ _RETRY_NUMBERS = {
 }
 _FIXED = 36
 _HEADERS = "array<struct<key:string,value:binary>>"
-_OURS = "_ours"
 _CHECKSUM = 4
-_UNLIKELY = "\N{SUBSTITUTE}"
+_UNLIKELY = b"\x1a"
 
 
 def header_value(name: str, headers: str = "headers") -> Column:
@@ -105,10 +104,10 @@ def is_retry(headers: str = "headers") -> Column:
 
 def attributes_of(theirs: Column) -> Column:
     """Headers that aren't ours as a map of texts; of a repeated name the last value, as for a subscription."""
-    names, found = theirs["key"], theirs["value"].cast("array<string>")
-    # Of an array with a null `array_contains` says null where it finds nothing; a text found by chance costs time only.
-    plain = F.coalesce(~F.array_contains(found, F.lit(_UNLIKELY)), F.lit(False))
-    texts = F.when(plain, found).otherwise(F.transform(theirs, _text))
+    names, values = theirs["key"], theirs["value"]
+    # With a null in it an array has no "no" to `array_contains`; a value found by chance costs time only.
+    whole = F.coalesce(~F.array_contains(values, F.lit(_UNLIKELY)), F.lit(False))
+    texts = F.when(whole, values.cast("array<string>")).otherwise(F.transform(theirs, _text))
     once = (F.size(names) <= 1) | (F.size(F.array_distinct(names)) == F.size(names))
     # Whatever the session says about keys that come twice, here the last one wins; most records never get to that.
     entries = F.transform(theirs, lambda h: F.struct(h["key"], _text(h).alias("value")))
@@ -141,20 +140,20 @@ def _moved(retry: Column) -> Column:
         retry,
         _place(
             F.regexp_extract("topic", _RETRY_TOPIC, 1),
-            retry_number("partition", _OURS),
-            retry_number("origin", _OURS),
+            retry_number("partition"),
+            retry_number("origin"),
         ),
     )
 
 
 def _told() -> Column:
     """Where a dead letter or a replay says that it comes from; null if neither."""
-    died = header_text(_DEAD + "offset", _OURS)
-    replayed = header_text(REPLAYED_HEADER, _OURS)
-    partition = header_text(_DEAD + "partition", _OURS)
+    died = header_text(_DEAD + "offset")
+    replayed = header_text(REPLAYED_HEADER)
+    partition = header_text(_DEAD + "partition")
     return F.when(
         died.rlike(r"^\d{1,18}$") & partition.rlike(r"^\d{1,9}$"),
-        _place(header_text(_DEAD + "topic", _OURS), partition, died),
+        _place(header_text(_DEAD + "topic"), partition, died),
     ).when(replayed.rlike(_PLACE), _place(*(F.regexp_extract(replayed, _PLACE, part) for part in (1, 2, 3))))
 
 
@@ -163,10 +162,10 @@ def may_be_retry(topic: str) -> bool:
     return re.fullmatch(_RETRY_TOPIC, topic) is not None
 
 
-def _may_have_ours(headers: Column) -> Column:
-    """False only if no header is ours, found without a look at each."""
+def _all_theirs(headers: Column) -> Column:
+    """True only if no header is ours, found without a look at each."""
     names = F.concat(F.lit("\n"), F.array_join(headers["key"], "\n"))
-    return names.contains(f"\n{RESERVED_HEADER_PREFIX}")
+    return ~names.contains(f"\n{RESERVED_HEADER_PREFIX}")
 
 
 def rows(records: DataFrame, *, retry_topics: bool = True) -> DataFrame:
@@ -176,31 +175,23 @@ def rows(records: DataFrame, *, retry_topics: bool = True) -> DataFrame:
     """
     headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
     # Most records have none of ours, and a function that is called for each header costs more than all the rest.
-    ours = F.when(
-        _may_have_ours(headers), F.filter(headers, lambda h: h["key"].startswith(RESERVED_HEADER_PREFIX))
-    ).otherwise(F.array().cast(_HEADERS))
-    theirs = F.when(F.size(_OURS) == 0, headers).otherwise(
-        F.filter(headers, lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX))
-    )
-    # Each found once: what they are used for below would find them again and again.
-    told = records.withColumn(_OURS, ours).withColumn("_theirs", theirs)
+    plain = _all_theirs(headers)
+    theirs = F.filter(headers, lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX))
     here = _place(F.col("topic"), F.col("partition"), F.col("offset"))
-    own = here
+    own, moved = here, F.lit(None)
+    # Without retry topics all is one step, because each step copies the body again.
     if retry_topics:
-        told = told.withColumn("_retry", is_retry(_OURS))
-        told = told.where(~(F.col("_retry") & (retry_number("why", _OURS) == int(Why.RELEASE))))
-        told = told.withColumn("_moved", _moved(F.col("_retry")))
-        own = F.coalesce(F.col("_moved"), here)
+        records = records.withColumn("_retry", is_retry())
+        records = records.where(~(F.col("_retry") & (retry_number("why") == int(Why.RELEASE))))
+        records = records.withColumn("_moved", _moved(F.col("_retry")))
+        moved = F.col("_moved")
+        own = F.coalesce(moved, here)
     position = F.concat_ws(":", own["topic"], own["partition"], own["offset"])
-    plain = F.size(_OURS) == 0
-    moved = F.col("_moved") if retry_topics else F.lit(None)
-    return told.select(
+    return records.select(
         F.col("value").alias("data"),
         F.col("key").cast("string").alias("ordering_key"),
-        attributes_of(F.col("_theirs")).alias("attributes"),
-        F.when(plain, position)
-        .otherwise(F.coalesce(header_text(_ID_HEADER, _OURS), position))
-        .alias("message_id"),
+        F.when(plain, attributes_of(headers)).otherwise(attributes_of(theirs)).alias("attributes"),
+        F.when(plain, position).otherwise(F.coalesce(header_text(_ID_HEADER), position)).alias("message_id"),
         F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0))).alias("publish_time"),
         F.when(plain, here).otherwise(F.coalesce(moved, _told(), here)).alias("origin"),
         "topic",
