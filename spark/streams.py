@@ -20,10 +20,11 @@ from . import marks
 from .cluster import Cluster
 from .files import Files
 from .job import Context
-from .transforms.messages import Topics, messages
+from .transforms.messages import Topics, may_hold_retries, raw_records
+from .transforms.rows import rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Run", "Streaming", "prepare"]
@@ -114,18 +115,19 @@ class Run:
 
         self.go(frame, take)
 
-    def messages(self, spark: SparkSession, topic: Topics) -> DataFrame:
-        """What the job reads."""
-        place = self.context.place
-        return messages(
+    def messages(
+        self, spark: SparkSession, topic: Topics, *, beside: Mapping[str, Column] | None = None
+    ) -> DataFrame:
+        """What the job reads; `beside` as `rows` takes it."""
+        records = raw_records(
             spark,
             topic,
-            bootstrap=place.bootstrap,
-            config=place.config,
+            self.context.place,
             stream=True,
             max_per_batch=self.streaming.max_per_batch,
             lost=self.streaming.lost,
         )
+        return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
 
     def append(self, rows: DataFrame, to: str, number: int) -> None:
         """Adds a batch's rows to a Delta table."""

@@ -34,6 +34,7 @@ def run(
         raise click.UsageError("give --topic (it can be repeated) or --pattern")
     from ..archives import OURS, open_archive
     from ..streams import Streaming, prepare
+    from ..transforms.avro import decoded
 
     spark, stream = context.spark(), Streaming(**streaming)
     archive = open_archive(spark, to, form)
@@ -41,12 +42,14 @@ def run(
     going = prepare(context, spark, stream, checkpoint or archive.files.full(f"{OURS}/checkpoint"), about)
     _check_belongs(archive, going)
     topic = re.compile(pattern) if pattern else list(topics)
-    found = _with_columns(going.messages(spark, topic), None if schema is None else schema.read())
+    found = going.messages(spark, topic, beside=_beside())
+    if schema is not None:
+        found = decoded(found, schema.read())
 
     def take(batch: DataFrame, number: int) -> int | None:
         from .. import marks
 
-        archive.append(_with_date(batch), marks.query_of(going.checkpoint) or "", number)
+        archive.append(batch, marks.query_of(going.checkpoint) or "", number)
         if compact and stream.follow and number % COMPACT_EVERY == COMPACT_EVERY - 1:
             archive.compact()
         return None
@@ -66,21 +69,14 @@ def run(
 COMPACT_EVERY = 50
 
 
-def _with_columns(found: DataFrame, schema: str | None) -> DataFrame:
+def _beside() -> dict[str, Any]:
+    """What an archive adds to a message."""
     from pyspark.sql import functions as F
 
-    from ..transforms.avro import decoded
+    from ..transforms.rows import published
 
-    if schema is not None:
-        found = decoded(found, schema)
-    return found.withColumn("archived_at", F.current_timestamp())
-
-
-def _with_date(batch: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    # Before the batch it would be a step of its own, which copies every body; here there is one anyway.
-    return batch.withColumn("date", F.to_date("publish_time"))
+    # Found of the record and not of `publish_time`: that would be a step of its own, which copies every body.
+    return {"archived_at": F.current_timestamp(), "date": F.to_date(published())}
 
 
 def _check_belongs(archive: Any, going: Any) -> None:

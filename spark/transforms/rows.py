@@ -16,6 +16,7 @@ Rules
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -31,6 +32,7 @@ __all__ = [
     "header_value",
     "is_retry",
     "may_be_retry",
+    "published",
     "retry_number",
     "rows",
 ]
@@ -168,10 +170,18 @@ def _all_theirs(headers: Column) -> Column:
     return ~names.contains(f"\n{RESERVED_HEADER_PREFIX}")
 
 
-def rows(records: DataFrame, *, retry_topics: bool = True) -> DataFrame:
+def published() -> Column:
+    """When a record was published; the beginning of time for one of a producer that doesn't say."""
+    return F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0)))
+
+
+def rows(
+    records: DataFrame, *, retry_topics: bool = True, beside: Mapping[str, Column] | None = None
+) -> DataFrame:
     """Messages, of the records as Spark's source gives them (with headers).
 
-    `retry_topics=False` says that none of them lies in a retry topic, which makes the plan half as large.
+    `retry_topics=False` says that none of them lies in a retry topic, which makes the plan half as large. `beside`
+    are more columns, found of the record in the same step.
     """
     headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
     # Most records have none of ours, and a function that is called for each header costs more than all the rest.
@@ -192,11 +202,13 @@ def rows(records: DataFrame, *, retry_topics: bool = True) -> DataFrame:
         F.col("key").cast("string").alias("ordering_key"),
         F.when(plain, attributes_of(headers)).otherwise(attributes_of(theirs)).alias("attributes"),
         F.when(plain, position).otherwise(F.coalesce(header_text(_ID_HEADER), position)).alias("message_id"),
-        F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0))).alias("publish_time"),
+        published().alias("publish_time"),
         F.when(plain, here).otherwise(F.coalesce(moved, _told(), here)).alias("origin"),
-        "topic",
+        # Spark's source doesn't say that it is never null, and who writes by topic would look for nulls: a step more.
+        F.coalesce("topic", F.lit("")).alias("topic"),
         "partition",
         "offset",
         "key",
         "headers",
+        *(column.alias(name) for name, column in (beside or {}).items()),
     )
