@@ -145,3 +145,17 @@ def test_dead_letters_and_replays_say_where_they_come_from(spark: SparkSession) 
     assert dead_letter.message_id == "dead:1:1"
     assert (replay.origin.topic, replay.origin.partition, replay.origin.offset) == ("a:b", 2, 9)
     assert (neither.origin.topic, neither.origin.offset) == ("orders", 3)
+
+
+def test_all_of_a_row_is_one_step(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from spark.transforms.rows import published, rows
+
+    # Each step copies every body, and a topic that may be null costs one more where it names a directory.
+    records = spark.createDataFrame([record()], SCHEMA)
+    found = rows(records, retry_topics=False, beside={"date": F.to_date(published())})
+    plan = found._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[operator]
+    assert plan.count("Project") == 1, plan
+    assert not found.schema["topic"].nullable
+    assert [str(row.date) for row in found.collect()] == ["2026-01-14"]
