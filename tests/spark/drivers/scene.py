@@ -1,7 +1,8 @@
 """The whole story in one scene: publish, nack, archive and audit meanwhile, kill the driver, judge.
 
 `python -m tests.spark.drivers.scene --messages 1000000` is the long form, on an embedded Kafka of its own; the
-suite runs a short one. Rules
+suite runs a short one. With --cluster the killed drivers run on a standalone cluster of two workers, and an executor
+is killed as well. Rules
 1. Drivers are processes of their own, started with the command line that a user types; a kill is SIGKILL of the
    whole process group, so that Python and Java go at the same moment.
 2. The archive is judged twice: by the audit, and by reading log and archive with other means (a plain consumer,
@@ -23,7 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
+from tests.spark.drivers.standalone import Standalone, Worker, kill_executor, standalone
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Seconds for a job that is left alone, or for a driver's next batch.
@@ -40,18 +42,17 @@ PATIENCE = 900
 SEQUENCE = "attributes['seq']"
 #: Small, because these drivers share a machine with a broker and a publisher.
 CONF = [
-    "--master=local[2]",
-    *(
-        f"--conf={each}"
-        for each in (
-            "spark.ui.enabled=false",
-            "spark.sql.shuffle.partitions=4",
-            "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
-            "spark.driver.host=127.0.0.1",
-            "spark.driver.bindAddress=127.0.0.1",
-        )
-    ),
+    f"--conf={each}"
+    for each in (
+        "spark.ui.enabled=false",
+        "spark.sql.shuffle.partitions=4",
+        "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions=-XX:+UseSerialGC",
+        "spark.driver.host=127.0.0.1",
+        "spark.driver.bindAddress=127.0.0.1",
+    )
 ]
+LOCAL = "local[2]"
 
 
 def keys_of(messages: int) -> int:
@@ -63,9 +64,9 @@ def keys_of(messages: int) -> int:
 Run = Callable[..., tuple[bool, dict[str, Any]]]
 
 
-def command(bootstrap: str, name: str, *arguments: str) -> list[str]:
+def command(bootstrap: str, name: str, *arguments: str, master: str = LOCAL) -> list[str]:
     base = [sys.executable, "-m", "kafka_pubsub.cli.main", "--json", "-b", bootstrap, "spark", "run", name]
-    return [*base, *CONF, *arguments]
+    return [*base, "--master", master, *CONF, *arguments]
 
 
 def in_process_of_its_own(bootstrap: str) -> Run:
@@ -89,10 +90,12 @@ def in_process_of_its_own(bootstrap: str) -> Run:
 class Driver:
     """A job in a process group of its own, to be killed."""
 
-    def __init__(self, bootstrap: str, name: str, *arguments: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, bootstrap: str, name: str, *arguments: str, master: str, environment: Mapping[str, str]
+    ) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            command(bootstrap, name, *arguments),
+            command(bootstrap, name, *arguments, master=master),
             cwd=ROOT,
             env={**os.environ, **environment},
             stdout=self._log,
@@ -148,6 +151,30 @@ def publish(ps: PubSub, topic: str, messages: int, rate: float | None) -> thread
     return thread
 
 
+def entries(log: Path) -> int:
+    """How many batches an archive has."""
+    return len(list(log.glob("*.json")))
+
+
+def more_batches(driver: Driver, log: Path) -> None:
+    at = entries(log)
+    driver.wait_until(lambda: entries(log) > at, PATIENCE)
+
+
+def live_and_die(driver: Driver, log: Path, later: float, worker: Worker | None) -> None:
+    """Some batches, then SIGKILL so many seconds later; of a worker that is given the executor dies first."""
+    try:
+        more_batches(driver, log)
+        if worker is not None:
+            kill_executor(worker)
+            tell("executor killed")
+            more_batches(driver, log)
+        time.sleep(later)
+    finally:
+        driver.kill()
+    tell(f"driver killed after {entries(log)} batches")
+
+
 def tell(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
@@ -162,8 +189,10 @@ def play(
     rate: float | None = None,
     run: Run | None = None,
     environment: Mapping[str, str] | None = None,
+    cluster: Standalone | None = None,
 ) -> None:
-    """The scene; raises what doesn't hold."""
+    """The scene; raises what doesn't hold. Of a cluster the first driver loses an executor before it is killed."""
+    master = LOCAL if cluster is None else cluster[0]
     run = run or in_process_of_its_own(bootstrap)
     archive = directory / "archive"
     log = archive / "_kafka_pubsub" / "log"
@@ -182,15 +211,9 @@ def play(
         with nacking(ps, f"{name}-sub") as said:
             publisher = publish(ps, name, messages, rate)
             for kill in range(kills):
-                entries = len(list(log.glob("*.json")))
-                driver = Driver(bootstrap, "archive", *follow, environment=environment or {})
-                try:
-                    # Each kill hits another moment of a batch: right after one, and in the middle of the next.
-                    driver.wait_until(lambda at=entries: len(list(log.glob("*.json"))) > at, PATIENCE)
-                    time.sleep(0.4 * kill)
-                finally:
-                    driver.kill()
-                tell(f"driver killed after {len(list(log.glob('*.json')))} batches")
+                driver = Driver(bootstrap, "archive", *follow, master=master, environment=environment or {})
+                # Each kill hits another moment of a batch: right after one, and in the middle of the next.
+                live_and_die(driver, log, 0.4 * kill, None if cluster is None or kill else cluster[1][0])
             ok, facts = run("audit", "--topic", name, "--sequence", SEQUENCE)
             tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
             assert facts["findings"] == []
@@ -300,18 +323,15 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--bootstrap")
-    arguments = parser.parse_args()
+    parser.add_argument("--cluster", action="store_true", help="a master and two workers; kills an executor")
+    told = parser.parse_args()
     from kafka_pubsub.local.broker import LocalKafka
 
-    with tempfile.TemporaryDirectory() as directory:
-        name = f"scene-{os.getpid()}"
-        if arguments.bootstrap:
-            play(
-                arguments.bootstrap, name, Path(directory), messages=arguments.messages, kills=arguments.kills
-            )
-            return
-        with LocalKafka() as kafka:
-            play(kafka.bootstrap, name, Path(directory), messages=arguments.messages, kills=arguments.kills)
+    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
+        directory, name = Path(made), f"scene-{os.getpid()}"
+        cluster = stack.enter_context(standalone(directory)) if told.cluster else None
+        bootstrap = told.bootstrap or stack.enter_context(LocalKafka()).bootstrap
+        play(bootstrap, name, directory, messages=told.messages, kills=told.kills, cluster=cluster)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
 
-__all__ = ["HOME", "standalone"]
+__all__ = ["HOME", "Standalone", "Worker", "kill_executor", "standalone"]
+
+Worker = subprocess.Popen[bytes]
+#: The master's URL, and the workers.
+Standalone = tuple[str, list[Worker]]
 
 #: What pip installed is a whole Spark.
 HOME = Path(pyspark.__file__).parent
@@ -24,7 +28,7 @@ PATIENCE = 180.0
 
 
 @contextmanager
-def standalone(directory: Path, workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
     """The master's URL, and the workers' processes, to be killed if a test likes to."""
     environment = {
         **os.environ,
@@ -83,3 +87,14 @@ def _said(log: Path, pattern: str) -> str:
             return found[1]
         assert time.monotonic() < until, text[-2000:]
         time.sleep(0.1)
+
+
+def kill_executor(worker: Worker) -> None:
+    """SIGKILL to the executor that the worker has started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == worker.pid and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+                return
+    raise AssertionError(f"worker {worker.pid} runs no executor")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
 ) -> None:
     need_spark()
     from tests.spark.drivers.scene import kept, logged, publish
-    from tests.spark.drivers.standalone import HOME, standalone
+    from tests.spark.drivers.standalone import HOME, kill_executor, standalone
 
     zipped = tmp_path / "kafka_pubsub.zip"
     told = subprocess.run(
@@ -91,19 +89,8 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
         until = time.monotonic() + 400
         while driver.poll() is None and not list(log.glob("*.json")) and time.monotonic() < until:
             time.sleep(0.05)
-        _kill_executor(workers[0])
+        kill_executor(workers[0])
         out, error = driver.communicate(timeout=600)
         assert driver.returncode == 0, error[-4000:]
         assert json.loads(out.splitlines()[-1])["batches"] == 5
         assert kept(archive) == logged(kafka.bootstrap, name)
-
-
-def _kill_executor(worker: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the executor that the worker has started."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == worker.pid and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
-                return
-    raise AssertionError(f"worker {worker.pid} runs no executor")
