@@ -155,7 +155,7 @@ def test_all_of_a_row_is_one_step(spark: SparkSession) -> None:
     # Each step copies every body, and a topic that may be null costs one more where it names a directory.
     records = spark.createDataFrame([record()], SCHEMA)
     found = rows(records, retry_topics=False, beside={"date": F.to_date(published())})
-    plan = found._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[operator]
+    plan = found._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("Project") == 1, plan
     assert not found.schema["topic"].nullable
     assert [str(row.date) for row in found.collect()] == ["2026-01-14"]
