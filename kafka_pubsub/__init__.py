@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.drain import UnreadableRecord
     from kafka_pubsub.client.key_states import KeyState
     from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.client.repartition import RepartitionProgress
@@ -88,6 +89,7 @@ __all__ = [
     "Topic",
     "TopicOptions",
     "UnknownAck",
+    "UnreadableRecord",
 ]
 
 #: Where the names live that aren't errors.
@@ -111,6 +113,7 @@ _HOMES = {
     "SubscriptionState": "client.state",
     "Topic": "client.topic",
     "TopicOptions": "config",
+    "UnreadableRecord": "client.drain",
 }
 
 

@@ -20,6 +20,9 @@ COMMANDS = {
     "repartition_topic": "topic repartition",
 }
 
+#: Options that a command spells in another way than Python's argument.
+_SPELT = {"dead_letter": "dead_letter_topic"}
+
 
 def advice(error: PubSubError) -> str:
     """The error's text, with a command wherever it advises a call."""
@@ -35,6 +38,7 @@ def _command(call: Call) -> str:
 
 
 def _option(name: str, value: str | int | EllipsisType) -> str:
+    name = _SPELT.get(name, name)
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
         return option

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ from kafka_pubsub.cli.signals import Stopped
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.drain import UnreadableRecord
     from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.topic import Topic
 
@@ -279,8 +281,13 @@ def _left(progress: RepartitionProgress) -> str:
     """Which subscriptions are waited for."""
     return ", ".join(
         f"{name}: {count:,} message{'s' * (count != 1)}{' (nobody receives)' * (name in progress.idle)}"
+        + "".join(f"; unreadable: {_where(each)}" for each in progress.unreadable.get(name, ()))
         for name, count in progress.waiting.items()
     )
+
+
+def _where(record: UnreadableRecord) -> str:
+    return f"{record.topic}:{record.partition}:{record.offset} ({record.reason})"
 
 
 def _change(session: Session, progress: RepartitionProgress) -> JsonValue:
@@ -292,6 +299,7 @@ def _change(session: Session, progress: RepartitionProgress) -> JsonValue:
         "phase": progress.phase,
         "waiting": dict(progress.waiting),
         "idle": sorted(progress.idle),
+        "unreadable": {name: [asdict(each) for each in some] for name, some in progress.unreadable.items()},
     }
 
 

@@ -10,28 +10,63 @@ Rules
    retry topic the positions are read before its end, because a message that moves to the tail meanwhile must be
    seen at one of its places.
 3. What isn't committed may be a hole (markers, compaction, aborted records). When few offsets are left they are read
-   one by one; an offset that can't be read yet counts as a message.
+   one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only
+   such come as nobody can read: somebody may have written thousands.
+4. What isn't a message has no place in any order, but a newer client may be able to read it. So it counts, and is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import NamedTuple
 
 from kafka_pubsub.client.ports import Backend, RecordFetch
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core import ack_map, retry_record
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.retry_record import REQUESTS, Broken
 from kafka_pubsub.errors import NotFound
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 
-__all__ = ["Drain"]
+__all__ = ["Drain", "Left", "UnreadableRecord"]
 
 #: Offsets of a partition that are read one by one; more of them are surely messages, or will be fewer soon.
 LOOK_AT = 500
 #: Bytes and seconds of one read.
 LOOK_BYTES = 8 * 1024 * 1024
 LOOK_SECONDS = 5.0
+#: Unreadable records that are told one by one.
+NAMED = 10
 
 _NOTHING = Committed(None, "")
+
+
+@dataclass(frozen=True)
+class UnreadableRecord:
+    """A record with a key in a retry topic that isn't a message of ours; `reason` says why not."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+
+class Left(NamedTuple):
+    """What is left of an old layout.
+
+    `total` messages with a key, an upper bound if there are many; of these `unreadable` ones, the first `named`.
+    """
+
+    total: int = 0
+    unreadable: int = 0
+    named: Sequence[UnreadableRecord] = ()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing is left but what nobody can read."""
+        return 0 < self.total == self.unreadable
 
 
 class Drain:
@@ -44,67 +79,120 @@ class Drain:
 
     def left(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> int:
         """How many messages of the old layout (an upper bound, if many) the subscription hasn't finished."""
+        return self.look(record, barrier).total
+
+    def look(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> Left:
+        """What of the old layout the subscription hasn't finished."""
         admin = self._backend.admin
         committed = admin.group_offsets(record.name, record.topic)
         home = sum(
-            self._unfinished(
+            self._left_at_home(
                 TopicPartition(record.topic, number),
-                committed.get(number, _NOTHING),
-                record.positions.get(number, 0),
-                end,
+                _gaps(committed.get(number, _NOTHING), record.positions.get(number, 0), end),
             )
             for number, end in barrier.items()
         )
-        return home or self._left_in_retry(record, barrier)
+        return Left(home) if home else self._left_in_retry(record, barrier)
 
-    def _left_in_retry(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> int:
+    def _left_at_home(self, place: TopicPartition, gaps: Sequence[Run]) -> int:
+        left = _length(gaps)
+        if left > LOOK_AT:
+            return left
+        records, unseen = self._read(place, _offsets(gaps))
+        return unseen + sum(record.key() is not None for record in records)
+
+    def _left_in_retry(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> Left:
         retry = record.retry_topic
         if retry is None:
-            return 0
+            return Left()
         committed = self._backend.admin.group_offsets(record.name, retry.name)
         places = [TopicPartition(retry.name, number) for number in barrier]
         try:
             ends = self._backend.admin.high_watermarks(places)
         except NotFound:
-            return 0  # gone with what was in it: whoever receives is told
-        return sum(
-            self._unfinished(
-                place,
-                committed.get(place.partition, _NOTHING),
-                retry.positions.get(place.partition, 0),
-                end,
-            )
-            for place, end in ends.items()
+            return Left()  # gone with what was in it: whoever receives is told
+        found = []
+        for place, end in ends.items():
+            number = place.partition
+            gaps = _gaps(committed.get(number, _NOTHING), retry.positions.get(number, 0), end)
+            found.append(self._left_beside(record, place, gaps, barrier[number]))
+        return Left(
+            sum(each.total for each in found),
+            sum(each.unreadable for each in found),
+            [one for each in found for one in each.named][:NAMED],
         )
 
-    def _unfinished(self, place: TopicPartition, committed: Committed, copy: int, end: int) -> int:
-        position = copy if committed.offset is None else committed.offset
-        if position >= end:
-            return 0
-        found = ack_map.decode(committed.metadata, position) if committed.metadata else None
-        runs = () if found is None else found.runs
-        done = sum(max(0, min(stop, end) - max(start, position)) for start, stop in runs)
-        left = end - position - done
-        if left > LOOK_AT:
-            return left
-        finished = {offset for start, stop in runs for offset in range(max(start, position), min(stop, end))}
-        return self._with_keys(place, [each for each in range(position, end) if each not in finished])
+    def _left_beside(
+        self, record: SubscriptionRecord, place: TopicPartition, gaps: Sequence[Run], barrier: int
+    ) -> Left:
+        left = _length(gaps)
+        messages = unreadable = 0
+        named: list[UnreadableRecord] = []
+        offsets = _offsets(gaps)
+        while page := list(islice(offsets, LOOK_AT)):
+            records, unseen = self._read(place, page)
+            messages += unseen
+            for each in records:
+                flaw = None if each.key() is None else self._flaw(record, each, place.partition, barrier)
+                messages += each.key() is not None and flaw is None
+                unreadable += flaw is not None
+                if flaw is not None and len(named) < NAMED:
+                    named.append(UnreadableRecord(*place, each.offset() or 0, flaw))
+            if messages and left > LOOK_AT:
+                return Left(left, unreadable, named)  # rule 3: there is no need to read them all
+        return Left(messages + unreadable, unreadable, named)
 
-    def _with_keys(self, place: TopicPartition, offsets: list[int]) -> int:
-        """How many of the offsets hold a message with a key, or may."""
+    def _flaw(self, record: SubscriptionRecord, found: StoredRecord, number: int, barrier: int) -> str | None:
+        """Why a record of the retry topic isn't a message; None: it is one."""
+        message = retry_record.read(found, record.topic, record.topic_id, number)
+        if isinstance(message, Broken):
+            return message.reason
+        origin = message.info.origin
+        if message.info.why in REQUESTS or origin < barrier:
+            return None
+        home = TopicPartition(record.topic, number)
+        end = self._backend.admin.high_watermarks([home])[home]
+        return (
+            None
+            if origin < end
+            else f"its origin, offset {origin}, lies beyond the end of {record.topic}, {end}"
+        )
+
+    def _read(self, place: TopicPartition, wanted: Iterable[int]) -> tuple[Sequence[StoredRecord], int]:
+        """The records at these offsets, and how many can't be read yet."""
         if self._reader is None:
             self._reader = self._backend.record_fetch()
-        keyed = 0
+        records: list[StoredRecord] = []
+        offsets = list(wanted)
         while offsets:
             found = self._reader.fetch(place, offsets, LOOK_BYTES, LOOK_SECONDS)
             seen = {record.offset() for record in found.records} | set(found.missing)
             if not seen:
-                return keyed + len(offsets)
-            keyed += sum(record.key() is not None for record in found.records)
+                break
+            records += found.records
             offsets = [each for each in offsets if each not in seen]
-        return keyed
+        return records, len(offsets)
 
     def close(self) -> None:
         """Lets go of the reader."""
         if self._reader is not None:
             self._reader.close()
+
+
+def _gaps(committed: Committed, copy: int, end: int) -> Sequence[Run]:
+    """The runs of offsets below `end` that aren't finished."""
+    position = copy if committed.offset is None else committed.offset
+    found = ack_map.decode(committed.metadata, position) if committed.metadata else None
+    gaps = []
+    for start, stop in () if found is None else found.runs:
+        gaps.append((position, min(start, end)))
+        position = max(position, stop)
+    return [(start, stop) for start, stop in (*gaps, (position, end)) if start < stop]
+
+
+def _length(gaps: Sequence[Run]) -> int:
+    return sum(stop - start for start, stop in gaps)
+
+
+def _offsets(gaps: Sequence[Run]) -> Iterator[int]:
+    return chain.from_iterable(range(start, stop) for start, stop in gaps)

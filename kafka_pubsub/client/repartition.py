@@ -18,7 +18,9 @@ Rules
 2. Until the topic grows, the change can be given up: ask for the number of partitions that it has.
 3. A publisher that sees the new number first waits for what it has queued, then has its connection learn the number
    before a key is used again (`publisher.py`): librdkafka would use its old one for minutes.
-4. A topic to which somebody else has added partitions goes the same way. Its keys have moved already; what can be
+4. A record in a retry topic that nobody can read is waited for where it can go to the dead letters. Where there are
+   none, that would be for ever: when only such are left the change is refused, by name, and can be gone on with.
+5. A topic to which somebody else has added partitions goes the same way. Its keys have moved already; what can be
    kept is the order of everything before that, and from the end of this on.
 """
 
@@ -30,13 +32,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from kafka_pubsub.client.drain import Drain
+from kafka_pubsub.client.drain import Drain, UnreadableRecord
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.publish_pool import RENEW_S
 from kafka_pubsub.client.resources import conflicts, repartition_call, settle
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.config import Repartition, SubscriptionRecord, TopicRecord
-from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.errors import (
+    Call,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PubSubError,
+)
 from kafka_pubsub.model import TopicPartition
 
 __all__ = ["FENCE", "RepartitionProgress", "Repartitioner"]
@@ -59,7 +68,8 @@ class RepartitionProgress:
     """How far a change of a topic's partitions is.
 
     `seconds` are left of `fencing`; `waiting` says which subscriptions are waited for, and for how many messages;
-    `idle` which of those nobody receives from.
+    `idle` which of those nobody receives from. `unreadable` names records in their retry topics that aren't messages;
+    for `stuck` nothing else is left, and they have no dead letters to which these could go.
     """
 
     topic: str
@@ -68,6 +78,8 @@ class RepartitionProgress:
     seconds: float = 0.0
     waiting: Mapping[str, int] = field(default_factory=dict)
     idle: frozenset[str] = frozenset()
+    unreadable: Mapping[str, Sequence[UnreadableRecord]] = field(default_factory=dict)
+    stuck: frozenset[str] = frozenset()
 
 
 class Repartitioner:
@@ -123,10 +135,20 @@ class Repartitioner:
             drain.close()
 
     def _waiting(self, drain: Drain, record: TopicRecord, change: Repartition) -> RepartitionProgress:
-        left = {each.name: drain.left(each, change.barrier) for each in self._ordered(record)}
-        waiting = {name: count for name, count in left.items() if count}
-        idle = frozenset(name for name in waiting if not self._backend.admin.group_members(name))
-        return RepartitionProgress(record.name, change.partitions, "draining", waiting=waiting, idle=idle)
+        ordered = self._ordered(record)
+        left = {each.name: drain.look(each, change.barrier) for each in ordered}
+        waiting = {name: found.total for name, found in left.items() if found.total}
+        return RepartitionProgress(
+            record.name,
+            change.partitions,
+            "draining",
+            waiting=waiting,
+            idle=frozenset(name for name in waiting if not self._backend.admin.group_members(name)),
+            unreadable={name: found.named for name, found in left.items() if found.named},
+            stuck=frozenset(
+                each.name for each in ordered if left[each.name].stuck and each.options.dead_letter is None
+            ),
+        )
 
     # -- announcing --------------------------------------------------------------------------------------------
 
@@ -220,6 +242,8 @@ class Repartitioner:
                 tell(progress)
                 if not progress.waiting:
                     break
+                if progress.stuck == progress.waiting.keys():
+                    raise _only_unreadable(record, change, progress)
                 self._wait(record, until, POLL, progress)
         finally:
             drain.close()
@@ -382,6 +406,29 @@ class Repartitioner:
                     raise
                 log.warning("retry topic %r is gone; going on without it", name)
         return counts
+
+
+def _only_unreadable(
+    record: TopicRecord, change: Repartition, progress: RepartitionProgress
+) -> FailedPrecondition:
+    """What is left will stay for ever, unless somebody gives it a place to go to."""
+    calls = [Call("update_subscription", name, (("dead_letter", ...),)) for name in sorted(progress.stuck)]
+    go_on, give_up = (
+        repartition_call(record.name, each) for each in (change.partitions, record.options.partitions)
+    )
+    named = [
+        f"{each.topic}, partition {each.partition}, offset {each.offset}: {each.reason}"
+        for some in progress.unreadable.values()
+        for each in some
+    ]
+    more = sum(progress.waiting.values()) - len(named)
+    return FailedPrecondition(
+        f"topic {record.name!r} isn't repartitioned yet: what is left of the old layout are records with a key that "
+        f"nobody can read, in retry topics ({'; '.join(named)}{f'; and {more} more' if more else ''}). They go to the "
+        f"dead letters as they are, once there are any: {', '.join(map(str, calls))}, then open its streams anew. "
+        f"Until then messages with a key are refused: {go_on} goes on afterwards, {give_up} gives it up",
+        calls=(*calls, go_on, give_up),
+    )
 
 
 def _check_count(partitions: object) -> None:

@@ -17,7 +17,7 @@ from kafka_pubsub.client.repartition import Repartitioner
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.config import SubscriptionRecord, TopicOptions, TopicRecord
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition
 from kafka_pubsub.memory import MemoryBackend
 from tests.simulation.plan import Plan
 
@@ -114,7 +114,7 @@ class Growth(ABC):
         change = Layout(self.backend, topics, may_create=True, fence=FENCE, clock=self.now, sleep=self.passes)
         try:
             change.run(self._topic, partitions, timeout=timeout)
-        except DeadlineExceeded as waits:
+        except (DeadlineExceeded, FailedPrecondition) as waits:
             self.say(waits.message)
             return False
         finally:

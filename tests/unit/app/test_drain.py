@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.drain import LOOK_AT, Drain
+from kafka_pubsub.client.drain import LOOK_AT, NAMED, Drain, UnreadableRecord
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, Header, TopicPartition
 
 RETRY = "orders.sub.billing.retry"
 
@@ -87,3 +88,51 @@ def test_a_damaged_map_counts_for_nothing(
     with cluster.change():
         cluster.group("billing").store(TopicPartition("orders", 0), Committed(1, "not a map"))
     assert drain.left(record, {0: 3}) == 2
+
+
+def waiting(record: SubscriptionRecord, origin: int) -> list[Header]:
+    return retry_headers(None, RetryInfo(record.topic_id, 0, origin))
+
+
+def test_what_is_no_message_is_told_apart(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    for _ in range(3):
+        cluster.append("orders", 0, b"x", b"k")
+    with cluster.change():
+        cluster.group("billing").store(TopicPartition("orders", 0), Committed(3, ""))
+    cluster.append(RETRY, 0, b"rubbish", b"k")
+    cluster.append(RETRY, 0, b"rubbish that holds nobody up")
+    cluster.append(RETRY, 0, b"forged", b"k", waiting(record, 3))
+    found = drain.look(record, {0: 3})
+    assert (found.total, found.unreadable, found.stuck) == (2, 2, True)
+    reasons = [
+        "it has 0 ps-retry headers instead of one",
+        "its origin, offset 3, lies beyond the end of orders, 3",
+    ]
+    assert found.named == [
+        UnreadableRecord(RETRY, 0, at, why) for at, why in zip([0, 2], reasons, strict=True)
+    ]
+    cluster.append(RETRY, 0, b"honest", b"k", waiting(record, 2))
+    found = drain.look(record, {0: 3})
+    assert (found.total, found.unreadable, found.stuck) == (3, 2, False)
+
+
+def test_a_message_beyond_the_barrier_is_one(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    cluster.append("orders", 0, b"x", b"k")
+    cluster.append(RETRY, 0, b"honest", b"k", waiting(record, 0))
+    assert drain.look(record, {0: 0}).unreadable == 0
+
+
+def test_thousands_that_nobody_can_read_are_seen_through(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    for _ in range(2 * LOOK_AT + 1):
+        cluster.append(RETRY, 0, b"rubbish", b"k")
+    found = drain.look(record, {0: 0})
+    assert (found.total, found.stuck, len(found.named)) == (2 * LOOK_AT + 1, True, NAMED)
+    cluster.append("orders", 0, b"x", b"k")
+    cluster.append(RETRY, 0, b"honest", b"k", waiting(record, 0))
+    assert not drain.look(record, {0: 0}).stuck

@@ -24,10 +24,12 @@ from kafka_pubsub.client.subscription_admin import GROW_TIMEOUT, SubscriptionAdm
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.config import Repartition
 from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import TopicPartition
+from tests.support import until
 from tests.unit.app.support import Crash, CrashAt, FailAt, another
 
 RETRY = "orders.sub.billing.retry"
@@ -145,15 +147,6 @@ def test_everybody_receives_what_is_published_afterwards(
     assert {message_id: int(message_id.split(":")[1]) for message_id in ids} == {
         message_id: partition_of(key.encode(), 7) for message_id, key in ids.items()
     }
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Waits in real time, as streams run in it."""
-    waiting, end = threading.Event(), 2000
-    while not holds():
-        waiting.wait(0.01)
-        end -= 1
-        assert end > 0
 
 
 # -- what is refused meanwhile -----------------------------------------------------------------------------------
@@ -315,7 +308,10 @@ def test_what_was_given_up_elsewhere_ends_here(
 def test_it_waits_for_what_is_parked(
     change: Repartitioner, backend: MemoryBackend, cluster: MemoryCluster
 ) -> None:
-    cluster.append(RETRY, 1, b"parked", b"k")
+    cluster.append("orders", 1, b"parked", b"k")
+    topic_id = backend.catalog.topics()["orders"].topic_id
+    cluster.append(RETRY, 1, b"parked", b"k", retry_headers(None, RetryInfo(topic_id, 1, 0)))
+    commit(backend, {home(1): 1})
     with pytest.raises(DeadlineExceeded, match=r"'billing' \(1 message, nobody receives\)"):
         change.run("orders", 5, timeout=FENCE + 10)
     commit(backend, {retry(1): 1})

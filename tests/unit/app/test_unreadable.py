@@ -1,0 +1,54 @@
+"""A change of layout, and records in a retry topic that nobody can read: named, refused, and buried in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_pubsub import (
+    DeadLetterPolicy,
+    DeadlineExceeded,
+    FailedPrecondition,
+    PubSub,
+    RepartitionProgress,
+    UnreadableRecord,
+)
+from kafka_pubsub.cli.advice import advice
+from kafka_pubsub.client.repartition import FENCE
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+from tests.support import until
+from tests.unit.app.test_repartition import RETRY, Time, commit, counts, home, repartitioner
+
+
+def test_what_nobody_can_read_is_named_and_refused_until_it_has_somewhere_to_go(
+    ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
+) -> None:
+    change = repartitioner(cluster, Time())
+    ps.create_topic("orders", partitions=2)
+    ps.create_subscription("billing", "orders", message_ordering=True)
+    cluster.append(RETRY, 1, b"rubbish", b"k")
+    ps.create_subscription("other", "orders", message_ordering=True)
+    cluster.append("orders", 0, b"x", b"k")
+    commit(backend, {home(0): 1})
+    seen: list[RepartitionProgress] = []
+    with pytest.raises(DeadlineExceeded):  # others are still at it
+        change.run("orders", 5, timeout=FENCE + 10, on_progress=seen.append)
+    reason = "it has 0 ps-retry headers instead of one"
+    assert seen[-1].unreadable == {"billing": [UnreadableRecord(RETRY, 1, 0, reason)]}
+    assert set(seen[-1].stuck) == {"billing"}
+    assert seen[-1].waiting == {"billing": 1, "other": 1}
+    backend.admin.set_positions("other", {home(0): 1})
+    with pytest.raises(FailedPrecondition, match=f"{RETRY}, partition 1, offset 0: {reason}") as refused:
+        change.run("orders", 5)
+    commands = advice(refused.value)
+    assert "`kafka-pubsub subscription update billing --dead-letter-topic " in commands
+    assert "`kafka-pubsub topic repartition orders --partitions 5` goes on" in commands
+    ps.create_topic("dead")
+    ps.update_subscription("billing", dead_letter=DeadLetterPolicy(topic="dead", max_attempts=5))
+    with pytest.raises(DeadlineExceeded, match="nobody receives"):
+        change.run("orders", 5, timeout=10)
+    sub = ps.subscription("billing")
+    with sub.pull(lambda message: message.ack()):
+        until(lambda: bool(list(sub.dead_letters())))
+    change.run("orders", 5)
+    assert counts(backend) == (5, 5, 5, 5)
