@@ -477,6 +477,10 @@ class Coordinator(Holdings):
         """Whether handlers wait for a commit."""
         return any(each.half is not None and each.half.hurried for each in self.owned.values())
 
+    def careful(self) -> bool:
+        """Whether messages of main are noted before they start, which makes all slow."""
+        return any(each.half is not None and each.half.careful_at_all for each in self.owned.values())
+
     def in_flight(self) -> int:
         """Leases that aren't over."""
         return self._leased

@@ -100,7 +100,7 @@ class Engine(Hearing):
         self.clock = clock
         self._prompt = record.options.exactly_once
         #: Whether handlers wait for a commit, as the runner saw it last.
-        self._hurried = False
+        self._hurried = self._careful = False
         self.rebalances = Rebalances(self, reader, record, look_up, wall)
         self.rebalances.begin_with(relocating)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
@@ -293,6 +293,9 @@ class Engine(Hearing):
             self._gauge_at = now + GAUGE
             self._flow()
         self._hurried = coordinator.hurried()
+        if self._careful is not (careful := coordinator.careful()):
+            self._careful = careful
+            self.walks.pace.forgive()  # beside so many commits and threads everything looks slow
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -360,8 +363,10 @@ class Engine(Hearing):
             self._reader.resume([self.rebalances.place(number) for number in resume])
 
     def _commit_posted(self) -> None:
-        while self._to_commit:
-            self.commit(self.coordinator.current(self._to_commit.popleft()))
+        together: dict[int, Commit | CommitBoth] = {}
+        while self._to_commit:  # a request takes as long for one partition as for all
+            together |= self._to_commit.popleft()
+        self.commit(self.coordinator.current(together))
 
     def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
         """Sends commits and posts their answers."""

@@ -42,7 +42,8 @@ class Holdings(ABC):
         turn: Turn | None = None,
     ) -> None:
         self._rules = rules
-        self._process = process
+        #: The number that its commits carry.
+        self.process = process
         self._jitter = jitter
         self._suspects = turn or Turn()
         self._epochs = 0
@@ -125,7 +126,7 @@ class Holdings(ABC):
             Start(
                 number,
                 self._epochs,
-                self._process,
+                self.process,
                 stored,
                 start.position,
                 start.known,

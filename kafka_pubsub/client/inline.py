@@ -77,6 +77,10 @@ class Pace:
         else:
             self._penalty = PENALTY
 
+    def forgive(self) -> None:
+        """What made callbacks look slow is over."""
+        self._not_before, self._penalty = 0.0, PENALTY
+
     def hindered(self, now: float) -> None:
         """The crew left no room for a callback more. Once is no proof that its callbacks are slow."""
         self._limit //= 2

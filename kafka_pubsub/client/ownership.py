@@ -25,8 +25,8 @@ __all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Offsets above what a dead owner had committed that it may have started unnoted: its commits are 150 ms apart. Who
-#: went further, at full speed, is nearer at the next crash, by as much at least.
+#: Offsets above what a dead owner had committed that are thought to have been started unnoted, at most, and if its
+#: commit doesn't say how many (`core/stride.py`). Who went further is nearer at the next crash, by as much at least.
 REACH = 5_000
 #: Seconds between two tries to take partitions on.
 TRY_AGAIN = 0.5
@@ -40,10 +40,10 @@ class Beginning(NamedTuple):
     retry: RetryStart | None = None
 
 
-def reach(begun: Beginning, end: int) -> int:
-    """How far a dead owner may have come in the main partition, whose log ends at `end`."""
+def reach(begun: Beginning, end: int, told: int = 0) -> int:
+    """How far a dead owner may have come in the main partition, whose log ends at `end`; `told`: by its last commit."""
     covered = begun.known[-1][1] if begun.known else begun.position
-    return min(end, covered + REACH)
+    return min(end, covered + min(told or REACH, REACH))
 
 
 def beginning(

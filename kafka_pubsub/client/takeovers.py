@@ -9,7 +9,7 @@ Rules
 1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
 2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it (`core/origins`).
 3. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
-   what was stored before names its writer, which is fenced.
+   what was stored before names its writer, which is fenced; sooner if that one, as is said there too, left in disorder.
 4. All of this runs on the fetcher, but for `landed`, `found` and `restart`, which are the runner's.
 5. What has to be sought is sought between two reads, never inside a callback of the group.
 """
@@ -47,6 +47,8 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds after which an answer that doesn't come is held up by an open transaction; it takes milliseconds otherwise.
 BLOCKED = 1.0
+#: The same where the last owner didn't leave in good order, so that it is most likely dead, and keys wait for long.
+DEAD = 0.3
 
 _NOTHING = AckMap(0, ())
 
@@ -118,7 +120,8 @@ class Takeovers:
             low, high = ranges[beside]
             retry = retry_beginning(self._record, number, committed[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]
-            start = self._retry_start(stored, committed[beside], retry, reach(begun, end), ends[beside])
+            main_end = reach(begun, end, (_map_of(stored) or _NOTHING).reach)
+            start = self._retry_start(stored, committed[beside], retry, main_end, ends[beside])
             return begun._replace(retry=start._replace(main_exists=end))
 
         positions = self._engine.take_on(
@@ -163,15 +166,21 @@ class Takeovers:
         )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        try:
-            return self._reader.committed(places, BLOCKED)
-        except (BrokerUnavailable, DeadlineExceeded):
-            self._fence_writers(places)
+        for seconds, anybody in ((DEAD, False), (BLOCKED - DEAD, True)):
+            try:
+                return self._reader.committed(places, seconds)
+            except (BrokerUnavailable, DeadlineExceeded):
+                self._fence_writers(places, anybody=anybody)
         return self._reader.committed(places)
 
-    def _fence_writers(self, places: Sequence[TopicPartition]) -> None:
+    def _fence_writers(self, places: Sequence[TopicPartition], *, anybody: bool) -> None:
+        """Ends what others left open; `anybody`: also who left in good order, and we ourselves."""
         maps = [_map_of(stored) for stored in self._reader.committed_unstable(places).values()]
-        for writer in {found.writer for found in maps if found is not None}:
+        known = [found for found in maps if found is not None]
+        own = self._engine.coordinator.process
+        for writer in {
+            found.writer for found in known if anybody or not (found.clean or found.writer == own)
+        }:
             self.relocating.fence(self._record.name, writer)
 
     @property

@@ -7,9 +7,9 @@ points from U+3400 on, none of them special to anybody. A map is a list of numbe
 gap (unfinished) and of a run (finished) above the committed offset.
 
 Layout: version, writer (4 units), nonce (2 units), flags, count of numbers, numbers, the notes' numbers, checksum
-(3 units). Version 3 has bits (`ack_bits`) before the numbers: a number that says how many units, and those; the numbers
-go on from the last run among the bits. Version 1 had neither nonce nor notes. All are read, and the shorter of 2 and 3
-is written.
+(3 units). The flags are a bit for `clean`, and `reach` in strides of 64 offsets, which older maps left at 0. Version 3
+has bits (`ack_bits`) before the numbers: a number that says how many units, and those; the numbers go on from the last
+run among the bits. Version 1 had neither nonce nor notes. All are read, and the shorter of 2 and 3 is written.
 
 Rules
 1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
@@ -49,6 +49,9 @@ _WITH_BITS = 3
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
+#: `reach` is told in strides of so many offsets, rounded up, in the bits beside that for `clean`: up to a million.
+_STRIDE = 64
+_MOST_STRIDES = (1 << _UNIT - 1) - 1
 #: Characters of those that the notes may take.
 NOTED = notes.ROOM
 #: Version, writer, nonce, flags, checksum, the widest count, and the notes.
@@ -63,7 +66,8 @@ class AckMap(NamedTuple):
     """What a commit's metadata says.
 
     `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` one of
-    the ownership. `clean`: nothing that was started is left.
+    the ownership. `clean`: nothing that was started is left. `reach`: how many offsets beyond the last run (or the
+    position) the writer may have come to before its next commit; 0: it didn't say.
     """
 
     writer: int
@@ -71,6 +75,7 @@ class AckMap(NamedTuple):
     clean: bool = False
     nonce: int = 0
     notes: Notes = notes.NOTHING
+    reach: int = 0
 
 
 def most_runs(span: int) -> int:
@@ -103,7 +108,7 @@ def encode(ack_map: AckMap, position: int) -> str:
         _WITH_BITS if bits else _VERSION,
         *_fixed(ack_map.writer, _WRITER_UNITS),
         *_fixed(ack_map.nonce, _NONCE_UNITS),
-        int(ack_map.clean),
+        int(ack_map.clean) | min(-(-ack_map.reach // _STRIDE), _MOST_STRIDES) << 1,
     ]
     if bits:
         units += [*_digits(len(bits)), *bits]
@@ -148,7 +153,7 @@ def decode(text: str, position: int) -> AckMap | None:
         return None
     runs = (*dense, *_runs(numbers[1 : 1 + numbers[0]], dense[-1][1] if dense else position))
     writer, nonce = _joined(body[1 : 1 + _WRITER_UNITS]), _joined(body[1 + _WRITER_UNITS : flags_at])
-    return AckMap(writer, runs, bool(body[flags_at] & 1), nonce, noted)
+    return AckMap(writer, runs, bool(body[flags_at] & 1), nonce, noted, (body[flags_at] >> 1) * _STRIDE)
 
 
 def _runs(numbers: Sequence[int], at: int) -> tuple[Run, ...]:

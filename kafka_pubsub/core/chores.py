@@ -3,7 +3,9 @@
 Rules
 1. When main's map is half full, the waiting messages of the longest queues are moved into the retry partition, whatever
    their key. Those that are with holders stay; if only they remain, nothing more is handed out.
-   The same when those that wait behind parked messages outgrow their share of the window.
+   The same when those that wait behind parked messages outgrow their share of the window; but what will go on soon
+   (`SOON`) is waited for. A relocated message must be read back, and holds its key meanwhile, so that more of it is
+   relocated: with a backlog and short backoffs everything would go that way, at a tenth of the speed.
 2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail. So
    do dead letters that aren't taken: a dead-letter topic that is gone must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
@@ -23,7 +25,7 @@ from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.moves import BATCH, Move
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.parked import NEVER, Entry
+from kafka_pubsub.core.parked import NEVER, Entry, Line, passed
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG, SLOW, Rules
@@ -36,6 +38,9 @@ TAIL = 64
 #: stops at (`flow.WINDOW`). And seconds between two looks at which ones these are.
 HOARD = 1000
 LOOK = 0.05
+#: Seconds within which a parked key goes on soon: some times the shortest backoff and the transaction before it, and
+#: not so long that others would miss their share of the window.
+SOON = 0.5
 #: Keyless messages that are read ahead when they are due.
 LOOSE = 256
 
@@ -60,6 +65,8 @@ class Chores:
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move] = {}
         self._hoard_at = 0.0
+        # Parked keys, and when they were first seen so by somebody who needed their room.
+        self._seen: dict[bytes, tuple[Line, float]] = {}
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """All of them; `stuffed`: nothing more is read before something leaves."""
@@ -128,7 +135,23 @@ class Chores:
         retries, queues = self._retries, self._queues
         if queues.ready or queues.loose or retries.loose or retries.parking.first() is not None:
             return False
-        return all(self._takes_long(lease, now) for lease in self._leases.active)
+        if not all(self._takes_long(lease, now) for lease in self._leases.active):
+            return False
+        return len(self._stuck(now)) == len(retries.parking.lines)
+
+    def _stuck(self, now: float) -> list[bytes]:
+        """Parked keys that don't go on soon: due later, or parked for that long already."""
+        lines, seen = self._retries.parking.lines, self._seen
+        self._seen = {
+            key: seen[key] if key in seen and seen[key][0] is line else (line, now)
+            for key, line in lines.items()
+        }
+        later, before = passed(now + SOON), now - SOON
+        return [
+            key
+            for key, (line, since) in self._seen.items()
+            if since <= before or ((front := line.front()) is not None and front[2] > later)
+        ]
 
     def _thin_out(self, now: float, most: int = BATCH) -> None:
         queues = self._queues.queues
@@ -149,7 +172,7 @@ class Chores:
             return
         self._hoard_at = now + LOOK
         queues = self._queues.queues
-        waiting = {key: count for key in self._retries.parking.lines if (count := len(queues[key]))}
+        waiting = {key: count for key in self._stuck(now) if (count := len(queues[key]))}
         left = min(BATCH, sum(waiting.values()) - HOARD, self._retries.rooms.main())
         if left <= 0:
             return

@@ -6,6 +6,7 @@ Rules
 2. No second commit before the answer to the first. A refused one leaves its content to the next.
 3. Commits are up to `COMMIT_INTERVAL` apart, except the last word at a revoke, and those that somebody waits for.
 4. A relocation's commit calls its sources finished, which the books do only when it has been stored.
+5. Each says how far its owner may come before the next one is stored (`Stride`). Who reads on further says so at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kafka_pubsub.core.moves import Move
 from kafka_pubsub.core.notes import NOTHING, Notes
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.stride import Stride
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["COMMIT_INTERVAL", "Commits", "Noter"]
@@ -48,7 +50,9 @@ class Commits:
         nonce: int = 0,
         books: RetryBooks | None = None,
         noter: Noter | None = None,
+        before: int = 0,
     ) -> None:
+        """`before`: how far the last owner may have come, if it left in disorder."""
         self._offsets = offsets
         self._writer = writer
         self._nonce = nonce
@@ -63,6 +67,7 @@ class Commits:
         #: Whether the last one was refused: then even who waits for the next waits until it is due.
         self.refused = False
         self._not_before = 0.0
+        self._stride = Stride(offsets.position, COMMIT_INTERVAL, before)
         #: Told of each commit when it is made, and of its answer (`durability`).
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
@@ -85,6 +90,11 @@ class Commits:
         if not self.refused:
             self._not_before = 0.0
 
+    def read_on(self) -> None:
+        """More was read: who takes over must know if it is more than the last commit says (rule 5)."""
+        if self._offsets.position > self._stride.told:
+            self.hurry()
+
     def soon(self, at: float) -> None:
         """Somebody waits, and bears that others' acks of the next moment are waited for."""
         self.dirty = True
@@ -97,6 +107,7 @@ class Commits:
         return self._send(self._commit(clean=False))
 
     def _next_at(self, now: float) -> None:
+        self._stride.look(self._offsets.position, now)
         # The next multiple of the interval: partitions that are busy commit together, in one request.
         count = now // COMMIT_INTERVAL + 1
         count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
@@ -142,7 +153,9 @@ class Commits:
         else:
             position, runs = self._offsets.committable, self._offsets.runs()
         notes = NOTHING if self._noter is None else self._noter.main_notes(position, gone)
-        text = ack_map.encode(AckMap(self._writer, tuple(runs), clean, self._nonce, notes), position)
+        covered = runs[-1][1] if runs else position
+        reach = max(1, self._stride.told - covered, self._offsets.position - covered)
+        text = ack_map.encode(AckMap(self._writer, tuple(runs), clean, self._nonce, notes, reach), position)
         if self._books is None:
             return Commit(position, text)
         return CommitBoth(position, text, self._retry_commit(self._books, clean, moves))

@@ -164,8 +164,8 @@ class Partition:
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before, half = self.offsets.committable, self.half
         news = self.offsets.receive(event.records)
-        if half is not None and half.retries.main_suspects.culprit is not None:
-            news = half.culprit(news, now)
+        if half is not None:
+            news = half.came(news, now)
         lease = None
         if event.inline and (half is None or half.unhindered):
             lease, news = self._inline(news)

@@ -61,7 +61,8 @@ class RetryHalf:
         self._queues = queues
         self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, leases, turn)
         books = self.retries.books
-        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self)
+        before = self.retries.main_suspects.end
+        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self, before)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
@@ -85,6 +86,11 @@ class RetryHalf:
     def hurried(self) -> bool:
         """Whether handlers wait for commits: nothing begins before the first, no suspect before its note."""
         return not self.announced or any(suspects.busy for suspects in self._both)
+
+    @property
+    def careful_at_all(self) -> bool:
+        """Whether messages of main are noted before they start."""
+        return self.retries.main_suspects.end > 0
 
     @property
     def unhindered(self) -> bool:
@@ -152,9 +158,12 @@ class RetryHalf:
             self.commits.hurry()
         return not noted
 
-    def culprit(self, records: Sequence[Record], now: float) -> Sequence[Record]:
+    def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Main's records without the one that killed the last owner's process, which is relocated."""
         suspects = self.retries.main_suspects
+        self.commits.read_on()
+        if suspects.culprit is None:
+            return records
         for at, record in enumerate(records):
             if record.offset() == suspects.culprit:
                 self.retries.crashed(record, now)

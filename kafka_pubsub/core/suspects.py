@@ -33,8 +33,9 @@ __all__ = ["Suspects", "Turn"]
 
 
 #: Messages that nobody suspects and that are noted at a time. After the next crash each of them is a suspect, and a
-#: trial costs a commit; and beside so many suspects others must have room to go on.
-FRESH = 32
+#: trial costs a commit; and beside so many suspects others must have room to go on. Fewer would cost those who wait for
+#: the backlog behind a crash: so many are delivered for each commit.
+FRESH = 48
 #: Messages of one key that are noted together, and the share of the room for notes that they may take.
 TOGETHER, SHARE = 8, 4
 #: Notes beyond `notes.MOST` for which the metadata has room: of messages that were tried alone for lack of it, one a

@@ -78,7 +78,7 @@ def main_at_once(patch: Patch) -> None:
 
 def writers_left_alone(patch: Patch) -> None:
     """Nobody ends what a killed owner left open."""
-    patch.setattr(Takeovers, "_fence_writers", lambda self, places: None)
+    patch.setattr(Takeovers, "_fence_writers", lambda self, places, anybody: None)
 
 
 def id_untold(patch: Patch) -> None:

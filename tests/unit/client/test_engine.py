@@ -106,6 +106,31 @@ def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine,
     assert log.paused == {1}
 
 
+def test_what_waits_to_be_committed_shares_a_request(
+    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash handlers of each partition wait for its commits: one after the other they would wait for all."""
+    requests: list[list[int]] = []
+    monkeypatch.setattr(engine.coordinator, "current", dict)
+    monkeypatch.setattr(engine, "commit", lambda commits: requests.append(list(commits)))
+    engine._to_commit.extend([{0: Commit(3, "")}, {1: Commit(4, "")}])
+    engine._commit_posted()
+    assert requests == [[0, 1]]
+
+
+def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.coordinator, "careful", lambda: True)
+    engine.step(0.0)
+    engine.walks.pace.slow(0.0)
+    engine.step(0.0)
+    assert engine.walks.pace.limit(0.0) == 0
+    monkeypatch.setattr(engine.coordinator, "careful", lambda: False)
+    engine.step(0.0)
+    assert engine.walks.pace.limit(0.0) > 0
+
+
 def test_a_refused_commit_is_no_accepted_one(
     engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,13 @@ import pytest
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
 from kafka_pubsub.client.passing import PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
+from kafka_pubsub.client.takeovers import BLOCKED, DEAD, Takeovers
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -95,3 +99,62 @@ def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pyte
         (letter,) = sub.dead_letters()
     assert "offset 10, lies beyond offset 0" in letter.reason
     assert AsksInTurn.asked[0] == BOTH[1].topic, "an honest origin is below what is asked for later"
+
+
+OURS, THEIRS = 7, 9
+
+
+class Held:
+    """A log whose answer waits for a transaction of `THEIRS`, and whoever fences; with an engine's coordinator."""
+
+    topic, retry = "orders", "orders.sub.billing.retry"
+    name = "billing"
+    process = OURS
+
+    def __init__(self, writer: int, *, clean: bool) -> None:
+        self.coordinator = self
+        self._stored = Committed(5, ack_map.encode(AckMap(writer, (), clean), 5))
+        self.waited = 0.0
+        #: How long it had been waited when somebody was fenced.
+        self.fenced_after: list[tuple[int, float]] = []
+
+    def connect(self, *_: object) -> None: ...
+    def post(self, *_: object) -> None: ...
+
+    def committed(
+        self, places: Sequence[TopicPartition], timeout: float = 0.0
+    ) -> dict[TopicPartition, Committed]:
+        if not any(writer == THEIRS for writer, _ in self.fenced_after):
+            self.waited += timeout
+            raise DeadlineExceeded("an open transaction")
+        return self.committed_unstable(places)
+
+    def committed_unstable(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
+        return dict.fromkeys(places, self._stored)
+
+    def fence(self, subscription: str, writer: int) -> None:
+        self.fenced_after.append((writer, self.waited))
+
+
+def fenced(held: Held) -> list[tuple[int, float]]:
+    beside = Takeovers(held, held, held)  # type: ignore[arg-type]
+    beside._record = held  # type: ignore[assignment]
+    assert set(beside._committed(BOTH)) == set(BOTH)
+    return held.fenced_after
+
+
+def test_who_left_in_disorder_and_holds_everybody_up_is_fenced_soon() -> None:
+    assert DEAD < BLOCKED
+    assert fenced(Held(THEIRS, clean=False)) == [(THEIRS, DEAD)]
+
+
+def test_who_left_in_good_order_may_still_be_about_to_end_its_transaction() -> None:
+    assert fenced(Held(THEIRS, clean=True)) == [(THEIRS, BLOCKED)]
+
+
+def test_our_own_writer_is_not_the_first_to_be_fenced() -> None:
+    """What rests here may have been given up in the middle of suspects; nothing of it is open."""
+    held = Held(OURS, clean=False)
+    with pytest.raises(DeadlineExceeded):
+        fenced(held)
+    assert held.fenced_after == [(OURS, BLOCKED)]

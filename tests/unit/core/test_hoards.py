@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.chores import HOARD
+import pytest
+
+from kafka_pubsub.core.chores import HOARD, LOOK, SOON
 from kafka_pubsub.core.effects import Relocate
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.events import Release, Released, Tick, Verdict
+from kafka_pubsub.core.moves import Move
+from kafka_pubsub.core.retry_record import RetryInfo, Why
 from kafka_pubsub.core.rules import BACKLOG
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
@@ -54,3 +58,67 @@ def test_a_short_backlog_waits_in_memory_for_its_key() -> None:
     (lease,) = scene.begun()
     scene.nack(lease)
     assert [info.origin for info in infos(scene.tick())] == [0]
+
+
+def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
+    """What moves while time goes by in the steps in which somebody looks."""
+    moved: list[RetryInfo] = []
+    until = scene.now + seconds
+    while scene.now < until:
+        scene.now += LOOK
+        moved += infos(scene.do(Tick(stuffed=stuffed)))
+    return moved
+
+
+def waiting(scene: Scene) -> list[Move]:
+    """What has left its queue and will fly with the next transaction."""
+    half = scene.partition.half
+    assert half is not None
+    return half.retries.moves.waiting
+
+
+def fail_all(scene: Scene) -> None:
+    """All main messages that may begin fail."""
+    begun = scene.begun(50)
+    assert not any(lease.entries for lease in begun)
+    scene.do(Released([Release(lease, 0, Verdict.NACKED, 0.1) for lease in begun]))
+
+
+def failing(keys: int, followers: int) -> Scene:
+    """Keys that have just failed and go again at once, but for a log that is slow; and what waits behind them."""
+    scene = Scene()
+    names = [b"%d" % number for number in range(keys)]
+    scene.fetch(*((offset, None) for offset in range(1000)))
+    scene.do(
+        Released([Release(lease, 1, Verdict.FINISHED) for lease in scene.begun(1000)])
+    )  # most don't fail
+    scene.fetch(*enumerate(names, 1000))
+    fail_all(scene)
+    scene.fetch(*((1000 + keys + number, names[number % keys]) for number in range(followers)))
+    return scene
+
+
+@pytest.mark.parametrize("stuffed", [False, True])
+def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
+    """Relocated it would hold its key for longer than the backoff, and more would have to follow."""
+    scene = failing(50, HOARD + 200)
+    assert {info.why for info in wait(scene, 0.6 * SOON, stuffed=stuffed)} == {Why.NACKED}
+    assert waiting(scene) == []
+    assert wait(scene, SOON, stuffed=stuffed) == [], "that transaction hasn't been answered"
+    assert waiting(scene) != [], "it isn't waited for in vain"
+
+
+def test_a_key_that_is_parked_anew_is_waited_for_anew() -> None:
+    scene = failing(50, HOARD + 200)
+    (flight,) = [effect for effect in scene.tick(LOOK) if isinstance(effect, Relocate)]
+    scene.take(flight)
+    assert wait(scene, 0.5 * SOON, stuffed=False) == []
+    again = scene.begun(50)
+    assert len(again) == 50
+    assert all(lease.entries for lease in again)
+    scene.do(Released([Release(lease, 1, Verdict.FINISHED) for lease in again]))
+    fail_all(scene)
+    assert {info.why for info in wait(scene, 0.8 * SOON, stuffed=False)} == {Why.NACKED}
+    assert waiting(scene) == []
+    wait(scene, 0.5 * SOON, stuffed=False)
+    assert waiting(scene) != []
