@@ -100,7 +100,7 @@ class Engine(Hearing):
         self.clock = clock
         self._prompt = record.options.exactly_once
         #: Whether handlers wait for a commit, as the runner saw it last.
-        self._hurried = self._careful = False
+        self._hurried = False
         self.rebalances = Rebalances(self, reader, record, look_up, wall)
         self.rebalances.begin_with(relocating)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
@@ -293,9 +293,7 @@ class Engine(Hearing):
             self._gauge_at = now + GAUGE
             self._flow()
         self._hurried = coordinator.hurried()
-        if self._careful is not (careful := coordinator.careful()):
-            self._careful = careful
-            self.walks.pace.forgive()  # beside so many commits and threads everything looks slow
+        self.walks.pace.beside(coordinator.careful())
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()

@@ -59,6 +59,7 @@ class Pace:
         self._limit = SHORTEST
         self._penalty = PENALTY
         self._not_before = 0.0
+        self._careful = False
 
     def limit(self, now: float) -> int:
         """How many records to read for inline walking now; 0: none."""
@@ -77,9 +78,11 @@ class Pace:
         else:
             self._penalty = PENALTY
 
-    def forgive(self) -> None:
-        """What made callbacks look slow is over."""
-        self._not_before, self._penalty = 0.0, PENALTY
+    def beside(self, careful: bool) -> None:
+        """Whether each message is noted before it starts: beside so many commits and threads everything looks slow."""
+        if self._careful and not careful:
+            self._not_before, self._penalty = 0.0, PENALTY
+        self._careful = careful
 
     def hindered(self, now: float) -> None:
         """The crew left no room for a callback more. Once is no proof that its callbacks are slow."""
