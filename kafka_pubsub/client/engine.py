@@ -31,6 +31,7 @@ from typing import TypeVar
 
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.hearing import Hearing
+from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
@@ -186,19 +187,15 @@ class Engine(Hearing):
         self.take_over()
         self._drained.set()
         until = None if timeout is None else time.monotonic() + timeout
-        self._join(self._fetcher, until)  # to leave the group it needs the runner
+        join(self._fetcher, until, self.subscription)  # to leave the group it needs the runner
         self._running = False
         self.ring()
-        self._join(self._runner, until)
+        join(self._runner, until, self.subscription)
         if not self._runner_alive():
             self.coordinator.end(self.clock())
         self.rebalances.end()
         self.ended.set()
         self.acks.end()
-
-    def _join(self, thread: threading.Thread | None, until: float | None) -> None:
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(None if until is None else max(0.1, until - time.monotonic()))
 
     # What other threads want
 

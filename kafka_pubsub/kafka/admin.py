@@ -96,6 +96,7 @@ class KafkaAdmin:
         self._lock = threading.Lock()
         # None until the first call: a process may fork before.
         self._client: AdminClient | None = None
+        self._calls = 0
         # When we have last made it, or heard that it is there.
         self._made: dict[str, float] = {}
 
@@ -336,11 +337,12 @@ class KafkaAdmin:
         )
 
     def close(self) -> None:
-        """Lets go of the handle; its destructor ends librdkafka's threads."""
+        """Ends the handle, with librdkafka's threads; one that somebody is using ends when he lets go of it."""
         with self._lock:
             client, self._client = self._client, None
+            used = self._calls > 0
         if client is not None:
-            self._handles.release(client)
+            (self._handles.release if used else self._handles.close_admin)(client)
 
     # -- parts -----------------------------------------------------------------------------------------------
 
@@ -349,6 +351,7 @@ class KafkaAdmin:
         with self._lock:
             if self._client is None:
                 self._client = self._handles.admin(self._trouble.note)
+            self._calls += 1
             return self._client
 
     def _ask(self, doing: str, request: Callable[[AdminClient, float], concurrent.futures.Future[_T]]) -> _T:
@@ -363,8 +366,6 @@ class KafkaAdmin:
         refused: frozenset[int] = frozenset(),
         deadline: float | None = None,
     ) -> _T:
-        client = self._connect()
-
         def attempt(left: float) -> _T:
             try:
                 return call(client, left)
@@ -376,13 +377,18 @@ class KafkaAdmin:
                 # The Python client's own checks of names and numbers.
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(failure))) from None
 
-        return ask(
-            attempt,
-            doing,
-            address=self._handles.address,
-            trouble=self._trouble,
-            deadline=deadline or self._deadline,
-        )
+        client = self._connect()
+        try:
+            return ask(
+                attempt,
+                doing,
+                address=self._handles.address,
+                trouble=self._trouble,
+                deadline=deadline or self._deadline,
+            )
+        finally:
+            with self._lock:
+                self._calls -= 1
 
     def _note(self, name: str) -> None:
         now = time.monotonic()

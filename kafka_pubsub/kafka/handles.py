@@ -7,18 +7,21 @@ Rules
    resolving a host name, glibc's lock around that is held for ever in the child (seen once in some 200 forks).
 2. In the child the inherited handles are made immortal: their destructor would wait for threads that don't exist.
 3. Whoever made a handle closes it; `close` closes what is left.
-4. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
+4. Closing never takes for ever: what hangs in librdkafka is left behind on a daemon's thread, and the log says so.
+5. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -30,6 +33,8 @@ from kafka_pubsub.kafka.errors import translate
 from kafka_pubsub.kafka.log import LibrdkafkaLog
 
 __all__ = ["Handles", "OnError", "Trouble"]
+
+_LOGGER = logging.getLogger("kafka_pubsub.kafka")
 
 OnError = Callable[[KafkaError], None]
 _Handle = TypeVar("_Handle", Consumer, Producer, AdminClient)
@@ -50,6 +55,10 @@ COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
 
 #: Milliseconds. At 1 a request that meets a cluster without a coordinator yet, the first of all, is never answered.
 _ADMIN_DEFAULTS: Mapping[str, ConfigValue] = {"retry.backoff.ms": 100}
+
+#: Seconds for closing a client that has nothing more to say: milliseconds, as a rule. librdkafka sets no limit to it,
+#: aborts and flushes first, and waits for each of its threads.
+_CLOSE_S = 5.0
 
 #: Seconds in which a caller that discards a producer has returned and let go of it.
 _LET_GO_S = 1.0
@@ -75,10 +84,6 @@ class Trouble:
     def clear(self) -> None:
         """An answer came: whatever it was is over."""
         self.last = None
-
-
-#: Seconds for closing a consumer whose maker hasn't: milliseconds, if anybody answers.
-_LEFTOVER = 2.0
 
 
 class Handles:
@@ -158,12 +163,19 @@ class Handles:
             self._open.append(handle)
         return handle
 
-    def close_consumer(self, consumer: Consumer) -> None:
-        """Leaves the group, if any, and frees it."""
+    def leave_group(self, consumer: Consumer) -> None:
+        """Leaves the group and frees it, however long that takes: for whoever has a limit for it."""
         if self.foreign:
             return
         self._forget(consumer)
         consumer.close()
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Frees one that is in no group."""
+        if self.foreign:
+            return
+        self._forget(consumer)
+        _end(consumer.close, "a consumer")
 
     def abandon(self, consumer: Consumer) -> None:
         """A close is under way that may never end, so nobody else may touch it."""
@@ -176,7 +188,17 @@ class Handles:
         self._forget(producer)
         # A producer that failed for good complains while closing, which is what we are doing about it.
         with contextlib.suppress(KafkaException):
-            producer.close()
+            _end(producer.close, "a producer")
+
+    def close_admin(self, client: AdminClient) -> None:
+        """Ends it; nobody may be using it.
+
+        (Its destructor may have to wait for the collector: the error of a failed call holds it.)
+        """
+        if self.foreign:
+            return
+        self._forget(client)
+        _end(partial(client.__exit__, None, None, None), "an admin client")
 
     def release(self, handle: AdminClient | Producer) -> None:
         """Leaves it to its destructor: for clients without a close, and for a producer with a failed transaction.
@@ -197,12 +219,7 @@ class Handles:
         self._closed = True
         for handle in list(self._open):
             if isinstance(handle, Consumer):
-                # Without a broker it may never return, and nobody has asked for this one's positions.
-                closing = threading.Thread(
-                    target=self.close_consumer, args=(handle,), name="kafka_pubsub-leftover", daemon=True
-                )
-                closing.start()
-                closing.join(_LEFTOVER)
+                self.close_consumer(handle)
             elif isinstance(handle, Producer):
                 self.close_producer(handle)
             else:
@@ -217,6 +234,29 @@ class Handles:
         self._lock = threading.Lock()
         for handle in self._open:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def _end(close: Callable[[], object], what: str) -> None:
+    """Runs `close` on a thread of its own, and leaves it behind if it doesn't return (rule 4)."""
+    failures: list[KafkaException | RuntimeError] = []
+
+    def run() -> None:
+        try:
+            close()
+        except (KafkaException, RuntimeError) as failure:
+            failures.append(failure)
+
+    closing = threading.Thread(target=run, name="kafka_pubsub-closing", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:  # the interpreter is ending, and starts no more threads
+        close()
+        return
+    closing.join(_CLOSE_S)
+    if closing.is_alive():
+        _LOGGER.warning("%s of librdkafka's doesn't close within %g s: it is left behind", what, _CLOSE_S)
+    if failures:
+        raise failures[0]
 
 
 def _hold(producer: Producer) -> None:

@@ -265,17 +265,24 @@ class KafkaLogReader:
             self._handles.check()
         except FailedPrecondition:
             return
-        with self._reading:
-            try:
-                Bounded("kafka_pubsub-leave").run(self._leave, _CLOSE_DEADLINE)
-            except KafkaException:
-                # The thread goes on by itself when the broker answers; nobody is told any more.
-                self._calls.closed, self._listener = True, None
-                self._handles.abandon(self._consumer)
-                _LOGGER.warning(
-                    "group %r: the broker doesn't answer to our leaving; it will notice", self._group
-                )
-            self._raise_kept()
+        if not self._reading.acquire(timeout=_CLOSE_DEADLINE):
+            self._abandon("a read hasn't returned, so we can't leave")
+            return
+        try:
+            if self.closed:
+                return  # by whoever was at it
+            Bounded("kafka_pubsub-leave").run(self._leave, _CLOSE_DEADLINE)
+        except KafkaException:
+            # The thread goes on by itself when the broker answers; nobody is told any more.
+            self._abandon("the broker doesn't answer to our leaving")
+        finally:
+            self._reading.release()
+        self._raise_kept()
+
+    def _abandon(self, why: str) -> None:
+        self._calls.closed, self._listener = True, None
+        self._handles.abandon(self._consumer)
+        _LOGGER.warning("group %r: %s; it will notice", self._group, why)
 
     def _leave(self) -> None:
         with self._calls.together():
@@ -283,7 +290,7 @@ class KafkaLogReader:
                 self._give_back()
             finally:
                 self._calls.close()
-                self._handles.close_consumer(self._consumer)
+                self._handles.leave_group(self._consumer)
 
     def _wait(self, max_records: int, timeout: float) -> list[Message]:
         """Waiting for many would wait for all of them: waits for one, then takes what came with it."""

@@ -79,6 +79,9 @@ _ABORT_S = 5.0
 #: Seconds for a producer's start: 0.1 to 1.1 are normal, a broker that restarts is back in 5.
 _START_S = 10.0
 
+#: Seconds that closing waits for a transaction: it takes milliseconds, unless nobody answers.
+_CLOSE_S = 5.0
+
 _THREAD = "kafka_pubsub-transaction"
 
 #: Seconds beyond its own limit after which a call counts as stuck (rule 4); the offsets' own is 5 or what is left.
@@ -178,12 +181,20 @@ class KafkaTransactions:
         self._handles.close_producer(producer)
 
     def close(self) -> None:
-        """Lets go of the producer; nothing is open between two calls."""
-        with self._lock:
-            self._closed = True
+        """Lets go of the producer; nothing is open between two calls.
+
+        One that is under way is waited for, for a while; then whoever is at it closes afterwards.
+        """
+        self._closed = True
+        if not self._lock.acquire(timeout=_CLOSE_S):
+            _log.warning("transactions of %s: closed while one is under way; the log ends it", self._id)
+            return
+        try:
             producer, self._producer = self._producer, None
             if producer is not None:
                 self._handles.close_producer(producer)
+        finally:
+            self._lock.release()
 
     # -- the producer ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,39 @@
+"""Waiting for threads that should end, and saying which one doesn't and what it is doing.
+
+Rules
+1. Nobody who closes waits for ever because a call of the log's hangs: threads are daemons and can be left behind.
+2. One that is left behind is named, with the place where it stands: who reads the log has no debugger at hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+
+__all__ = ["join"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds that a thread gets in any case: to end takes it milliseconds.
+_LEAST = 0.1
+
+
+def join(thread: threading.Thread | None, until: float | None, whose: str) -> None:
+    """Waits for a thread's end until that moment of the monotonic clock (None: however long it takes)."""
+    if thread is None or thread is threading.current_thread():
+        return
+    thread.join(None if until is None else max(_LEAST, until - time.monotonic()))
+    if thread.is_alive():
+        log.warning("subscription %r: its thread %s is left behind: %s", whose, thread.name, _place(thread))
+
+
+def _place(thread: threading.Thread) -> str:
+    """Where it stands, in a few words."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return "it has just ended"
+    steps = traceback.extract_stack(frame)[-3:]
+    return "it is in " + " > ".join(f"{step.name} ({step.filename}:{step.lineno})" for step in steps)
