@@ -1,7 +1,7 @@
 """What the acceptance tests share: names of their own, a log of deliveries, and waiting for what must come.
 
 Rules
-1. Nothing waits for a fixed time: `wait_until` returns as soon as the condition holds, and fails after `PATIENCE`.
+1. Nothing waits for a fixed time: `until` returns as soon as the condition holds, and fails after `PATIENCE`.
 2. A log notes a delivery when its handler starts, and how many handlers of one key ran at once, so a test can't
    miss a breach of order that a later message has mended.
 """
@@ -9,28 +9,20 @@ Rules
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
 from kafka_pubsub import Message, PubSub, Subscription, Topic
+from tests.support import until
 
-__all__ = ["PATIENCE", "Deliveries", "Room", "all_stored", "wait_until"]
+__all__ = ["PATIENCE", "Deliveries", "Room", "all_stored", "until"]
 
 #: Seconds; an upper bound for a slow machine, not an expectation.
 PATIENCE = 60.0
-
-
-def wait_until(holds: Callable[[], object], what: str = "the condition", patience: float = PATIENCE) -> None:
-    """Returns when `holds()` is true; fails if it isn't within `patience` seconds."""
-    until = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < until, f"{what} did not come true in {patience} seconds"
-        time.sleep(0.005)
 
 
 def all_stored(futures: Iterable[Future[str]]) -> list[str]:
@@ -117,8 +109,8 @@ class Deliveries:
 
     def wait_for(self, count: int) -> None:
         """Waits until so many deliveries have begun."""
-        wait_until(lambda: len(self.all) >= count, f"{count} deliveries (there are {len(self.all)})")
+        until(lambda: len(self.all) >= count, f"{count} deliveries (there are {len(self.all)})")
 
     def wait_for_distinct(self, count: int) -> None:
         """Waits until so many different messages were delivered."""
-        wait_until(lambda: len(set(self.all)) >= count, f"{count} different messages")
+        until(lambda: len(set(self.all)) >= count, f"{count} different messages")

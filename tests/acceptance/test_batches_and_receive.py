@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, RetryPolicy
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
@@ -41,7 +41,7 @@ def test_a_batch_holds_distinct_keys_or_one_keys_run(room: Room) -> None:
     topic.flush(PATIENCE)
     batches = Batches()
     with subscription.pull_batch(batches.ack, max_messages=50):
-        wait_until(lambda: batches.total == 1000)
+        until(lambda: batches.total == 1000)
     for batch in batches.got:
         keys = [key for key, _ in batch]
         assert len(batch) <= 50
@@ -56,7 +56,7 @@ def test_one_key_comes_in_runs(room: Room) -> None:
     all_stored(topic.publish(b"%d" % number, ordering_key="key") for number in range(100))
     batches = Batches()
     with subscription.pull_batch(batches.ack, max_messages=25):
-        wait_until(lambda: batches.total == 100)
+        until(lambda: batches.total == 100)
     assert max(map(len, batches.got)) > 1
     assert [body for batch in batches.got for _, body in batch] == [b"%d" % number for number in range(100)]
 
@@ -80,7 +80,7 @@ def test_a_nack_inside_a_run_redelivers_from_there_on(room: Room, how: str) -> N
                 message.ack()
 
     with subscription.pull_batch(handle, max_messages=10) as stream:
-        wait_until(lambda: stream.stats.acked == 10)
+        until(lambda: stream.stats.acked == 10)
     bodies = [body for batch in batches.got for _, body in batch]
     # What was handed over behind the failed one comes again, in order; what was acked before it doesn't.
     again = bodies.index(b"4", bodies.index(b"4") + 1)
@@ -93,7 +93,7 @@ def test_an_ack_inside_a_run_counts_for_those_before_it(room: Room) -> None:
     topic, subscription = room.pair()
     all_stored(topic.publish(b"%d" % number, ordering_key="key") for number in range(10))
     with subscription.pull_batch(lambda messages: messages[-1].ack(), max_messages=10) as stream:
-        wait_until(lambda: stream.stats.acked == 10)
+        until(lambda: stream.stats.acked == 10)
     assert stream.stats.redelivered == 0
 
 
@@ -109,7 +109,7 @@ def test_receive_gives_one_message_of_a_key_at_a_time(room: Room) -> None:
             ("b", b"%d" % number),
         ]
         subscription.acknowledge([message.ack_id for message in got])
-    wait_until(lambda: subscription.state().lag == 0)
+    until(lambda: subscription.state().lag == 0)
 
 
 def test_receive_returns_nothing_after_its_timeout(room: Room) -> None:
@@ -133,7 +133,7 @@ def test_modify_ack_deadline_extends_and_nacks(room: Room, log: Deliveries) -> N
     (again,) = subscription.receive(1, timeout=PATIENCE)
     assert (again.data, again.delivery_attempt) == (b"long", 2)
     again.ack()
-    wait_until(lambda: subscription.state().lag == 0)
+    until(lambda: subscription.state().lag == 0)
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, 601, float("nan")])
@@ -146,4 +146,4 @@ def test_deadlines_out_of_range_are_refused_and_change_nothing(room: Room, secon
     with pytest.raises(InvalidArgument, match="from 0 to 600"):
         message.extend(seconds)
     message.ack()
-    wait_until(lambda: subscription.state().lag == 0)
+    until(lambda: subscription.state().lag == 0)

@@ -33,7 +33,7 @@ from kafka_pubsub.client import engine
 from kafka_pubsub.core import commits
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.acceptance.exact_member import ACKED, DELIVERED
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 ROOT = Path(__file__).parents[2]
 QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.3)
@@ -109,7 +109,7 @@ def test_after_a_sigkill_at_full_speed_nothing_durable_comes_again(
         publish(topic, range((life - 1) * portion, life * portion))
         with member(kafka, sub, journal, kind) as process:
             enough = len(journal.acked()) + portion // 10
-            wait_until(lambda enough=enough: len(journal.acked()) >= enough, f"{enough} durable acks")  # type: ignore[misc]
+            until(lambda enough=enough: len(journal.acked()) >= enough, f"{enough} durable acks")  # type: ignore[misc]
             time.sleep(chance.random() / 20)  # somewhere in the middle of a commit
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -118,7 +118,7 @@ def test_after_a_sigkill_at_full_speed_nothing_durable_comes_again(
     publish(topic, range((lives - 1) * portion, count))
     with member(kafka, sub, journal, kind) as process:
         # An ack that was stored at the moment of the kill is in no journal, and its message doesn't come again.
-        wait_until(lambda: len(journal.delivered()) == count, f"all {count} messages", 2 * PATIENCE)
+        until(lambda: len(journal.delivered()) == count, f"all {count} messages", 2 * PATIENCE)
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(PATIENCE) == 0
@@ -139,11 +139,11 @@ def test_members_that_come_and_go_never_see_what_is_durable(
             with member(kafka, sub, journal, "go_on") as other:
                 before = len(journal.acked())
                 publish(topic, range(count // 2, 3 * count // 4))
-                wait_until(lambda before=before: len(journal.acked()) > before + 1000, "more acks")  # type: ignore[misc]
+                until(lambda before=before: len(journal.acked()) > before + 1000, "more acks")  # type: ignore[misc]
                 assert other.stdin is not None
                 other.stdin.close()
                 assert other.wait(PATIENCE) == 0
-        wait_until(lambda: len(journal.acked()) == count, "all acks")
+        until(lambda: len(journal.acked()) == count, "all acks")
     assert journal.again() == []
 
 
@@ -165,7 +165,7 @@ def test_commits_hurry_for_whoever_waits(room: Room, monkeypatch: pytest.MonkeyP
     with sub.pull(handle):
         for at in range(5):
             topic.publish(b"%d" % at, ordering_key=f"k{at}").result(PATIENCE)
-            wait_until(lambda at=at: len(answered) > at, "the answer", 8.0)  # type: ignore[misc]
+            until(lambda at=at: len(answered) > at, "the answer", 8.0)  # type: ignore[misc]
 
 
 def test_without_the_option_an_ack_can_be_waited_for_as_well(room: Room, log: Deliveries) -> None:

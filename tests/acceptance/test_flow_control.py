@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import FailedPrecondition, FlowControl, InvalidArgument, Message
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 KIB = 1024
 
@@ -25,7 +25,7 @@ def test_max_messages_bounds_the_handlers_at_once_over_all_keys(room: Room, log:
 
     with subscription.pull(handle, flow=FlowControl(max_messages=3), max_workers=16) as stream:
         all_stored(topic.publish(b"%d" % number, ordering_key=f"key-{number % 20}") for number in range(60))
-        wait_until(lambda: stream.stats.received == 60)
+        until(lambda: stream.stats.received == 60)
         log.wait_for(3)
         release.set()
         log.wait_for(60)
@@ -43,10 +43,10 @@ def test_max_messages_counts_what_was_returned_without_an_ack(room: Room, log: D
     with subscription.pull(hold, flow=FlowControl(max_messages=2)) as stream:
         all_stored(topic.publish(b"x", ordering_key=f"key-{key}") for key in range(6))
         for count in (2, 4, 6):
-            wait_until(lambda count=count: len(held) == count and stream.stats.in_flight == 2)  # type: ignore[misc]
+            until(lambda count=count: len(held) == count and stream.stats.in_flight == 2)  # type: ignore[misc]
             for message in held[-2:]:
                 message.ack()
-        wait_until(lambda: stream.stats.acked == 6)
+        until(lambda: stream.stats.acked == 6)
     assert stream.stats.stale == 0
 
 
@@ -67,16 +67,16 @@ def test_max_bytes_bounds_what_is_buffered_and_a_pause_loses_nothing(room: Room,
             count[0] += 1
 
     with subscription.pull(handle, flow=FlowControl(max_bytes=KIB * KIB)) as stream:
-        wait_until(lambda: stream.stats.paused, "a pause")
+        until(lambda: stream.stats.paused, "a pause")
         most[0] = stream.stats.buffered_bytes
-        until = time.monotonic() + 1
-        while time.monotonic() < until:  # nothing more may come while nothing goes
+        end = time.monotonic() + 1
+        while time.monotonic() < end:  # nothing more may come while nothing goes
             most[0] = max(most[0], stream.stats.buffered_bytes)
         release.set()
         while count[0] < 3000:
             most[0] = max(most[0], stream.stats.buffered_bytes)
-            wait_until(lambda seen=count[0]: count[0] > seen or count[0] == 3000)  # type: ignore[misc]
-        wait_until(lambda: not stream.stats.paused, "the end of the pause")
+            until(lambda seen=count[0]: count[0] > seen or count[0] == 3000)  # type: ignore[misc]
+        until(lambda: not stream.stats.paused, "the end of the pause")
     assert stream.stats.acked == 3000
     # How large messages are is known after the first read, so the bound is soft by one.
     assert KIB * KIB <= most[0] < 20 * KIB * KIB, f"{most[0] / KIB / KIB} MiB"

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Subscription, Topic
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import PATIENCE, Deliveries, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, until
 
 KEYS = [
     None,
@@ -68,7 +68,7 @@ def test_every_byte_of_a_strangers_record_arrives(
         for key, value, headers in written:
             stranger.produce(topic.name, value, key, headers=headers)  # type: ignore[arg-type]  # list is invariant
         assert stranger.flush(PATIENCE) == 0
-        wait_until(lambda: stream.stats.acked == len(written))
+        until(lambda: stream.stats.acked == len(written))
     assert stream.stats.redelivered == 0
     for key in KEYS:
         ours = [

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from kafka_pubsub import Message, RetryPolicy
-from tests.acceptance.support import PATIENCE, Deliveries, Room, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
@@ -38,9 +38,9 @@ def test_a_lease_is_extended_while_its_handler_runs(room: Room, log: Deliveries)
         topic.publish(b"slow", ordering_key="slow").result(PATIENCE)
         log.wait_for(1)
         topic.publish(b"tick", ordering_key="clock").result(PATIENCE)
-        wait_until(lambda: log.bodies.count(b"tick") == 3)
+        until(lambda: log.bodies.count(b"tick") == 3)
         release.set()
-        wait_until(lambda: stream.stats.acked == 2)
+        until(lambda: stream.stats.acked == 2)
     assert log.bodies.count(b"slow") == 1
     assert stream.stats.stale == 0
 
@@ -62,10 +62,10 @@ def test_extend_moves_the_deadline_and_zero_is_a_nack(room: Room, log: Deliverie
     with subscription.pull(handle) as stream:
         topic.publish(b"long", ordering_key="long").result(PATIENCE)
         topic.publish(b"tick", ordering_key="clock").result(PATIENCE)
-        wait_until(lambda: log.bodies.count(b"tick") == 3)
+        until(lambda: log.bodies.count(b"tick") == 3)
         assert log.bodies.count(b"long") == 1
         held[0].extend(0)
-        wait_until(lambda: stream.stats.acked == 2)
+        until(lambda: stream.stats.acked == 2)
     assert log.bodies.count(b"long") == 2
     assert stream.stats.stale == 0
 
@@ -86,12 +86,10 @@ def test_a_deadline_may_pass_while_the_handler_runs_and_the_key_stays_with_it(
     with subscription.pull(handle) as stream:
         topic.publish(b"first", ordering_key="key").result(PATIENCE)
         topic.publish(b"second", ordering_key="key").result(PATIENCE)
-        wait_until(
-            lambda: "deadline has passed" in "".join(each.reason for each in subscription.state().blocked)
-        )
+        until(lambda: "deadline has passed" in "".join(each.reason for each in subscription.state().blocked))
         assert log.bodies == [b"first"]
         release.set()
-        wait_until(lambda: stream.stats.acked == 2)
+        until(lambda: stream.stats.acked == 2)
     assert log.bodies == [b"first", b"first", b"second"]
     assert (log.most_of_a_key, stream.stats.stale) == (1, 1)
 
@@ -110,12 +108,12 @@ def test_an_ack_after_expiry_is_counted_and_changes_nothing(room: Room, log: Del
         topic.publish(b"x", ordering_key="key").result(PATIENCE)
         log.wait_for(2)
         kept[0].ack()
-        wait_until(lambda: stream.stats.stale == 1)
+        until(lambda: stream.stats.stale == 1)
         assert (stream.stats.acked, stream.stats.in_flight) == (0, 1)
         kept[1].ack()
-        wait_until(lambda: stream.stats.acked == 1)
+        until(lambda: stream.stats.acked == 1)
         kept[0].nack()
-        wait_until(lambda: stream.stats.stale == 2)
+        until(lambda: stream.stats.stale == 2)
     assert len(log.all) == 2
 
 
@@ -130,9 +128,9 @@ def test_a_second_ack_is_counted_and_changes_nothing(room: Room, log: Deliveries
 
     with subscription.pull(handle) as stream:
         topic.publish(b"x", ordering_key="key").result(PATIENCE)
-        wait_until(lambda: stream.stats.stale == 2)
+        until(lambda: stream.stats.stale == 2)
         topic.publish(b"y", ordering_key="key").result(PATIENCE)
-        wait_until(lambda: stream.stats.acked == 2)
+        until(lambda: stream.stats.acked == 2)
     assert log.bodies == [b"x", b"y"]
 
 

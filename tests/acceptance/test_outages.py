@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, RetryPolicy
-from tests.acceptance.support import Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import Deliveries, Room, all_stored, until
 
 MESSAGES = 200
 #: Deliveries of an hour's outage, were each failure tried again at once.
@@ -45,12 +45,12 @@ def test_an_outage_does_not_empty_the_topic_into_the_dead_letters(
 
     all_stored(topic.publish(b"%d" % n, ordering_key=f"k{n}") for n in range(MESSAGES))
     with subscription.pull(handle) as stream:
-        wait_until(lambda: said("most deliveries fail"))
+        until(lambda: said("most deliveries fail"))
         before = len(log.all)
         log.wait_for(before + 3)  # it goes on trying, one message at a time
         is_up.set()
-        wait_until(lambda: said("deliveries succeed again"))
-        wait_until(lambda: stream.stats.acked + stream.stats.dead_lettered >= MESSAGES)
+        until(lambda: said("deliveries succeed again"))
+        until(lambda: stream.stats.acked + stream.stats.dead_lettered >= MESSAGES)
         assert before < FLOOD
         # Five attempts a message were more than enough for all of them, at full speed.
         assert stream.stats.dead_lettered <= 2

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 CONSUMER = """
     import os, sys, time
@@ -47,7 +47,7 @@ def test_acks_above_a_gap_survive_a_restart(kafka: RunningKafka, room: Room, log
                 message.ack()
 
     with subscription.pull(handle) as stream:
-        wait_until(lambda: stream.stats.acked == 1000 - 20)  # 7, and what waits behind it in its key
+        until(lambda: stream.stats.acked == 1000 - 20)  # 7, and what waits behind it in its key
     second = Deliveries()
     with PubSub(kafka.bootstrap) as other, other.subscription(subscription.name).pull(second.ack):
         second.wait_for(20)
@@ -140,16 +140,16 @@ def test_a_consumer_that_is_ended_in_the_middle_loses_nothing(
 ) -> None:
     topic = room.ps.topic(f"{room.name}-t1")
     first = consumers.start()
-    wait_until(lambda: room.ps.subscription(f"{room.name}-s2").state().members == 1)
+    until(lambda: room.ps.subscription(f"{room.name}-s2").state().members == 1)
     for number in range(10_000):
         topic.publish(b"%d" % number, ordering_key=f"key-{number % 100}")
-    wait_until(lambda: len(consumers.lines()) > 100)
+    until(lambda: len(consumers.lines()) > 100)
     os.kill(first.pid, how)
     first.wait(PATIENCE)
     assert len(consumers.lines()) < 10_000  # it was in the middle
     topic.flush(PATIENCE)
     consumers.start()
-    wait_until(lambda: len(set(consumers.lines())) == 10_000)
+    until(lambda: len(set(consumers.lines())) == 10_000)
     for key in range(100):
         numbers = [number for each, number in consumers.lines() if each == f"key-{key}"]
         assert list(dict.fromkeys(numbers)) == list(range(key, 10_000, 100))

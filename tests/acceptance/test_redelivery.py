@@ -14,7 +14,7 @@ import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, RetryPolicy, Subscription, aio
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 SOON = RetryPolicy(min_backoff=0.05, max_backoff=0.2)
 #: Seconds. Long enough to be told from "as soon as possible" on a busy machine.
@@ -94,7 +94,7 @@ def test_a_nack_with_a_delay_waits_so_long_and_holds_its_key_only(
 
     with pulling(subscription, handle):
         publish(topic, 30)
-        wait_until(lambda: again)
+        until(lambda: again)
         log.wait_for_distinct(30)
     assert again[0] - nacked[0] >= LATER, "it came before it was due"
     back = max(at for at, body in enumerate(log.bodies) if body == b"3")
@@ -157,7 +157,7 @@ def test_a_callback_that_raises_nacks_and_the_dead_letter_says_why(
     assert said["ps-dead-error-class"] == "LookupError"
     assert said["ps-dead-error"] == "no customer 4 in the books"
     letter.ack()
-    wait_until(lambda: subscription.state().lag == 0)
+    until(lambda: subscription.state().lag == 0)
 
 
 def test_a_message_that_nobody_answers_for_comes_again_after_its_deadline(
@@ -199,9 +199,9 @@ def test_park_keeps_a_key_until_it_is_released(room: Room, log: Deliveries, pull
 
     with pulling(subscription, handle):
         publish(topic, 30)
-        wait_until(lambda: log.bodies.count(b"1") == 5)
+        until(lambda: log.bodies.count(b"1") == 5)
         log.wait_for_distinct(21)
-        wait_until(parked)
+        until(parked)
         assert set(log.bodies) == {b"%d" % n for n in range(30) if n % 3 != 1 or n == 1}
         mended.set()
         subscription.release(keys=["k1"])
@@ -231,7 +231,7 @@ def test_what_waits_goes_on_with_another_process(kafka: RunningKafka, room: Room
     with subscription.pull(fails) as stream:
         publish(topic, 10, keys=1)
         assert failed.wait(PATIENCE)
-        wait_until(lambda: stream.stats.relocated >= 1)
+        until(lambda: stream.stats.relocated >= 1)
     with on_a_loop(kafka.bootstrap, subscription, handle):
         log.wait_for_distinct(10)
     assert attempts[b"0"] == 2

@@ -26,7 +26,7 @@ from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, encode
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Header
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.1)
 
@@ -49,7 +49,7 @@ def retry_topic(topic: Topic, sub: Subscription) -> str:
 
 def remove(cluster: AdminClient, topic: str) -> None:
     cluster.delete_topics([topic])[topic].result(PATIENCE)
-    wait_until(lambda: topic not in cluster.list_topics(timeout=PATIENCE).topics, "the deletion")
+    until(lambda: topic not in cluster.list_topics(timeout=PATIENCE).topics, "the deletion")
 
 
 # Policies
@@ -181,7 +181,7 @@ def test_without_dead_letters_it_stays_where_it_is_and_is_told(
     with caplog.at_level(logging.WARNING, "kafka_pubsub"), sub.pull(log.ack):
         all_stored([topic.publish(b"%d" % at, ordering_key=f"k{at % 5}") for at in range(50)])
         log.wait_for(50)
-        wait_until(lambda: said(caplog, "unreadable retry record") >= len(written), "one warning for each")
+        until(lambda: said(caplog, "unreadable retry record") >= len(written), "one warning for each")
     graves = room.topic(partitions=1)
     inspector = room.subscription(graves)
     room.ps.update_subscription(sub.name, dead_letter=policy(graves.name))
@@ -212,10 +212,10 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
     topic, sub = room.pair(retry=QUICK)
     with sub.pull(first_fails) as stream:
         topic.publish(b"0", ordering_key="a").result(PATIENCE)
-        wait_until(lambda: stream.stats.relocated, "the relocation")
+        until(lambda: stream.stats.relocated, "the relocation")
         remove(cluster, retry_topic(topic, sub))
-        until = time.monotonic() + PATIENCE
-        while not stream.done() and time.monotonic() < until:
+        end = time.monotonic() + PATIENCE
+        while not stream.done() and time.monotonic() < end:
             topic.publish(b"1", ordering_key="b").result(PATIENCE)
             time.sleep(0.2)
         with pytest.raises(
@@ -225,7 +225,7 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
     room.ps.update_subscription(sub.name, remake_retry_topic=True)
     with sub.pull(log.ack):
         topic.publish(b"2", ordering_key="a").result(PATIENCE)
-        wait_until(lambda: b"2" in log.bodies, "the next message")
+        until(lambda: b"2" in log.bodies, "the next message")
 
 
 def test_what_retention_took_from_a_retry_topic_is_told_and_its_key_goes_on(
@@ -244,17 +244,17 @@ def test_what_retention_took_from_a_retry_topic_is_told_and_its_key_goes_on(
 
     with sub.pull(handle) as stream:
         topic.publish(b"0", ordering_key="a").result(PATIENCE)
-        wait_until(lambda: stream.stats.relocated, "the relocation")
+        until(lambda: stream.stats.relocated, "the relocation")
         all_stored([topic.publish(b"%d" % at, ordering_key="a") for at in range(1, 200)])
-        wait_until(lambda: stream.stats.relocated > 100, "what waits behind it")
+        until(lambda: stream.stats.relocated > 100, "what waits behind it")
     assert not acked
     with caplog.at_level(logging.WARNING, "kafka_pubsub"), sub.pull(handle) as stream:
-        wait_until(lambda: stream.stats.partitions, "the partitions")
+        until(lambda: stream.stats.partitions, "the partitions")
         topic.publish(b"elsewhere", ordering_key="b").result(PATIENCE)
-        wait_until(lambda: b"elsewhere" in acked, "another key, which waits for the retry topic to be read")
+        until(lambda: b"elsewhere" in acked, "another key, which waits for the retry topic to be read")
         cut(cluster, topic, sub)
         topic.publish(b"last", ordering_key="a").result(PATIENCE)
-        wait_until(lambda: b"last" in acked, "the last of the key")
+        until(lambda: b"last" in acked, "the last of the key")
         gone = {b"%d" % at for at in range(200)} - acked
         assert gone, "nothing was taken: the test is none"
         assert said(caplog, "a retry record is gone") == len(gone), "each is told"
@@ -273,7 +273,7 @@ def test_a_retry_topic_that_was_cut_while_nobody_read_it_says_how_much_is_gone(
     topic, sub = room.pair(retry=QUICK)
     with sub.pull(lambda message: message.nack(delay=600)) as stream:
         topic.publish(b"0", ordering_key="a").result(PATIENCE)
-        wait_until(lambda: stream.stats.relocated, "the relocation")
+        until(lambda: stream.stats.relocated, "the relocation")
     cut(cluster, topic, sub)
     acked: list[bytes] = []
 
@@ -283,7 +283,7 @@ def test_a_retry_topic_that_was_cut_while_nobody_read_it_says_how_much_is_gone(
 
     with caplog.at_level(logging.ERROR, "kafka_pubsub"), sub.pull(handle):
         topic.publish(b"1", ordering_key="a").result(PATIENCE)
-        wait_until(lambda: acked == [b"1"], "its successor")
+        until(lambda: acked == [b"1"], "its successor")
     assert said(caplog, "has lost offsets") == 1
 
 
@@ -340,11 +340,11 @@ def test_a_dead_letter_topic_that_goes_away_loses_nothing(
         log.wait_for(1)
         remove(cluster, graves.name)
         topic.publish(b"poison", ordering_key="poison").result(PATIENCE)
-        wait_until(lambda: log.bodies.count(b"poison") == 5, "the last attempt")
+        until(lambda: log.bodies.count(b"poison") == 5, "the last attempt")
         topic.publish(b"again", ordering_key="c").result(PATIENCE)
-        wait_until(lambda: log.bodies.count(b"again") == 2, "another key's redelivery", 2 * PATIENCE)
+        until(lambda: log.bodies.count(b"again") == 2, "another key's redelivery", 2 * PATIENCE)
         assert stream.stats.dead_lettered == 0
         # Somebody makes it again, as Kafka's own tools do: the message is there, and goes.
         cluster.create_topics([NewTopic(graves.name, 1, 1)])[graves.name].result(PATIENCE)
-        wait_until(lambda: stream.stats.dead_lettered == 1, "the dead letter", 2 * PATIENCE)
+        until(lambda: stream.stats.dead_lettered == 1, "the dead letter", 2 * PATIENCE)
     assert sub.state().lag == 0

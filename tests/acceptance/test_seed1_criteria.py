@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kafka_pubsub import Batching, InvalidArgument, Message, PubSub
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 
 def test_ac_001_create_topic_and_publish_with_ordering_key(room: Room) -> None:
@@ -85,10 +85,10 @@ def test_ac_006_no_ordering_key_not_blocked(room: Room, log: Deliveries) -> None
 
     with subscription.pull(handle):
         topic.publish(b"blocked", ordering_key="user-123").result(PATIENCE)
-        wait_until(lambda: b"blocked" in log.bodies)
+        until(lambda: b"blocked" in log.bodies)
         topic.publish(b"behind", ordering_key="user-123").result(PATIENCE)
         topic.publish(b"unordered").result(PATIENCE)
-        wait_until(lambda: b"unordered" in log.bodies)
+        until(lambda: b"unordered" in log.bodies)
         assert b"behind" not in log.bodies
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any, cast
 
 from kafka_pubsub import Message
-from tests.acceptance.support import PATIENCE, Room, wait_until
+from tests.acceptance.support import PATIENCE, Room, until
 
 
 def test_example_user_event_stream(room: Room) -> None:
@@ -27,7 +27,7 @@ def test_example_user_event_stream(room: Room) -> None:
             {"type": "logout", "timestamp": 3},
         ):
             topic.publish_json(event, ordering_key="user-123")
-        wait_until(lambda: len(states["user-123"]) == 3)
+        until(lambda: len(states["user-123"]) == 3)
     assert states == {"user-123": ["login", "page_view", "logout"]}
 
 
@@ -62,7 +62,7 @@ def test_example_database_change_stream(room: Room) -> None:
         publish_change("users", "456", {"action": "INSERT", "data": {"name": "Bob"}})
         publish_change("orders", "789", {"action": "INSERT", "data": {"total": 12}})
         publish_change("orders", "789", {"action": "UPDATE", "data": {"total": 13}})
-        wait_until(lambda: len(applied) == 6)
+        until(lambda: len(applied) == 6)
     assert rows == {"users:456": {"name": "Bob"}, "orders:789": {"total": 13}}
 
 
@@ -89,5 +89,5 @@ def test_example_iot_device_telemetry(room: Room) -> None:
         ):
             topic.publish_json({"temp": temp, "humidity": humidity}, ordering_key=device)
         topic.flush(PATIENCE)
-        wait_until(lambda: sum(map(len, readings.values())) == 5)
+        until(lambda: sum(map(len, readings.values())) == 5)
     assert readings == {"device-001": [20.5, 21.0, 21.5], "device-002": [18.5], "device-003": [22.0]}

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kafka_pubsub import Batching, FlowControl, InvalidArgument, Message, RetryPolicy
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
@@ -38,7 +38,7 @@ def test_br_002_enable_ordering_on_subscription(room: Room, log: Deliveries) -> 
             topic.publish(b"%d" % number, ordering_key=key) for number in range(3) for key in ("a", "b")
         )
         log.wait_for(2)
-        wait_until(lambda: sum(each.waiting for each in subscription.state().blocked) == 4)
+        until(lambda: sum(each.waiting for each in subscription.state().blocked) == 4)
         assert sorted(log.all) == [("a", b"0"), ("b", b"0")]
         release.set()
         log.wait_for(6)
@@ -134,7 +134,7 @@ def test_br_005_sequential_delivery_per_key(room: Room, log: Deliveries) -> None
         )
         for number in range(3):
             log.wait_for(2 * (number + 1))
-            wait_until(lambda: subscription.state().in_flight == 2)
+            until(lambda: subscription.state().in_flight == 2)
             assert len(log.all) == 2 * (number + 1)
             assert [message.data for message in held[-2:]] == [b"%d" % number] * 2
             for message in held[-2:]:
@@ -258,7 +258,7 @@ def test_br_009_ordering_throughput_limits(
             for number in range(35_000):
                 topic.publish(b"x", ordering_key="hot" if number % 10 else f"key-{number}")
             topic.flush(PATIENCE)
-        wait_until(lambda: hot[0] == 94_501, "every message of the hot key")
+        until(lambda: hot[0] == 94_501, "every message of the hot key")
     (warning,) = warnings()
     assert subscription.name in warning
     assert "'hot'" in warning

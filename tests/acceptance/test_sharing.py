@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from kafka_pubsub import Message, PubSub, Subscription
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 KEYS = 40
 
@@ -50,16 +50,16 @@ def test_members_come_and_go_and_every_key_keeps_its_order(
     publisher = threading.Thread(target=publish)
     with ExitStack() as everybody:
         first = Member(kafka.bootstrap, subscription, log, everybody)
-        wait_until(lambda: len(first.stream.stats.partitions) == 8)
+        until(lambda: len(first.stream.stats.partitions) == 8)
         publisher.start()
         try:
             log.wait_for(1000)
             second = Member(kafka.bootstrap, subscription, log, everybody)
-            wait_until(lambda: len(second.stream.stats.partitions) == 4)
+            until(lambda: len(second.stream.stats.partitions) == 4)
             with ExitStack() as leaving:
                 third = Member(kafka.bootstrap, subscription, log, leaving)
-                wait_until(lambda: third.stream.stats.acked > 200)
-            wait_until(lambda: len(first.stream.stats.partitions) == len(second.stream.stats.partitions) == 4)
+                until(lambda: third.stream.stats.acked > 200)
+            until(lambda: len(first.stream.stats.partitions) == len(second.stream.stats.partitions) == 4)
             before = len(log.all)
             log.wait_for(before + 1000)
         finally:
@@ -67,7 +67,7 @@ def test_members_come_and_go_and_every_key_keeps_its_order(
             publisher.join()
         topic.flush(PATIENCE)
         log.wait_for_distinct(KEYS * published[0])
-        wait_until(lambda: subscription.state().lag == 0)
+        until(lambda: subscription.state().lag == 0)
     assert numbers_of(log) == {f"key-{key}": list(range(published[0])) for key in range(KEYS)}
     # Nobody had a key twice at once; between members a handler may outlive its ownership for its last message.
     assert [member.own.most_of_a_key for member in (first, second, third)] == [1, 1, 1]
@@ -95,11 +95,11 @@ def test_a_member_that_takes_over_waits_for_nothing_and_repeats_only_what_was_no
             for number in range(50)
             for key in ("held", "free")
         )
-        wait_until(lambda: stream.stats.acked == 50 and len(held) == 1)
+        until(lambda: stream.stats.acked == 50 and len(held) == 1)
     second = Deliveries()
     with PubSub(kafka.bootstrap) as other, other.subscription(subscription.name).pull(second.ack):
         second.wait_for(50)
         held[0].ack()  # too late: it is somebody else's now
-        wait_until(lambda: subscription.state().lag == 0)
+        until(lambda: subscription.state().lag == 0)
     assert second.all == [("held", b"%d" % number) for number in range(50)]
     assert stream.stats.stale == 1

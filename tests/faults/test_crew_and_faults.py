@@ -15,7 +15,7 @@ import pytest
 
 from kafka_pubsub.local import processes
 from kafka_pubsub.observe.history import HistoryFile
-from tests.acceptance.support import wait_until
+from tests.acceptance.support import until
 from tests.faults.arena import Arena
 from tests.faults.check import histories
 from tests.faults.crew import ROOT, Crew
@@ -81,7 +81,7 @@ def test_a_consumer_that_ends_by_itself_is_a_finding_and_is_replaced(
     crew.start(0)
     (first,) = crew.pids
 
-    wait_until(lambda: crew.findings)
+    until(lambda: crew.findings)
     assert f"consumer {first} ended with code 1" in crew.findings[0]
     assert "bootstrap" in crew.findings[0]
     assert crew.slots == [0]
@@ -131,4 +131,4 @@ def test_no_process_is_left_when_the_driver_is_killed(tmp_path: Path) -> None:
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, identity = done.stdout.split()
-    wait_until(lambda: not processes.is_alive(int(pid), identity))
+    until(lambda: not processes.is_alive(int(pid), identity))

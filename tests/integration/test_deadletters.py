@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from kafka_pubsub.core.retry_record import Death, RetryInfo, dead_headers
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import TopicPartition
+from tests.support import until
 
 #: Seconds after which a test gives up; far above what anything here takes.
 PATIENCE = 60.0
@@ -47,13 +47,6 @@ def make(ps: PubSub, name: str, on_exhausted: Any = "dead_letter") -> Subscripti
     ps.create_topic(f"{name}-dead", partitions=3)
     policy = DeadLetterPolicy(topic=f"{name}-dead", on_exhausted=on_exhausted)
     return ps.create_subscription(name, name, message_ordering=True, retry=QUICK, dead_letter=policy)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def publish(ps: PubSub, topic: str, count: int, keys: int) -> None:

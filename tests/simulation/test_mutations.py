@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from tests.simulation import foci
+from tests.simulation.missing import must_be_missed
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import Focus
-from tests.simulation.world import simulate
 
-#: Seeds within which each must be caught; the shyest one needs about a third of them.
-WITHIN = 600
 #: Plans that show what shows in few drawn ones: walks inline are short there, and rarely keep two messages.
 FOCI: Mapping[str, Focus] = {"kept_without_limit": foci.keeping}
 
@@ -20,17 +18,7 @@ FOCI: Mapping[str, Focus] = {"kept_without_limit": foci.keeping}
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_it_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MUTATIONS[name](monkeypatch)
-    caught: list[str] = []
-    for seed in range(WITHIN):
-        try:
-            simulate(seed, focus=FOCI.get(name))
-        except Exception as error:  # a violation, or the client stumbling over itself
-            caught.append(f"seed {seed}: {error!r}")
-            monkeypatch.undo()  # the control: without the mistake this very seed holds
-            simulate(seed, focus=FOCI.get(name))
-            break
-    assert caught, f"{MUTATIONS[name].__doc__} Nobody noticed."
+    must_be_missed(MUTATIONS[name], monkeypatch, focus=FOCI.get(name))
 
 
 def test_the_issues_own_are_among_them() -> None:

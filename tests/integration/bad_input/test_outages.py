@@ -20,7 +20,7 @@ import pytest
 from kafka_pubsub import BrokerUnavailable, InvalidArgument, Message, PubSub, PubSubError, RetryPolicy
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import PATIENCE, Deliveries, Room, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
@@ -117,7 +117,7 @@ def test_a_broker_that_is_killed_in_the_middle_costs_time_only(broker: LocalKafk
             publisher.join()
             topic.flush(PATIENCE)
             log.wait_for_distinct(keys * rounds)
-            wait_until(lambda: stream.stats.in_flight == 0 and stream.stats.buffered_bytes == 0)
+            until(lambda: stream.stats.in_flight == 0 and stream.stats.buffered_bytes == 0)
             assert not stream.done()
     expected = [b"%d" % number for number in range(rounds)]
     assert log.first_of_each() == {f"key-{key}": expected for key in range(keys)}
@@ -165,14 +165,14 @@ def test_a_publisher_that_is_killed_has_stored_what_it_was_told_and_left_no_gap(
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PUBLISHER), kafka.bootstrap, topic.name, str(diary)]
     ) as process:
-        wait_until(lambda: diary.read_bytes().count(b"\n") > 5000)
+        until(lambda: diary.read_bytes().count(b"\n") > 5000)
         os.kill(process.pid, how)
         process.wait(PATIENCE)
     told = [line.split() for line in diary.read_bytes().rpartition(b"\n")[0].splitlines()]
     topic.publish(b"end").result(PATIENCE)
     with subscription.pull(log.ack):
-        wait_until(lambda: subscription.state().lag == 0 and b"end" in log.bodies)
-        wait_until(lambda: subscription.state().lag == 0)
+        until(lambda: subscription.state().lag == 0 and b"end" in log.bodies)
+        until(lambda: subscription.state().lag == 0)
     delivered = log.by_key
     del delivered[None]
     for bodies in delivered.values():

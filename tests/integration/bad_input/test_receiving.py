@@ -21,7 +21,7 @@ from kafka_pubsub import (
     UnknownAck,
 )
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, wait_until
+from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
@@ -123,7 +123,7 @@ def test_a_negative_delay_of_a_nack_is_refused_and_the_message_is_still_the_hand
 
     with subscription.pull(handle) as stream:
         topic.publish(b"x", ordering_key="key").result(PATIENCE)
-        wait_until(lambda: stream.stats.acked == 1)
+        until(lambda: stream.stats.acked == 1)
     assert len(refused) == 3
     assert len(log.all) == 1
 
@@ -166,9 +166,9 @@ def test_forged_and_foreign_ack_ids_are_unknown_and_the_others_count(kafka: Runn
     # The good ones of a list with a wrong one count, whatever their place.
     with pytest.raises(UnknownAck):
         subscription.acknowledge([good[0], "nonsense", good[1]])
-    wait_until(lambda: subscription.state().in_flight == 1)
+    until(lambda: subscription.state().in_flight == 1)
     subscription.acknowledge([*good, good[2]])  # some twice: no error, and nothing happens
-    wait_until(lambda: subscription.state().lag == 0)
+    until(lambda: subscription.state().lag == 0)
     topic.publish(b"last").result(PATIENCE)
     (last,) = subscription.receive(10, timeout=PATIENCE)
     assert last.data == b"last"
@@ -198,7 +198,7 @@ def test_a_callback_that_raises_nacks_and_its_thread_goes_on(
 
     with caplog.at_level(logging.ERROR), subscription.pull(handle, max_workers=2) as stream:
         all_stored(topic.publish(b"%d" % number, ordering_key=f"key-{number % 2}") for number in range(4))
-        wait_until(lambda: stream.stats.acked == 4)
+        until(lambda: stream.stats.acked == 4)
     assert log.by_key == {
         "key-0": [b"0"] * 4 + [b"2"] * 4,
         "key-1": [b"1"] * 4 + [b"3"] * 4,
@@ -215,7 +215,7 @@ def test_a_callback_that_raises_after_its_ack_has_acked(room: Room, log: Deliver
 
     with subscription.pull(handle) as stream:
         all_stored(topic.publish(b"%d" % number, ordering_key="key") for number in range(3))
-        wait_until(lambda: stream.stats.acked == 3)
+        until(lambda: stream.stats.acked == 3)
     assert log.bodies == [b"0", b"1", b"2"]
 
 
@@ -251,7 +251,7 @@ def test_a_callback_that_never_returns_holds_its_key_only_and_closing_says_so(
     with subscription.pull(second.ack):
         second.wait_for(6)
         release.set()
-        wait_until(lambda: stream.stats.stale == 1)
+        until(lambda: stream.stats.stale == 1)
     assert second.all == [("stuck", body) for body in (b"hangs", b"0", b"1", b"2", b"3", b"4")]
 
 

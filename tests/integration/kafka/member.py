@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Producer
@@ -15,14 +14,6 @@ from kafka_pubsub.model import Committed, TopicPartition
 
 #: Seconds that anything may take that takes milliseconds.
 PATIENCE = 45.0
-
-
-def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
-    """Waits for the condition."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {patience} s"
-        time.sleep(0.01)
 
 
 def fill(bootstrap: str, topic: str, records: Mapping[int, int], size: int = 100) -> None:

@@ -16,7 +16,8 @@ from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.integration.kafka.conftest import MakeBackend
-from tests.integration.kafka.member import Member, until
+from tests.integration.kafka.member import Member
+from tests.support import until
 
 Unique = Callable[[str], str]
 

@@ -13,7 +13,7 @@ from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.kafka.catalog import KafkaCatalog
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.acceptance.support import wait_until
+from tests.acceptance.support import until
 from tests.integration.kafka.conftest import MakeBackend
 from tests.integration.kafka.member import PATIENCE
 
@@ -156,7 +156,7 @@ def test_a_catalog_that_was_deleted_and_made_again_is_read_anew(
     assert sorted(catalog.topics()) == ["a", "b"]
     backend.admin.delete_topic(topic)
     # A busy broker answers from what it knew before for a moment after it has said that the topic is gone.
-    wait_until(lambda: dict(catalog.topics()) == {}, "an empty catalog")
+    until(lambda: dict(catalog.topics()) == {}, "an empty catalog")
     catalog.put_topic(_record("c"), None)
     assert dict(catalog.topics()) == {"c": _record("c")}
     catalog.close()

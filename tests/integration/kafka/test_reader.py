@@ -12,7 +12,8 @@ from kafka_pubsub.kafka.backend import GroupProtocol, KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.integration.kafka.conftest import MakeBackend
-from tests.integration.kafka.member import Member, fill, until
+from tests.integration.kafka.member import Member, fill
+from tests.support import until
 
 Unique = Callable[[str], str]
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Committed, TopicPartition
-from tests.integration.kafka.member import PATIENCE, Member, until
+from tests.integration.kafka.member import PATIENCE, Member
+from tests.support import until
 
 Unique = Callable[[str], str]
 

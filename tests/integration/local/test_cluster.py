@@ -21,7 +21,7 @@ from kafka_pubsub import InvalidArgument, Message, PubSub
 from kafka_pubsub.local import LocalCluster, LocalKafkaError, processes
 from kafka_pubsub.local.metadata import ClusterView, cluster_view
 from kafka_pubsub.local.ports import free_ports
-from tests.acceptance.support import PATIENCE, wait_until
+from tests.acceptance.support import PATIENCE, until
 from tests.integration.local.records import QUIET, append, contents, create_topic
 
 
@@ -62,7 +62,7 @@ def test_three_brokers_replicate_everything_three_times(whole: LocalCluster) -> 
 
         with subscription.pull(handle):
             topic.publish(b"hello", ordering_key="k").result(PATIENCE)
-            wait_until(lambda: seen == [b"hello"])
+            until(lambda: seen == [b"hello"])
     view = view_of(whole)
     assert view.brokers == {1, 2, 3}
     topics = {each.topic for each in view.partitions}

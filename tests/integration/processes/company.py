@@ -13,9 +13,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +26,7 @@ from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.observe.history import HistoryFile
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
+from tests.support import until
 
 __all__ = ["PATIENCE", "Company", "Member"]
 
@@ -106,7 +106,7 @@ class Company:
         process = self._launch("member", [json.dumps(plan)], log)
         member = Member(process, log, ready)
         self._members.append(member)
-        wait_for(lambda: member.is_ready or process.poll() is not None, "a member has begun")
+        until(lambda: member.is_ready or process.poll() is not None, "a member has begun", PATIENCE)
         return member
 
     def _launch(self, program: str, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -177,7 +177,7 @@ class Company:
                 assert member.process.poll() is None, member.log.read_text()
             return not drain.left(record, ends)
 
-        wait_for(nothing_left, "everything is finished")
+        until(nothing_left, "everything is finished", PATIENCE)
 
     # Histories
 
@@ -208,11 +208,3 @@ class Company:
         self._stack.close()
         self._driver.close()
         return judge(self._directory, BUSY)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Returns when the condition holds."""
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, f"it never came about that {what}"
-        time.sleep(0.1)

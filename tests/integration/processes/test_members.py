@@ -14,7 +14,8 @@ import pytest
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.checker.verdict import Verdict
-from tests.integration.processes.company import PATIENCE, Company, Member, wait_for
+from tests.integration.processes.company import PATIENCE, Company, Member
+from tests.support import until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -45,9 +46,9 @@ def test_members_come_and_go_in_good_order(company: Company) -> None:
     first = company.hire()
     company.publish(RATE)
     others = [company.hire() for _ in range(3)]
-    wait_for(lambda: busy(company, *others), "the others have work")
+    until(lambda: busy(company, *others), "the others have work", PATIENCE)
     company.dismiss(first, others[0])
-    wait_for(lambda: len(company.partitions(*others[1:])) == 4, "two have all partitions")
+    until(lambda: len(company.partitions(*others[1:])) == 4, "two have all partitions", PATIENCE)
     company.enough()
     company.settle()
     counts = proven(company.close())
@@ -60,9 +61,13 @@ def test_members_come_and_go_in_good_order(company: Company) -> None:
 def test_members_are_killed(company: Company) -> None:
     members = [company.hire() for _ in range(4)]
     company.publish(RATE)
-    wait_for(lambda: busy(company, *members), "all members have work")
+    until(lambda: busy(company, *members), "all members have work", PATIENCE)
     company.kill(members[0], members[2])
-    wait_for(lambda: len(company.partitions(members[1], members[3])) == 4, "the others have all partitions")
+    until(
+        lambda: len(company.partitions(members[1], members[3])) == 4,
+        "the others have all partitions",
+        PATIENCE,
+    )
     company.enough()
     company.settle()
     counts = proven(company.close())
@@ -73,7 +78,7 @@ def test_members_are_killed(company: Company) -> None:
 def test_a_member_that_stood_still_acts_on_nothing(company: Company) -> None:
     stopped, other = company.hire(seconds=0.03), company.hire(seconds=0.03)
     company.publish(RATE)
-    wait_for(lambda: busy(company, stopped, other), "both members have work")
+    until(lambda: busy(company, stopped, other), "both members have work", PATIENCE)
     company.stop(stopped)
     time.sleep(BEYOND_SESSION)
     company.go_on(stopped)
@@ -91,9 +96,9 @@ def test_a_handler_outlives_a_revoke_and_its_partition_comes_back(company: Compa
         company.topic.publish(b"slow", ordering_key=f"slow-{number}", attributes={"takes": "15"})
         company.topic.publish(b"next", ordering_key=f"slow-{number}")
     company.topic.flush(PATIENCE)
-    wait_for(lambda: len(list(company.told("deliver", owner))) >= 8, "the slow handlers run")
+    until(lambda: len(list(company.told("deliver", owner))) >= 8, "the slow handlers run", PATIENCE)
     guest = company.hire(nacks=0)
-    wait_for(lambda: any(company.told("assign", guest)), "some partitions went")
+    until(lambda: any(company.told("assign", guest)), "some partitions went", PATIENCE)
     company.dismiss(guest)
     company.settle()
     counts = proven(company.close())

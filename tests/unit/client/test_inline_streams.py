@@ -21,6 +21,7 @@ from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.memory.backend import MemoryBackend
+from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
 #: Seconds within which a callback that takes long is found, on a busy machine: far less than PATIENCE.
@@ -93,14 +94,6 @@ class Seen:
 
 def settled(sub: Subscription) -> bool:
     return sub.state().lag == 0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Of what nobody tells: looks again and again."""
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, "it never came true"
-        threading.Event().wait(0.01)
 
 
 def alive() -> Counter[str]:
@@ -227,7 +220,7 @@ def test_one_worker_is_one_callback_when_an_old_handler_still_runs(monkeypatch: 
             assert stuck.wait(PATIENCE)
             backend.cluster.evict("billing")
             publish(own, 50, first=1)
-            wait_until(lambda: stream.stats.received >= 52)
+            until(lambda: stream.stats.received >= 52)
             assert seen.running == 1
             go.set()
             seen.wait_for(lambda: seen.count == 52)
@@ -313,7 +306,7 @@ def test_a_callback_may_close_its_own_stream_while_it_is_walked_inline(ps: PubSu
     seen.wait_for(lambda: seen.running == 0)
     rest = Seen()
     with sub.pull(rest):
-        wait_until(lambda: settled(sub))
+        until(lambda: settled(sub))
     came = {number for each in (seen, rest) for numbers in each.by_key.values() for number in numbers}
     assert came == set(range(60))
 
@@ -409,7 +402,5 @@ def test_threads_end_and_messages_die(ps: PubSub, sub: Subscription) -> None:
     for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive(), thread.name
-    wait_until(
-        lambda: not any(each.name.startswith("kafka_pubsub-billing") for each in threading.enumerate())
-    )
+    until(lambda: not any(each.name.startswith("kafka_pubsub-billing") for each in threading.enumerate()))
     assert alive() == before
