@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.spark.needs import need_spark
+from tests.spark.needs import SHORT_LIVED, need_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +23,7 @@ SMALL = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.driver.memory": "1g",
-    # One core's worth of everything: its helpers would only compete with the tests' other processes.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xss4m",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }

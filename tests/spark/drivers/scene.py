@@ -35,6 +35,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
 from tests.spark.drivers.standalone import Standalone, Worker, kill_executor, standalone
+from tests.spark.needs import SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Seconds for a job that is left alone, or for a driver's next batch.
@@ -46,8 +47,8 @@ CONF = [
     for each in (
         "spark.ui.enabled=false",
         "spark.sql.shuffle.partitions=4",
-        "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions=-XX:+UseSerialGC",
+        f"spark.driver.extraJavaOptions={SHORT_LIVED}",
+        f"spark.executor.extraJavaOptions={SHORT_LIVED}",
         "spark.driver.host=127.0.0.1",
         "spark.driver.bindAddress=127.0.0.1",
     )

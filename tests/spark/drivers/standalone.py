@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.spark.needs import SHORT_LIVED
+
 __all__ = ["HOME", "Standalone", "Worker", "kill_executor", "standalone"]
 
 Worker = subprocess.Popen[bytes]
@@ -37,6 +39,8 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+        "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
     }
     started: list[subprocess.Popen[bytes]] = []
 

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.needs import need_spark
+from tests.spark.needs import SHORT_LIVED, need_spark
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,9 +55,8 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
                 "spark.driver.host=127.0.0.1",
                 "spark.sql.shuffle.partitions=2",
                 "spark.ui.enabled=false",
-                # One core's worth of everything.
-                "spark.driver.extraJavaOptions=-XX:+UseSerialGC",
-                "spark.executor.extraJavaOptions=-XX:+UseSerialGC",
+                f"spark.driver.extraJavaOptions={SHORT_LIVED}",
+                f"spark.executor.extraJavaOptions={SHORT_LIVED}",
             )
         ]
         job = [
@@ -79,6 +78,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
                 "PYTHONPATH": "",
             },
             stdout=subprocess.PIPE,
