@@ -65,7 +65,7 @@ class Chores:
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move] = {}
         self._hoard_at = 0.0
-        # Parked keys, and when they were first seen so by somebody who needed their room.
+        # Parked keys with a backlog, and since when, as far as anybody looked who needed their room.
         self._seen: dict[bytes, tuple[Line, float]] = {}
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
@@ -137,14 +137,15 @@ class Chores:
             return False
         if not all(self._takes_long(lease, now) for lease in self._leases.active):
             return False
-        return len(self._stuck(now)) == len(retries.parking.lines)
+        return len(self._stuck(now)) == len(self._seen)
 
     def _stuck(self, now: float) -> list[bytes]:
-        """Parked keys that don't go on soon: due later, or parked for that long already."""
-        lines, seen = self._retries.parking.lines, self._seen
+        """Parked keys with a backlog here that don't go on soon: due later, or parked for that long already."""
+        queues, seen = self._queues.queues, self._seen
         self._seen = {
             key: seen[key] if key in seen and seen[key][0] is line else (line, now)
-            for key, line in lines.items()
+            for key, line in self._retries.parking.lines.items()
+            if queues[key]
         }
         later, before = passed(now + SOON), now - SOON
         return [
@@ -172,7 +173,7 @@ class Chores:
             return
         self._hoard_at = now + LOOK
         queues = self._queues.queues
-        waiting = {key: count for key in self._stuck(now) if (count := len(queues[key]))}
+        waiting = {key: len(queues[key]) for key in self._stuck(now)}
         left = min(BATCH, sum(waiting.values()) - HOARD, self._retries.rooms.main())
         if left <= 0:
             return
