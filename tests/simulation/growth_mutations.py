@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.drain import Drain
+from kafka_pubsub.client.drain import Drain, Left
 from kafka_pubsub.client.repartition import Repartitioner
 
 __all__ = ["GROWTH_MUTATIONS"]
@@ -16,12 +16,12 @@ Patch = pytest.MonkeyPatch
 
 def grown_undrained(patch: Patch) -> None:
     """The topic grows though subscriptions haven't finished the old layout."""
-    patch.setattr(Drain, "left", lambda self, record, barrier: 0)
+    patch.setattr(Drain, "look", lambda self, record, barrier: Left())
 
 
 def retry_topic_undrained(patch: Patch) -> None:
     """What waits in the retry topic isn't waited for."""
-    patch.setattr(Drain, "_left_in_retry", lambda self, record, barrier: 0)
+    patch.setattr(Drain, "_left_in_retry", lambda self, record, barrier: Left())
 
 
 def publishers_not_awaited(patch: Patch) -> None:
