@@ -213,9 +213,11 @@ class Takeovers:
         retry = self.retry
         if self._late:  # what comes from elsewhere than it will begin would leave a hole before it
             records = [record for record in records if _place_of(record) not in self._late]
-        if retry in set(map(_topic, records)):  # a third of what a comparison of each costs
-            mine = [record for record in records if record.topic() == retry]
-            records = [record for record in records if record.topic() != retry]
+        topics = set(map(_topic, records))  # a third of what a comparison of each costs
+        if retry in topics:
+            mixed = len(topics) > 1
+            mine = [record for record in records if record.topic() == retry] if mixed else records
+            records = [record for record in records if record.topic() != retry] if mixed else ()
             batches = by_partition(mine)
             coordinator, clock = self._engine.coordinator, self._engine.clock
             self._engine.post_batch(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]

@@ -52,6 +52,11 @@ class Origins:
         found = self._scan.read(headers)
         return found if found is not None and self._exists(found.origin) else None
 
+    def follower(self, headers: Sequence[Header] | None) -> int:
+        """The origin of a message that only waits behind others; -1: look closer."""
+        origin = self._scan.follower(headers)
+        return origin if origin < self._start.main_exists or self._exists(origin) else -1
+
     def flaw(self, record: StoredRecord) -> Broken:
         """What is wrong with a record that was found to be unreadable."""
         found = self.read(record)

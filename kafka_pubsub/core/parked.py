@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.retry_record import Why
 
-__all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Line", "Loose", "passed", "ticks"]
+__all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Fate", "Line", "Loose", "fate_of", "passed", "ticks"]
 
 #: Due at no time: until somebody releases it.
 NEVER = float("inf")
@@ -58,15 +58,16 @@ def passed(now: float) -> int:
     return floor(now * 1e6 + _ERROR)
 
 
-_Fate = tuple[int, int]
+#: When an entry is due, in ticks, and what else is known of it.
+Fate = tuple[int, int]
 
 
-def _fate(entry: Entry) -> _Fate:
+def fate_of(entry: Entry) -> Fate:
     """Due time in ticks, and the rest as flags."""
     return ticks(entry.due), entry.attempt << 16 | entry.crashes << 8 | entry.why
 
 
-def _entry(origin: int, offset: int, fate: _Fate) -> Entry:
+def _entry(origin: int, offset: int, fate: Fate) -> Entry:
     due, flags = fate
     seconds = NEVER if due == NEVER_TICKS else due / 1e6
     return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
@@ -81,9 +82,9 @@ class Line:
         #: Origins and offsets in turn.
         self._places = array("q")
         #: What most of them share (rule 4); None: none has come that waits for others only.
-        self._common: _Fate | None = None
+        self._common: Fate | None = None
         #: Of which entries it is different, by offset; None: of none, or `_fates` has them.
-        self._rare: dict[int, _Fate] | None = None
+        self._rare: dict[int, Fate] | None = None
         #: Of all entries, in their order; None: few are different.
         self._fates: array[int] | None = None
         #: Entries before this one are gone; room for what comes back in front.
@@ -113,6 +114,17 @@ class Line:
         else:
             self._late.append(entry)
 
+    def follow(self, origin: int, offset: int, fate: Fate) -> bool:
+        """One more waits behind the others, and shares their fate; False if it isn't that simple."""
+        places = self._places
+        if self._fates is not None or self._common != fate or len(places) == 2 * self._head:
+            return False
+        if (origin, offset) <= (places[-2], places[-1]):
+            return False
+        places.append(origin)
+        places.append(offset)
+        return True
+
     def _clear(self) -> None:
         del self._places[:]
         self._rare = self._fates = None
@@ -124,7 +136,7 @@ class Line:
 
     def _learn(self, at: int, entry: Entry, instead: int) -> None:
         """The fate of an entry that takes `instead` of one place, or of none."""
-        fate = _fate(entry)
+        fate = fate_of(entry)
         if self._fates is not None:
             self._fates[2 * at : 2 * (at + instead)] = array("q", fate)
             return
@@ -143,7 +155,7 @@ class Line:
             fates.extend(self._fate_at(at) if at >= self._head else (0, 0))
         self._rare, self._fates = None, fates
 
-    def _fate_at(self, at: int) -> _Fate:
+    def _fate_at(self, at: int) -> Fate:
         if self._fates is not None:
             return self._fates[2 * at], self._fates[2 * at + 1]
         fate = self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)

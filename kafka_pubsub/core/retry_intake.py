@@ -13,9 +13,9 @@ from typing import cast
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Bodies
 from kafka_pubsub.core.moves import BATCH
-from kafka_pubsub.core.parked import NEVER, Entry
+from kafka_pubsub.core.parked import NEVER, Entry, fate_of
 from kafka_pubsub.core.retries import AHEAD, Retries
-from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryRecord
+from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryInfo, RetryRecord, Why
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
@@ -31,6 +31,8 @@ class Intake:
 
     def __init__(self, retries: Retries) -> None:
         self._retries = retries
+        # Of all that only wait behind others; the number and the origin don't matter.
+        self._followers = fate_of(retries.fates.entry(RetryInfo("", 0, 0, why=Why.BACKLOG), 0))
 
     def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
         """Records of the retry partition were read, ours and others'."""
@@ -59,11 +61,14 @@ class Intake:
     def _park_quickly(self, record: StoredRecord, offset: int) -> bool:
         """Parks a message of a key that is parked already, without its body; False if it deserves a closer look."""
         retries = self._retries
-        key = retries.key(record)
-        line = None if key is None else retries.parking.lines.get(key)
+        line = retries.parking.lines.get(record.key())  # type: ignore[arg-type]  # there is no line of no key
         if line is None:
             return False
-        found = retries.origins.scan(record.headers())
+        headers = record.headers()
+        origin = retries.origins.follower(headers)
+        if origin >= 0 and line.follow(origin, offset, self._followers):
+            return True
+        found = retries.origins.scan(headers)
         if found is None:
             return False
         line.add(retries.fates.entry(found, offset))

@@ -55,6 +55,8 @@ FOREVER = 2**62
 _VERSION = 1
 _FIXED = struct.Struct(">BBIQHBqqBH")
 _CHECKSUM = struct.Struct(">I")
+#: Where the origin is.
+_ORIGIN = slice(6, 14)
 
 
 class Why(IntEnum):
@@ -225,6 +227,20 @@ class Scan:
         self._topic_id = topic_id
         self._raw_id = cut(topic_id, 255)
         self._partition = partition
+        like = encode(RetryInfo(topic_id, partition, 0, why=Why.BACKLOG))
+        # Of what most of them say all is the same but the origin and the checksum.
+        self._size, self._before, self._after = len(like), like[: _ORIGIN.start], like[_ORIGIN.stop : -4]
+
+    def follower(self, headers: Sequence[Header] | None) -> int:
+        """The origin of a message that only waits behind others and was never delivered; -1: look closer."""
+        if not headers or len(headers) > 1 or headers[0][0] != RETRY_HEADER:
+            return -1
+        value = headers[0][1]
+        if value is None or len(value) != self._size or value[: _ORIGIN.start] != self._before:
+            return -1
+        if value[_ORIGIN.stop : -4] != self._after or crc32(value[:-4]) != int.from_bytes(value[-4:]):
+            return -1
+        return int.from_bytes(value[_ORIGIN])
 
     def read(self, headers: Sequence[Header] | None) -> RetryInfo | None:
         """What the last header says, if it is ours and the only one; None: look closer."""

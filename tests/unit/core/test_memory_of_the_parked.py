@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
 from kafka_pubsub.core.bodies import Bodies
 from kafka_pubsub.core.effects import Relocate
 from kafka_pubsub.core.events import Relocated, RetryFetched
+from kafka_pubsub.core.parked import Entry, Fate, Line
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
@@ -72,3 +77,37 @@ def test_the_room_for_bodies_counts_what_holds_them() -> None:
         bodies.offer(RetryRecord(stored(offset, b"k", info), info, "t"))
     assert len(bodies.kept) == 10
     bodies.check()
+
+
+def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a restart: most records go the short way, and each of these is what the long way makes of it."""
+    whys = [Why.NACKED, *[Why.BACKLOG] * 30, Why.REPLAYED, Why.BACKLOG, Why.EXPIRED]
+    records = [
+        parked(at, origin, b"k%d" % (at % 3), attempt=2 if why is Why.NACKED else 1, due=at % 2 * 9, why=why)
+        if why is not Why.BACKLOG
+        else parked(at, origin, b"k%d" % (at % 3), why=why)
+        for at, (why, origin) in enumerate(zip(whys * 3, [*range(60), *range(20, 60), 5, 4], strict=True))
+    ]
+    records[40] = Stored(40, b"k1", [("theirs", b"1"), *(records[40].headers() or ())])
+    records[43] = Stored(
+        43, b"k1", [(name, (value or b"")[:-1] + b"?") for name, value in records[43].headers() or ()]
+    )
+    short: list[int] = []
+    follow = Line.follow
+
+    def noting(line: Line, origin: int, offset: int, fate: Fate) -> bool:
+        short.append(offset)
+        return follow(line, origin, offset, fate)
+
+    monkeypatch.setattr(Line, "follow", noting)
+    quick = lines_of(records)
+    assert len(short) > 50
+    monkeypatch.setattr(Line, "follow", lambda *_: False)
+    assert lines_of(records) == quick
+
+
+def lines_of(records: Sequence[Stored]) -> dict[bytes, list[Entry]]:
+    partition = Scene(records).partition
+    assert partition.half is not None
+    partition.check()
+    return {key: list(line) for key, line in partition.half.retries.parking.lines.items()}
