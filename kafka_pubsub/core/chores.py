@@ -4,8 +4,9 @@ Rules
 1. When main's map is half full, the waiting messages of the longest queues are moved into the retry partition, whatever
    their key. Those that are with holders stay; if only they remain, nothing more is handed out.
    The same when those that wait behind parked messages outgrow their share of the window; but what will go on soon
-   (`SOON`) is waited for. A relocated message must be read back, and holds its key meanwhile, so that more of it is
-   relocated: with a backlog and short backoffs everything would go that way, at a tenth of the speed.
+   (`SOON`), or goes on already, is waited for. A relocated message must be read back, and holds its key meanwhile, so
+   that more of it is relocated: with a backlog and short backoffs everything would go that way, at a tenth of the
+   speed. Nothing more is read then until it has gone on.
 2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail. So
    do dead letters that aren't taken: a dead-letter topic that is gone must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
@@ -66,7 +67,7 @@ class Chores:
         self._granted: dict[int, Move] = {}
         self._hoard_at = 0.0
         # Parked keys with a backlog, and since when, as far as anybody looked who needed their room.
-        self._seen: dict[bytes, tuple[Line, float]] = {}
+        self._seen: dict[bytes, tuple[Line, int, float]] = {}
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """All of them; `stuffed`: nothing more is read before something leaves."""
@@ -140,18 +141,19 @@ class Chores:
         return len(self._stuck(now)) == len(self._seen)
 
     def _stuck(self, now: float) -> list[bytes]:
-        """Parked keys with a backlog here that don't go on soon: due later, or parked for that long already."""
+        """Parked keys with a backlog here that don't go on soon: due later, or nothing was acked for that long."""
         queues, seen = self._queues.queues, self._seen
-        self._seen = {
-            key: seen[key] if key in seen and seen[key][0] is line else (line, now)
-            for key, line in self._retries.parking.lines.items()
-            if queues[key]
-        }
-        later, before = passed(now + SOON), now - SOON
+        self._seen = {}
+        for key, line in self._retries.parking.lines.items():
+            if queues[key]:
+                before = seen.get(key)
+                same = before is not None and before[0] is line and before[1] == line.acked
+                self._seen[key] = before if before and same else (line, line.acked, now)
+        later, then = passed(now + SOON), now - SOON
         return [
             key
-            for key, (line, since) in self._seen.items()
-            if since <= before or ((front := line.front()) is not None and front[2] > later)
+            for key, (line, _, since) in self._seen.items()
+            if since <= then or ((front := line.front()) is not None and front[2] > later)
         ]
 
     def _thin_out(self, now: float, most: int = BATCH) -> None:

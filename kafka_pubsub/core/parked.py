@@ -76,7 +76,7 @@ def _entry(origin: int, offset: int, fate: Fate) -> Entry:
 class Line:
     """The entries of one key."""
 
-    __slots__ = ("_common", "_fates", "_head", "_late", "_places", "_rare", "moving", "stamp")
+    __slots__ = ("_common", "_fates", "_head", "_late", "_places", "_rare", "acked", "moving", "stamp")
 
     def __init__(self) -> None:
         #: Origins and offsets in turn.
@@ -96,6 +96,8 @@ class Line:
         self.moving: dict[int, int] | None = None
         #: Makes older entries of the heaps void.
         self.stamp = 0
+        #: Leases of the key whose records were all acked while it was parked.
+        self.acked = 0
 
     def __len__(self) -> int:
         return len(self._places) // 2 - self._head + len(self._late)

@@ -21,6 +21,7 @@ Rules
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from enum import IntEnum
 
 from kafka_pubsub.core.parked import FEW, NEVER_TICKS, Line, Loose, passed
@@ -83,6 +84,14 @@ class Parking:
                 line.moving[origin] = left
             if not line.moving:
                 line.moving = None
+
+    def acked(self, keys: Iterable[bytes | None]) -> None:
+        """Leases of these keys, parked or not, were acked whole."""
+        lines = self.lines
+        if lines:
+            for key in keys:
+                if key in lines:
+                    lines[key].acked += 1
 
     def unsettle(self, key: bytes) -> None:
         """Somebody holds the key: it stands nowhere until it is settled again."""

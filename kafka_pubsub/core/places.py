@@ -89,7 +89,10 @@ class Places:
             self.book(self._leases.close_whole(main))
         else:
             self.book(self._leases.close_whole(leases))
-        self.free_keys([lease.key for lease in leases], leases)
+        keys = [lease.key for lease in leases]
+        if half is not None:
+            half.retries.parking.acked(keys)
+        self.free_keys(keys, leases)
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
         """These were never begun."""

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.core.chores import HOARD, LOOK, SOON
-from kafka_pubsub.core.effects import Relocate
-from kafka_pubsub.core.events import Release, Released, Tick, Verdict
+from kafka_pubsub.core.effects import CommitBoth, Deliver, ReadBodies, Relocate
+from kafka_pubsub.core.events import (
+    Bodies,
+    CommitAnswered,
+    Demand,
+    Release,
+    Released,
+    Tick,
+    Verdict,
+)
 from kafka_pubsub.core.moves import Move
 from kafka_pubsub.core.retry_record import RetryInfo, Why
 from kafka_pubsub.core.rules import BACKLOG
@@ -122,3 +130,45 @@ def test_a_key_that_is_parked_anew_is_waited_for_anew() -> None:
     assert waiting(scene) == []
     wait(scene, 0.5 * SOON, stuffed=False)
     assert waiting(scene) != []
+
+
+def draining(keys: int, entries: int, followers: int) -> Scene:
+    """Keys of which many messages wait in the retry partition, due since long, and what waits behind them in memory."""
+    names = [b"%d" % number for number in range(keys)]
+    count = keys * entries
+    scene = Scene([parked(at, at, names[at % keys], why=Why.BACKLOG) for at in range(count)])
+    scene.fetch(*((count + number, names[number % keys]) for number in range(followers)))
+    return scene
+
+
+def answer(scene: Scene, seconds: float, acked: int) -> list[RetryInfo]:
+    """What moves while bodies are read and, at each look, the next message of so many keys is acked."""
+    moved: list[RetryInfo] = []
+    until = scene.now + seconds
+    while scene.now < until:
+        scene.now += LOOK
+        effects = scene.do(Tick())
+        moved += infos(effects)
+        for effect in effects:
+            if isinstance(effect, ReadBodies):
+                scene.do(Bodies([scene.retry[offset] for offset in effect.offsets]))
+            elif isinstance(effect, CommitBoth):
+                scene.do(CommitAnswered(True))
+        for _ in range(acked):
+            begun = scene.do(Demand(1, 1))
+            for lease in [lease for each in begun if isinstance(each, Deliver) for lease in each.leases]:
+                scene.ack(lease)
+    return moved
+
+
+def test_keys_that_work_off_what_is_parked_are_waited_for_however_long_that_takes() -> None:
+    """Else what is read meanwhile goes the same long way, its key waits for that, and so on without end."""
+    scene = draining(15, 40, HOARD + 100)
+    assert answer(scene, 2.5 * SOON, acked=15) == []
+    assert waiting(scene) == []
+
+
+def test_keys_that_stop_working_off_what_is_parked_are_not_waited_for() -> None:
+    scene = draining(15, 40, HOARD + 100)
+    answer(scene, SOON, acked=15)
+    assert {info.why for info in answer(scene, 2 * SOON, acked=0)} == {Why.BACKLOG}
