@@ -90,6 +90,7 @@ class Hearing(Reports, ABC):
         return bool(self._releases or self._settlements or self._extensions or self.acks.asked)
 
     def take_reports(self, now: float) -> None:
+        """Has the coordinator book all that was said of messages so far."""
         coordinator = self.coordinator
         releases = _drain(self._releases) if self._releases else ()
         self.take_asks(now)

@@ -146,9 +146,9 @@ class Chores:
         self._seen = {}
         for key, line in self._retries.parking.lines.items():
             if queues[key]:
+                state = (line, line.acked)
                 before = seen.get(key)
-                same = before is not None and before[0] is line and before[1] == line.acked
-                self._seen[key] = before if before and same else (line, line.acked, now)
+                self._seen[key] = before if before and before[:2] == state else (*state, now)
         later, then = passed(now + SOON), now - SOON
         return [
             key
