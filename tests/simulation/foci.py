@@ -15,6 +15,7 @@ __all__ = [
     "crossing",
     "crowded",
     "dying",
+    "eaten",
     "failing",
     "growing",
     "keeping",
@@ -109,6 +110,11 @@ def failing(plan: Plan) -> Plan:
         {"mover": 20.0, "crash": 1.0, "join": 3.0, "evict": 0.5, "retention": 0.0, "compaction": 0.0},
         _retry(plan),
     )
+
+
+def eaten(plan: Plan) -> Plan:
+    """Main's retention is short beside the backoffs."""
+    return _with(patient(plan), {"retention": 1.0}, _retry(plan))
 
 
 def patient(plan: Plan) -> Plan:

@@ -116,6 +116,10 @@ class Ledger:
                 if other is not log and key in other.of_key
             }
 
+    def taken_out(self, partition: int, offsets: Collection[int]) -> None:
+        """Retention, compaction or an aborted transaction took these out of the log."""
+        self.logs[partition].gone.update(offsets)
+
     def grown(self, partitions: int) -> None:
         """The topic has so many partitions now."""
         self.logs += [Log() for _ in range(partitions - len(self.logs))]

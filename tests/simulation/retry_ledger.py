@@ -13,6 +13,7 @@ What is promised besides (docs/invariants.md)
   attempt  it begins with the number that its newest retry record says, and that number counts deliveries that failed
   buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
   whole    key, value and headers are the publisher's
+What waits in the retry topic isn't gone, whatever has been taken out of main.
 """
 
 from __future__ import annotations
@@ -125,6 +126,10 @@ class RetryLedger(Ledger):
         self.poison += [{} for _ in range(partitions - len(self.poison))]
         self.opens()
 
+    def taken_out(self, partition: int, offsets: Collection[int]) -> None:
+        self.look()
+        super().taken_out(partition, set(offsets) - self._waiting(partition))
+
     def is_over(self, partition: int, offset: int) -> bool:
         return super().is_over(partition, offset) or offset in self.beside[partition].dead
 
@@ -148,7 +153,10 @@ class RetryLedger(Ledger):
                 f"back: {number} goes from {before.offset} to {after.offset}",
             )
         self._read_graves()
-        waiting = {info.origin for info in beside.waiting(retry, self._undecided(number))}
+        waiting = self._waiting(number)
+        if back := log.gone & waiting:  # it was on its way when main lost it
+            log.gone -= back
+            beside.through.clear()
         claimed = log.covered(main.offset or 0, main.metadata) - waiting - log.before
         unfounded = claimed - log.acked - beside.dead - log.gone
         promise(not unfounded, f"claims: {sorted(unfounded)} of {number} are called finished")
@@ -179,6 +187,11 @@ class RetryLedger(Ledger):
                     places |= {place: value for place, (_, value) in some.items() if place in places}
         main, retry = places.values()
         return main, retry
+
+    def _waiting(self, number: int) -> set[int]:
+        """Origins of the messages that lie in the retry partition by what the group has stored."""
+        beside = self.beside[number]
+        return {info.origin for info in beside.waiting(beside.stored[1], self._undecided(number))}
 
     def _undecided(self, number: int) -> set[int]:
         """Offsets of the retry partition that belong to transactions which may still be aborted, or will be."""

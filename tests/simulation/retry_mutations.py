@@ -27,15 +27,18 @@ from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import RetryInfo
+from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Ending, Membership, TopicPartition
 from tests.simulation import foci
 from tests.simulation.plan import Focus
 from tests.simulation.retry import SteppedRelocating
+from tests.simulation.retry_ledger import RETRY
+from tests.simulation.trouble import TOPIC
 
 __all__ = ["RETRY_MUTATIONS"]
 
@@ -74,6 +77,24 @@ def main_at_once(patch: Patch) -> None:
         return starts
 
     patch.setattr(Takeovers, "_begin", begin)
+
+
+def gone_with_its_original(patch: Patch) -> None:
+    """What the retry partition holds isn't read when main has lost its original."""
+    real = MemoryReader._read_partition
+
+    def read(
+        self: MemoryReader, partition: TopicPartition, position: int, limit: int
+    ) -> Sequence[MemoryRecord]:
+        if partition.topic != RETRY:
+            return real(self, partition, position, limit)
+        records = real(self, partition, position, 1_000_000)
+        start = self._cluster.log(TopicPartition(TOPIC, partition.partition)).start
+        found = [(record, decode(dict(record.headers() or ()).get(RETRY_HEADER))) for record in records]
+        left = [record for record, info in found if not isinstance(info, RetryInfo) or info.origin >= start]
+        return left[:limit]
+
+    patch.setattr(MemoryReader, "_read_partition", read)
 
 
 def writers_left_alone(patch: Patch) -> None:
@@ -415,6 +436,7 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     half_is_enough: foci.beside,
     up_to_the_last_stable: foci.late,
     main_at_once: foci.failing,
+    gone_with_its_original: foci.eaten,
     writers_left_alone: foci.dying,
     id_untold: foci.unannounced,
     read_before: foci.reading,

@@ -86,6 +86,11 @@ def test_every_promise_holds_with_a_retry_topic() -> None:
     assert int(last[1]) > 10 * RETRY_SEEDS, "handlers hardly ever ran: the worlds are empty"
 
 
+def test_what_main_has_lost_is_waited_for() -> None:
+    # Main's retention takes a message that is being retried, and one that waits in memory behind it.
+    simulate(770131, retry=True)
+
+
 @pytest.mark.parametrize(
     "focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda focus: str(focus.__name__)
 )

@@ -167,7 +167,7 @@ class Troubles(Growth):
         number, name, offsets = self._open.pop(self.random.randrange(len(self._open)))
         self.cluster.finish_transaction(TOPIC, number, name, committed)
         if not committed:
-            self.ledger.logs[number].gone.update(offsets)
+            self.ledger.taken_out(number, offsets)
 
     def retention(self) -> None:
         number = self.random.randrange(self.partitions)
@@ -178,7 +178,7 @@ class Troubles(Growth):
         self.say(f"retention takes {number} up to {before}")
         self.cluster.truncate(TOPIC, number, before)
         log = self.ledger.logs[number]
-        log.gone.update(offset for offset in log.keys if offset < before)
+        self.ledger.taken_out(number, [offset for offset in log.keys if offset < before])
 
     def compaction(self) -> None:
         number = self.random.randrange(self.partitions)
@@ -187,7 +187,7 @@ class Troubles(Growth):
         taken = [offset for offset in log.keys if offset not in in_transaction and self.chance(0.3)]
         self.say(f"compaction takes {taken} of {number}")
         self.cluster.compact(TOPIC, number, taken)
-        log.gone.update(taken)
+        self.ledger.taken_out(number, taken)
 
     def forget(self) -> None:
         if self.backend.admin.group_members(GROUP):

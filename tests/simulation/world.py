@@ -286,18 +286,23 @@ class SimulatedWorld(Troubles):
             self._finish_all("beside what can't go on")
             self.stuck, self.shut = None, False
         self._finish_all("")
+        self._finish_logs("")
         if self.plan.grows:
             self._grow_at_last()
             self._finish_all("after it has grown")
+            self._finish_logs("after it has grown")
+        self._check_end()
+        self._close()
+
+    def _finish_logs(self, how: str) -> None:
+        """What main has lost may be with a process, or wait there behind another: that has to be finished, too."""
         for number in range(self.partitions):  # a last record, so that no hole ends the log
             key = b"end%d" % number
             record = self.cluster.append(TOPIC, number, b"the end", key)
             self.ledger.published(number, record.offset() or 0, key)
             if isinstance(self.ledger, RetryLedger):
                 self.ledger.bodies[number][record.offset() or 0] = (b"the end", None)
-        self._finish_all("")
-        self._check_end()
-        self._close()
+        self._finish_all(how, wholly=True)
 
     def _grow_at_last(self) -> None:
         """All is finished, so nothing holds it up but what stays in the retry topic for ever; then it is given up."""
@@ -332,7 +337,8 @@ class SimulatedWorld(Troubles):
             if self.plan.retry is not None and self.plan.retry.killers_only:
                 self.ledger.check_only_poison_is_buried()
 
-    def _finish_all(self, how: str) -> None:
+    def _finish_all(self, how: str, *, wholly: bool = False) -> None:
+        """Rounds until all is settled; `wholly`: and the group's positions are the logs' ends."""
         # After a crash a suspect's turn takes some seconds, one after the other.
         messages = sum(len(log.keys) for log in self.ledger.logs)
         suspects = 4 * messages if self.plan.retry is not None else messages if self.plan.grows else 0
@@ -340,9 +346,11 @@ class SimulatedWorld(Troubles):
             if not self.processes:
                 self.join()
             self._round()
-            if self._settled() and not any(p.coordinator.in_flight() for p in self._through()):
+            through = self._settled() and not any(p.coordinator.in_flight() for p in self._through())
+            if through and not (wholly and any(self._lag().values())):
                 break
         promise(self._settled(), f"lost: not settled {how} after {SETTLING} seconds: {self._leftover()}")
+        promise(not wholly or not any(self._lag().values()), f"lag {self._lag()} {how} when all is settled")
 
     def _through(self) -> Sequence[Process]:
         """Processes that should hold nothing when all is settled."""
@@ -405,12 +413,18 @@ class SimulatedWorld(Troubles):
             self.answers.check_told(process.name)
         self.clock.advance(SESSION + 1)  # those who crashed are members until now
         promise(not self.backend.admin.group_members(GROUP), "members stay in the group when all have left")
-        stored = self.backend.admin.group_offsets(GROUP, TOPIC)
+        lag = self._lag()
+        promise(not any(lag.values()), f"lag {lag} when all is finished")
+
+    def _lag(self) -> Mapping[int, int]:
+        """How far the group's positions are from the logs' ends, where nothing is parked for ever."""
+        with self.cluster.changed:
+            stored = {place: value.offset or 0 for place, value in self.cluster.group(GROUP).offsets.items()}
         ends = self.backend.admin.last_stable_offsets(TOPIC)
-        lag = {number: end - (stored[number].offset or 0) for number, end in ends.items()}
+        lag = {number: end - stored.get(TopicPartition(TOPIC, number), 0) for number, end in ends.items()}
         if isinstance(self.ledger, RetryLedger):
             lag = {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
-        promise(not any(lag.values()), f"lag {lag} when all is finished")
+        return lag
 
 
 def simulate(

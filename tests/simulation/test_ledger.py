@@ -1,0 +1,79 @@
+"""What the books of a world with a retry topic say of messages that main has lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.model import Committed, TopicPartition
+from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
+from tests.simulation.trouble import GROUP, TOPIC
+
+
+class Books:
+    """A ledger over three messages of main, 0 to 2, of one key."""
+
+    def __init__(self) -> None:
+        self.backend = MemoryBackend()
+        self.cluster = self.backend.cluster
+        for topic in (TOPIC, RETRY, GRAVES):
+            self.backend.admin.create_topic(topic, 1, None, {})
+        self.ledger = RetryLedger(1, ordered=True, cluster=self.cluster, group=GROUP, attempts=5)
+        self.ledger.opens()
+        self.ledger.subscribed(0, 0)
+        for offset in range(3):
+            self.cluster.append(TOPIC, 0, b"", b"a")
+            self.ledger.published(0, offset, b"a")
+
+    def relocate(self, origin: int, transaction: str | None = None) -> None:
+        """The message goes to the retry topic."""
+        headers = retry_headers(None, RetryInfo("id", 0, origin, attempt=2))
+        self.cluster.append(RETRY, 0, b"", b"a", headers, transaction=transaction)
+
+    def commit(self, main: int, retry: int) -> None:
+        """The group stores these positions."""
+        positions = {TopicPartition(TOPIC, 0): main, TopicPartition(RETRY, 0): retry}
+        with self.cluster.change():
+            for place, offset in positions.items():
+                assert self.cluster.group(GROUP).store(place, Committed(offset, "")) is None
+        self.ledger.look()
+
+
+@pytest.fixture
+def books() -> Books:
+    return Books()
+
+
+def test_what_waits_in_the_retry_topic_is_not_gone(books: Books) -> None:
+    books.relocate(0)
+    books.commit(1, 0)
+    books.ledger.taken_out(0, [0, 1])
+    assert books.ledger.logs[0].gone == {1}
+    assert books.ledger.unsettled(0) == {0, 2}
+    assert not books.ledger.is_over(0, 0)
+
+
+def test_what_was_on_its_way_there_is_not_gone_once_it_has_arrived(books: Books) -> None:
+    books.relocate(0, "t")
+    books.ledger.taken_out(0, [0, 1])
+    assert books.ledger.unsettled(0) == {2}, "nobody can say yet whether it will be there"
+    books.cluster.finish_transaction(RETRY, 0, "t", True)
+    books.commit(1, 0)
+    assert books.ledger.unsettled(0) == {0, 2}
+
+
+def test_what_was_aborted_on_its_way_there_stays_gone(books: Books) -> None:
+    books.relocate(0, "t")
+    books.ledger.taken_out(0, [0, 1])
+    books.cluster.finish_transaction(RETRY, 0, "t", False)
+    books.commit(0, 0)
+    assert books.ledger.unsettled(0) == {2}
+
+
+def test_it_may_not_be_called_finished_unless_it_was_acked(books: Books) -> None:
+    books.relocate(0)
+    books.commit(1, 0)
+    books.ledger.taken_out(0, [0])
+    with pytest.raises(AssertionError, match=r"claims: \[0\] of 0 are called finished"):
+        books.commit(1, 1)
