@@ -27,8 +27,8 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
 }
 
 #: Milliseconds; only under the classic protocol, where they are the client's to choose. 6 s is the least that
-#: brokers allow by default: a killed member's partitions stand still that long.
-_CLASSIC_DEFAULTS: Mapping[str, ConfigValue] = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
+#: brokers allow by default: a killed member's partitions stand still that long, and until the others' next heartbeats.
+_CLASSIC_DEFAULTS: Mapping[str, ConfigValue] = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 
 _RULES: Mapping[str, ConfigValue] = {
     "isolation.level": "read_committed",
