@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="1000000,3000000,10000000", help="for audit")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=4)
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--plot", type=Path, help="an HTML page")
     for hidden in ("--bootstrap", "--topic", "--small", "--numbers", "--only"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
