@@ -230,17 +230,22 @@ class Scan:
         like = encode(RetryInfo(topic_id, partition, 0, why=Why.BACKLOG))
         # Of what most of them say all is the same but the origin and the checksum.
         self._size, self._before, self._after = len(like), like[: _ORIGIN.start], like[_ORIGIN.stop : -4]
+        self._before_checked = crc32(self._before)
+        self._parts = struct.Struct(f">{len(self._before)}sQ{len(self._after)}sI")
 
     def follower(self, headers: Sequence[Header] | None) -> int:
         """The origin of a message that only waits behind others and was never delivered; -1: look closer."""
         if not headers or len(headers) > 1 or headers[0][0] != RETRY_HEADER:
             return -1
         value = headers[0][1]
-        if value is None or len(value) != self._size or value[: _ORIGIN.start] != self._before:
+        if value is None or len(value) != self._size:
             return -1
-        if value[_ORIGIN.stop : -4] != self._after or crc32(value[:-4]) != int.from_bytes(value[-4:]):
+        before, origin, after, checksum = self._parts.unpack(value)
+        if before != self._before or after != self._after:
             return -1
-        return int.from_bytes(value[_ORIGIN])
+        if crc32(value[_ORIGIN.start : -4], self._before_checked) != checksum:
+            return -1
+        return int(origin)
 
     def read(self, headers: Sequence[Header] | None) -> RetryInfo | None:
         """What the last header says, if it is ours and the only one; None: look closer."""
