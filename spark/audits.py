@@ -11,7 +11,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,12 @@ from .archives import OURS, archived
 from .cluster import Cluster
 from .files import Files
 from .place import Place
+from .snapshots import take
 from .transforms.blocks import compared, within
 from .transforms.messages import raw_records
 from .transforms.order import keys_in_several_partitions, numbered, out_of_order
 from .transforms.rows import may_be_retry, rows
-from .transforms.subscriptions import Positions, dead_letters, finished, judged, parked, positions, unreadable
+from .transforms.subscriptions import Positions, finished, judged, unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -98,7 +99,7 @@ class Audit:
         return self._messages
 
     def _records(
-        self, topic: str, ends: dict[TopicPartition, int], starting: dict[int, int] | None = None
+        self, topic: str, ends: Mapping[TopicPartition, int], starting: dict[int, int] | None = None
     ) -> DataFrame:
         ending = {topic: {at.partition: end for at, end in ends.items() if at.topic == topic}}
         # What retention takes while this reads is noticed by the comparison, which names it.
@@ -197,26 +198,14 @@ class Audit:
     def subscription(self, record: SubscriptionRecord) -> SubscriptionAudit:
         """What a subscription has done, and whether that can be."""
         self._note(f"subscription {record.name}")
-        away = [] if record.retry_topic is None else [record.retry_topic.name]
-        policy = record.options.dead_letter
-        graves = [] if policy is None else [policy.topic]
-        with Cluster(self.spark, self.place) as cluster:
-            there = cluster.topics()
-            away, graves = ([each for each in names if each in there] for names in (away, graves))
-            before = cluster.ends([*away, *graves])
-            commits = cluster.commits(record.name)
-            after = cluster.ends([*away, *graves])
-        found = positions(self.spark, self.topic, commits, record.positions)
-        copy = {} if record.retry_topic is None else record.retry_topic.positions
-        waiting = self._parked(
-            away, positions(self.spark, away[0], commits, copy) if away else None, before, after
-        )
-        dead = self._dead(graves, record.name, before, after)
+        taken = take(self.spark, self.place, self.topic, record, self._records, self._note)
+        found, waiting, dead = taken.found, taken.waiting, taken.dead
         # Below both everything is finished, and was never moved: of a subscription that keeps up nothing need be read.
         home = finished(self._from(self._lowest(found, waiting)), found)
+        ordered = record.options.message_ordering and taken.whole
         step = self._step(
             f"subscription {record.name}",
-            judged(self.topic, home, waiting, dead, ordered=record.options.message_ordering),
+            judged(self.topic, home, waiting, dead, ordered=ordered),
         )
         for each in [*unreadable(found), *self._beyond(found)]:
             _add(step, dict(zip(("kind", "topic", "partition", "offset", "key", "said"), each, strict=True)))
@@ -235,21 +224,6 @@ class Audit:
     def _from(self, offsets: dict[int, int]) -> DataFrame:
         records = self._records(self.topic, self.ends, offsets)
         return rows(records, retry_topics=may_be_retry(self.topic))
-
-    def _parked(self, names: list[str], found: Any, before: Any, after: Any) -> DataFrame:
-        if not names:
-            return self.spark.createDataFrame(
-                [], "partition int, offset bigint, key binary, attempt bigint, why bigint, seen boolean"
-            )
-        # Kept: it is small beside the topic, and looked at five times.
-        return parked(self._records(names[0], after), found, before).cache()
-
-    def _dead(self, names: list[str], subscription: str, before: Any, after: Any) -> DataFrame:
-        if not names:
-            return self.spark.createDataFrame(
-                [], "partition int, offset bigint, key binary, reason string, seen boolean"
-            )
-        return dead_letters(self._records(names[0], after), self.topic, subscription, before).cache()
 
     def _beyond(self, found: Any) -> list[tuple[Any, ...]]:
         with Cluster(self.spark, self.place) as cluster:

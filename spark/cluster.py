@@ -7,12 +7,13 @@ Rules
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
 
 from .place import Place
@@ -25,6 +26,8 @@ __all__ = ["Cluster"]
 
 #: Milliseconds for one question: a frozen broker is told after that.
 _PATIENCE_MS = "20000"
+#: Seconds for which a transaction may be open that others began; brokers end ours after less.
+UNDECIDED_S = 120.0
 
 
 class Cluster:
@@ -76,13 +79,33 @@ class Cluster:
         """The last stable offset of each partition: where a `read_committed` reader ends."""
         return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
 
-    def _offsets(self, topics: Iterable[str], spec: Any) -> dict[TopicPartition, int]:
+    def decided_ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """The same, once they are beyond all that had been written when this was asked for."""
+        names = list(topics)
+        latest = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        written = self._offsets(names, latest, committed=False)
+        until = time.monotonic() + UNDECIDED_S
+        ends = self.ends(names)
+        while open_ones := [at for at, end in written.items() if ends.get(at, end) < end]:
+            if time.monotonic() > until:
+                raise DeadlineExceeded(
+                    f"a transaction in {open_ones[0]} has been open for {UNDECIDED_S:.0f} s, and nobody can read what "
+                    "lies behind it; try again when it has ended, or end it with kafka-transactions.sh abort"
+                )
+            time.sleep(0.05)
+            ends = self.ends(names)
+        return ends
+
+    def _offsets(
+        self, topics: Iterable[str], spec: Any, *, committed: bool = True
+    ) -> dict[TopicPartition, int]:
         asked = self._jvm.java.util.HashMap()
         for topic in topics:
             for number in self.partitions(topic):
                 asked.put(self._jvm.org.apache.kafka.common.TopicPartition(topic, number), spec)
-        committed = self._jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED
-        options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(committed)
+        levels = self._jvm.org.apache.kafka.common.IsolationLevel
+        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         with self._explained("offsets"):
             found = self._client.listOffsets(asked, options).all().get()
             return {_place(at): found.get(at).offset() for at in asked.keySet()}

@@ -424,13 +424,6 @@ class Engine(Hearing):
 
         self.post(book)
 
-    def take_batch(self, take: Callable[[], None]) -> None:
-        """Takes a batch at once, on the fetcher (rule 4), after what was posted before it."""
-        with self.core:
-            self.look_alive(self.clock())
-            self.take_posted()
-            take()
-
     def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
         self._booked += 1
         self._records_booked += count

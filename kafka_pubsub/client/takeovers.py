@@ -220,8 +220,8 @@ class Takeovers:
             records = [record for record in records if record.topic() != retry] if mixed else ()
             batches = by_partition(mine)
             engine, coordinator, clock = self._engine, self._engine.coordinator, self._engine.clock
-            # A record that crosses threads costs twice as much; while a million are read, nothing else may begin anyway.
-            hand_over = engine.take_batch if self._behind else engine.post_batch
+            # A record that crosses threads costs twice as much, and here a million may come.
+            hand_over = engine.walks.book if self._behind else engine.post_batch
             hand_over(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
         if self._behind or self._late or self._again:
             begun = self._go_on()

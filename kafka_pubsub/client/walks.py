@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.crews import Inline
@@ -72,6 +72,14 @@ class Walks:
             return self._go(walk, seat, count, more=more)
         engine.hand_in(batches, count)
         return self._relieve(walk, seat)
+
+    def book(self, take: Callable[[], None]) -> None:
+        """Has what was read booked at once, by the fetcher, after what was posted before."""
+        engine = self._engine
+        with engine.core:
+            engine.look_alive(engine.clock())
+            engine.take_posted()
+            take()
 
     def _relieve(self, walk: Walk, seat: Inline) -> bool:
         """The crew has all that it can begin, though its callbacks are quick: the fetcher takes what isn't begun."""

@@ -1,0 +1,118 @@
+"""What an audit sees of a subscription that goes on: whatever its commits say can be read, or isn't judged."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.model import Committed, TopicPartition
+from tests.spark.session.support import Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.cluster import Cluster
+
+
+@pytest.fixture
+def cluster(spark: SparkSession, kafka: RunningKafka) -> Iterator[Cluster]:
+    from spark.cluster import Cluster
+    from spark.place import Place
+
+    with Cluster(spark, Place(kafka.bootstrap)) as made:
+        yield made
+
+
+@pytest.fixture
+def half_done(kafka: RunningKafka, cluster: Cluster, name: str) -> Producer:
+    """One record in a transaction that is open."""
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"1")
+    assert producer.flush(30) == 0
+    return producer
+
+
+def test_ends_wait_for_what_was_written_before(cluster: Cluster, half_done: Producer, name: str) -> None:
+    at = TopicPartition(name, 0)
+    assert cluster.ends([name])[at] == 0
+    commit = threading.Timer(0.5, half_done.commit_transaction)
+    commit.start()
+    assert cluster.decided_ends([name])[at] > 0
+    commit.join()
+
+
+def test_a_transaction_that_never_ends_is_told(
+    cluster: Cluster, half_done: Producer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark.cluster.UNDECIDED_S", 0.2)
+    with pytest.raises(DeadlineExceeded, match=name):
+        cluster.decided_ends([name])
+    half_done.abort_transaction(30)
+
+
+def retried(bootstrap: str, name: str) -> None:
+    """A subscription that nacked three messages once; its retry topic is deleted up to their end."""
+    with PubSub(bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        ps.create_subscription(
+            name, topic=name, message_ordering=True, retry=RetryPolicy(min_backoff=0.01, max_backoff=0.1)
+        )
+        for number in range(3):
+            ps.topic(name).publish(b"%d" % number, ordering_key=f"k{number}").result(30)
+        acked, enough = [], threading.Event()
+
+        def handle(message: Message) -> None:
+            if message.delivery_attempt == 1:
+                message.nack()
+                return
+            message.ack()
+            acked.append(message)
+            if len(acked) == 3:
+                enough.set()
+
+        with ps.subscription(name).pull(handle):
+            assert enough.wait(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    retry = KafkaPartition(f"{name}.sub.{name}.retry", 0, 3)
+    for told in admin.delete_records([retry]).values():
+        told.result(30)
+
+
+@pytest.mark.parametrize("stale", [1, 100], ids=["once", "always"])
+def test_what_was_deleted_under_its_eyes_is_looked_at_again(
+    spark: SparkSession, kafka: RunningKafka, name: str, monkeypatch: pytest.MonkeyPatch, stale: int
+) -> None:
+    from spark.cluster import Cluster
+
+    retried(kafka.bootstrap, name)
+    asked: list[str] = []
+    commits = Cluster.commits
+
+    def earlier(self: Cluster, group: str) -> Any:
+        """The first answers are from before any message was acked."""
+        asked.append(group)
+        nothing = {TopicPartition(topic, 0): Committed(0, "") for topic in (name, f"{name}.sub.{name}.retry")}
+        return nothing if len(asked) <= stale else commits(self, group)
+
+    monkeypatch.setattr(Cluster, "commits", earlier)
+    outcome = Runner(spark, kafka.bootstrap)("audit", topic=name, subscriptions=[name])
+    (found,) = outcome.facts["subscriptions"]
+    if stale == 1:
+        assert len(asked) == 2
+        assert (found["acked"], found["waiting"], found["parked"]) == (3, 0, 0)
+    else:
+        from spark.snapshots import TRIES
+
+        assert len(asked) == TRIES
