@@ -330,6 +330,11 @@ class RetryLedger(Ledger):
         left = log.keys.keys() - log.durable - log.gone
         return left - self.for_ever(number) if left else left
 
+    def hides(self) -> bool:
+        """Whether a transaction is open in the retry topic or among the dead letters."""
+        logs = [self._cluster.log(TopicPartition(GRAVES, 0)), *(beside.log for beside in self.beside)]
+        return any(log.stable_end < log.end for log in logs)
+
     def settled(self) -> bool:
         return not any(self.unsettled(number) for number in range(len(self.logs)))
 

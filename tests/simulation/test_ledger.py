@@ -77,3 +77,13 @@ def test_it_may_not_be_called_finished_unless_it_was_acked(books: Books) -> None
     books.ledger.taken_out(0, [0])
     with pytest.raises(AssertionError, match=r"claims: \[0\] of 0 are called finished"):
         books.commit(1, 1)
+
+
+def test_a_transaction_that_was_left_open_hides_what_lies_behind_it(books: Books) -> None:
+    books.cluster.append(GRAVES, 0, b"", b"a", transaction="t")
+    books.cluster.append(GRAVES, 0, b"", b"a")
+    assert books.ledger.hides()
+    books.cluster.finish_transaction(GRAVES, 0, "t", False)
+    assert not books.ledger.hides()
+    books.relocate(0, "t")
+    assert books.ledger.hides()

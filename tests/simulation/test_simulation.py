@@ -91,6 +91,11 @@ def test_what_main_has_lost_is_waited_for() -> None:
     simulate(770131, retry=True)
 
 
+def test_what_a_dead_letter_hides_behind_is_waited_for() -> None:
+    # A process dies in a transaction that has written one; its successor's lies behind that until the broker ends it.
+    simulate(4001032, retry=True)
+
+
 @pytest.mark.parametrize(
     "focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda focus: str(focus.__name__)
 )
