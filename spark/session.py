@@ -12,10 +12,12 @@ Rules
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import importlib.util
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -107,8 +109,6 @@ def _build(builder: Any, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _check_java() -> None:
-    import shutil
-
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=str(Path(home) / "bin") if home else None) is None:
         raise FailedPrecondition(
@@ -153,7 +153,9 @@ def _ship(spark: SparkSession) -> None:
     context = spark.sparkContext
     if str(context.master).startswith("local") or spark.conf.get("spark.kafka_pubsub.shipped", "") == "yes":
         return
+    # Executors that start later ask this driver for it, so it stays until the end.
     directory = Path(tempfile.mkdtemp(prefix="kafka_pubsub-spark-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     context.addPyFile(str(bundle(directory / "kafka_pubsub_shipped.zip")))
     spark.conf.set("spark.kafka_pubsub.shipped", "yes")
 

@@ -1,4 +1,8 @@
-"""Spark for the tests: one local session for all of session/, and one for each test elsewhere that asks."""
+"""Spark for the tests: one session for all of session/, and one for each test elsewhere that asks.
+
+It is a local one. KAFKA_PUBSUB_SPARK_MASTER=standalone has it run on a cluster of one master and two workers, as CI
+does.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,11 @@ SMALL = {
     "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # What follows is for a cluster. Nothing starts before both executors are there, or one would get all the work.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.executor.memory": "768m",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.syncLogLevel.enabled": "true",
 }
 
 
@@ -34,13 +43,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of the suite."""
     need_spark()
     from spark.session import session
+    from tests.spark.standalone import chosen_master
 
     # Python workers must be the interpreter that runs the tests.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warehouse = tmp_path_factory.mktemp("warehouse")
-    made = session("tests", master="local[2]", conf={**SMALL, "spark.sql.warehouse.dir": str(warehouse)})
-    yield made
-    made.stop()
+    with chosen_master() as master:
+        made = session("tests", master=master, conf={**SMALL, "spark.sql.warehouse.dir": str(warehouse)})
+        yield made
+        made.stop()
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
-from tests.spark.drivers.standalone import Standalone, Worker, kill_executor, standalone
 from tests.spark.needs import SHORT_LIVED
+from tests.spark.standalone import Standalone, Worker, kill_executor, standalone
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Seconds for a job that is left alone, or for a driver's next batch.

@@ -25,7 +25,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
 ) -> None:
     need_spark()
     from tests.spark.drivers.scene import kept, logged, publish
-    from tests.spark.drivers.standalone import HOME, kill_executor, standalone
+    from tests.spark.standalone import HOME, kill_executor, standalone
 
     zipped = tmp_path / "kafka_pubsub.zip"
     told = subprocess.run(

@@ -1,4 +1,13 @@
-"""A local standalone cluster: one master and some workers, started with the scripts that come with pyspark."""
+"""A local standalone cluster: one master and some workers, started with the scripts that come with pyspark.
+
+`KAFKA_PUBSUB_SPARK_MASTER=standalone` has the session of the suite run on one, as CI does; `local[2]` is what it has
+otherwise, because it starts sooner and its errors are all in one place.
+
+Rules
+1. Nothing outlives the test that asked for it, nor the process of the tests, whatever that dies of.
+2. Logs and scratch files are in the directory that is given.
+3. A worker is a node as users have them: of ours it has nothing but what the driver ships.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +20,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyspark
+import pytest
 
+from kafka_pubsub.local.guard import Guard
 from tests.spark.needs import SHORT_LIVED
 
-__all__ = ["HOME", "Standalone", "Worker", "kill_executor", "standalone"]
+__all__ = [
+    "CHOICE",
+    "HOME",
+    "WORKERS",
+    "Standalone",
+    "Worker",
+    "chosen_master",
+    "kill_executor",
+    "standalone",
+]
 
 Worker = subprocess.Popen[bytes]
 #: The master's URL, and the workers.
@@ -25,24 +46,48 @@ Standalone = tuple[str, list[Worker]]
 #: What pip installed is a whole Spark.
 HOME = Path(pyspark.__file__).parent
 
+#: The variable that says where the session of the suite runs, and what it may say.
+CHOICE = "KAFKA_PUBSUB_SPARK_MASTER"
+LOCAL, CLUSTER = "local[2]", "standalone"
+WORKERS = 2
+
 #: Seconds for a JVM to come up on a busy machine.
 PATIENCE = 180.0
 
 
 @contextmanager
-def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
+def chosen_master() -> Iterator[str]:
+    """The master of the suite's session, by `CHOICE`."""
+    told = os.environ.get(CHOICE) or LOCAL
+    if told not in (LOCAL, CLUSTER):
+        pytest.fail(f"{CHOICE} is {told!r}: it may be {LOCAL!r} (the default) or {CLUSTER!r}", pytrace=False)
+    if told == LOCAL:
+        yield LOCAL
+        return
+    # Each executor has jars of some 200 MB there: too much for a directory that pytest keeps for some runs.
+    with (
+        TemporaryDirectory(prefix="kafka_pubsub-cluster-", ignore_cleanup_errors=True) as directory,
+        standalone(Path(directory)) as (url, _),
+    ):
+        yield url
+
+
+@contextmanager
+def standalone(directory: Path, workers: int = WORKERS) -> Iterator[Standalone]:
     """The master's URL, and the workers' processes, to be killed if a test likes to."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_DIRS": str(directory / "scratch"),
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
         "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
     }
     started: list[subprocess.Popen[bytes]] = []
+    guard = Guard()
 
     def start(name: str, *arguments: str) -> Path:
         log = directory / f"{name}.log"
@@ -51,6 +96,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
             started.append(
                 subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
             )
+        guard.watch(started[-1].pid)
         return log
 
     try:
@@ -81,6 +127,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
+        guard.release()
 
 
 def _said(log: Path, pattern: str) -> str:
