@@ -29,7 +29,7 @@ def test_the_session_runs_where_it_was_told_to(spark: SparkSession) -> None:
     nodes = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
     shipped = {"kafka_pubsub_shipped.zip" in each for each in found}
     if os.environ.get(CHOICE) == CLUSTER:
-        assert (context.master[:8], nodes, shipped) == ("spark://", WORKERS, {True})
+        assert (str(context.master)[:8], nodes, shipped) == ("spark://", WORKERS, {True})
     else:
         assert (context.master, nodes, shipped) == (LOCAL, 0, {False})
 
