@@ -32,6 +32,7 @@ SMALL = {
     "spark.driver.host": "127.0.0.1",
     # What follows is for a cluster. Nothing starts before both executors are there, or one would get all the work.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.executor.memory": "768m",
     "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.executor.syncLogLevel.enabled": "true",

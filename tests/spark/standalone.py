@@ -6,7 +6,7 @@ otherwise, because it starts sooner and its errors are all in one place.
 Rules
 1. Nothing outlives the test that asked for it, nor the process of the tests, whatever that dies of.
 2. Logs and scratch files are in the directory that is given.
-3. A worker is a node as users have them: of ours it has nothing but what the driver ships.
+3. Of our code the workers' executors run what the driver ships, as on nodes where it isn't installed.
 """
 
 from __future__ import annotations
