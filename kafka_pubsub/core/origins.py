@@ -34,6 +34,10 @@ class Origins:
         self._start = start
         self._offsets = offsets
         self._scan = Scan(start.topic_id, number)
+        #: The origin of a message that only waits behind others; -1: look closer.
+        self.follower = self._scan.follower
+        #: Below this offset an origin is known to exist, whatever has been read.
+        self.known = start.main_exists
 
     def read(self, record: StoredRecord) -> RetryRecord | Broken:
         """The message, or the request, in a record."""
@@ -51,11 +55,6 @@ class Origins:
         """What the headers of a message say that only waits; None: look closer."""
         found = self._scan.read(headers)
         return found if found is not None and self._exists(found.origin) else None
-
-    def follower(self, headers: Sequence[Header] | None) -> int:
-        """The origin of a message that only waits behind others; -1: look closer."""
-        origin = self._scan.follower(headers)
-        return origin if origin < self._start.main_exists or self._exists(origin) else -1
 
     def flaw(self, record: StoredRecord) -> Broken:
         """What is wrong with a record that was found to be unreadable."""

@@ -121,7 +121,8 @@ class Line:
         places = self._places
         if self._fates is not None or self._common != fate or len(places) == 2 * self._head:
             return False
-        if (origin, offset) <= (places[-2], places[-1]):
+        last = places[-2]
+        if origin < last or (origin == last and offset <= places[-1]):
             return False
         places.append(origin)
         places.append(offset)
