@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil, floor
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ NEVER_TICKS = 2**62
 #: Microseconds; what arithmetic with floats may be wrong by.
 _ERROR = 0.01
 _WHY = tuple(Why)
-#: Entries out of order that are put in place one by one; more are sorted.
+#: Entries whose fate differs that are kept beside the others; with more, each has its own.
 FEW = 64
 
 
@@ -139,23 +139,28 @@ class Line:
 
     def _learn(self, at: int, entry: Entry, instead: int) -> None:
         """The fate of an entry that takes `instead` of one place, or of none."""
-        fate = fate_of(entry)
         if self._fates is not None:
-            self._fates[2 * at : 2 * (at + instead)] = array("q", fate)
-            return
-        if self._common is None and entry.why is Why.BACKLOG and entry.never_failed:
-            self._common = fate
-        if fate != self._common:
-            self._rare = {} if self._rare is None else self._rare
-            self._rare[entry.offset] = fate
-            if len(self._rare) > FEW:
-                self._widen()
+            self._fates[2 * at : 2 * (at + instead)] = array("q", fate_of(entry))
+        else:
+            self._note([entry])
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        """The fates of entries that have their places already, while only those that differ are kept."""
+        for entry in entries:
+            fate = fate_of(entry)
+            if self._common is None and entry.why is Why.BACKLOG and entry.never_failed:
+                self._common = fate
+            if fate != self._common:
+                self._rare = {} if self._rare is None else self._rare
+                self._rare[entry.offset] = fate
+        if self._rare is not None and len(self._rare) > FEW:
+            self._widen()
 
     def _widen(self) -> None:
         """Too many are different: from now on each has its own."""
-        fates = array("q")
-        for at in range(len(self._places) // 2):
-            fates.extend(self._fate_at(at) if at >= self._head else (0, 0))
+        fates = array("q", (0, 0)) * self._head
+        for at in range(self._head, len(self._places) // 2):
+            fates.extend(self._fate_at(at))
         self._rare, self._fates = None, fates
 
     def _fate_at(self, at: int) -> Fate:
@@ -164,28 +169,57 @@ class Line:
         fate = self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)
         return fate or (0, 0)  # never: what isn't common is rare
 
+    def _make_room(self, room: int) -> None:
+        """Room in front for so many entries more."""
+        empty = array("q", (0, 0)) * room
+        self._places[0:0] = empty
+        if self._fates is not None:
+            self._fates[0:0] = empty
+        self._head += room
+
     def _put_in_front(self, entry: Entry) -> None:
         if not self._head:
-            self._head = 1 + len(self) // 8
-            room = array("q", bytes(16 * self._head))
-            self._places[0:0] = room
-            if self._fates is not None:
-                self._fates[0:0] = room
+            self._make_room(1 + len(self) // 8)
         self._head -= 1
         at = self._head
         self._places[2 * at : 2 * at + 2] = array("q", entry[:2])
         self._learn(at, entry, 1)
 
     def _sort(self) -> None:
-        late, self._late = self._late, []
-        if len(late) > FEW:
-            entries = sorted([*self, *late], key=lambda entry: entry[:2])
-            self._clear()
-            for entry in entries:
-                self._insert(len(self._places) // 2, entry)
-            return
+        """Puts what came out of order in its place."""
+        late, self._late = sorted(self._late), []
+        places, fates = array("q"), array("q")
+        first = last = self._find(late[0].origin, late[0].offset)
         for entry in late:
-            self._insert(self._find(entry.origin, entry.offset), entry)
+            at = self._find(entry.origin, entry.offset)
+            places += self._places[2 * last : 2 * at]
+            places.extend(entry[:2])
+            if self._fates is not None:
+                fates += self._fates[2 * last : 2 * at]
+                fates.extend(fate_of(entry))
+            last = at
+        self._splice(first, last, places, fates)
+        if self._fates is None:
+            self._note(late)
+
+    def _splice(self, first: int, last: int, places: array[int], fates: array[int]) -> None:
+        """These entries in place of those from `first` to `last`. Of the others the fewer move: a million may wait."""
+        grown = len(places) // 2 - (last - first)
+        if first - self._head >= len(self._places) // 2 - last:
+            self._places[2 * first : 2 * last] = places
+            if self._fates is not None:
+                self._fates[2 * first : 2 * last] = fates
+            return
+        if grown > self._head:
+            room = grown + len(self) // 8
+            self._make_room(room)
+            first, last = first + room, last + room
+        old, head = self._head, self._head - grown
+        for stored, news in ((self._places, places), (self._fates, fates)):
+            if stored is not None:
+                stored[2 * head : 2 * (first - grown)] = stored[2 * old : 2 * first]
+                stored[2 * (first - grown) : 2 * last] = news
+        self._head = head
 
     def _find(self, origin: int, offset: int) -> int:
         """Where an entry is, or would be."""
@@ -222,6 +256,10 @@ class Line:
         if self._rare is not None:
             self._rare.pop(self._places[2 * self._head + 1], None)
         self._head += 1
+        self._trim()
+
+    def _trim(self) -> None:
+        """Gives room in front back when it is most of all."""
         if self._head > FEW and 4 * self._head > len(self._places):
             del self._places[: 2 * self._head]
             if self._fates is not None:
@@ -250,9 +288,8 @@ class Line:
             return
         if self._rare is not None:
             self._rare.pop(entry.offset, None)
-        del self._places[2 * at : 2 * at + 2]
-        if self._fates is not None:
-            del self._fates[2 * at : 2 * at + 2]
+        self._splice(at, at + 1, array("q"), array("q"))
+        self._trim()
 
     def __iter__(self) -> Iterator[Entry]:
         if self._late:
@@ -306,9 +343,14 @@ class Loose:
 
     def remove(self, entry: Entry) -> bool:
         """That entry is gone; False if it doesn't wait here."""
-        line = self._later.get(ticks(entry.due) // 1_000_000)
+        second = ticks(entry.due) // 1_000_000
+        line = self._later.get(second)
         if line is not None and (found := line.get(entry.origin, entry.offset)) is not None:
             line.remove(found)
+            if not len(line):  # nobody is to be woken for it
+                del self._later[second]
+                self._seconds.remove(second)
+                heapq.heapify(self._seconds)
         else:
             rest = [each for each in self._soon if each[1][:2] != entry[:2]]
             if len(rest) == len(self._soon):
