@@ -4,14 +4,12 @@ Rules
 1. Entries of a key are in order of (origin, retry offset). They mostly come in that order: appended, or put back in
    front. The others are sorted in when the key is looked at next.
 2. Times are whole microseconds, rounded up, so that going to and fro changes nothing.
-3. Messages without a key wait by themselves, kept by the second in which they are due.
-4. Almost all that wait only wait for others of their key: when they are due, and what else is known, is the same for
+3. Almost all that wait only wait for others of their key: when they are due, and what else is known, is the same for
    all, and is kept once. Where many are different (a replay) each has its own, which doubles what they take.
 """
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from math import ceil, floor
@@ -19,7 +17,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.retry_record import Why
 
-__all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Fate", "Line", "Loose", "fate_of", "passed", "ticks"]
+__all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Fate", "Line", "fate_of", "passed", "ticks"]
 
 #: Due at no time: until somebody releases it.
 NEVER = float("inf")
@@ -81,7 +79,7 @@ class Line:
     def __init__(self) -> None:
         #: Origins and offsets in turn.
         self._places = array("q")
-        #: What most of them share (rule 4); None: none has come that waits for others only.
+        #: What most of them share (rule 3); None: none has come that waits for others only.
         self._common: Fate | None = None
         #: Of which entries it is different, by offset; None: of none, or `_fates` has them.
         self._rare: dict[int, Fate] | None = None
@@ -298,70 +296,3 @@ class Line:
             found = self._at(at)
             if found is not None:
                 yield found
-
-
-class Loose:
-    """Messages without a key: each waits by itself. Kept by the second in which they are due, as numbers."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._seconds: list[int] = []
-        self._later: dict[int, Line] = {}
-        #: Those of the seconds that have begun.
-        self._soon: list[tuple[int, Entry]] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, entry: Entry) -> None:
-        """One more message waits."""
-        second = ticks(entry.due) // 1_000_000
-        line = self._later.get(second)
-        if line is None:
-            line = self._later[second] = Line()
-            heapq.heappush(self._seconds, second)
-        line.add(entry)
-        self._count += 1
-
-    def next_due(self) -> float | None:
-        """When the next one may be due; perhaps too early, never too late."""
-        times = [self._soon[0][0] / 1e6] if self._soon else []
-        if self._seconds and self._seconds[0] < NEVER_TICKS // 1_000_000:
-            times.append(float(self._seconds[0]))
-        return min(times, default=None)
-
-    def due(self, now: float, limit: int) -> list[Entry]:
-        """Up to `limit` of those whose time has come; they are the caller's now."""
-        while self._seconds and self._seconds[0] <= now:
-            for entry in self._later.pop(heapq.heappop(self._seconds)):
-                heapq.heappush(self._soon, (ticks(entry.due), entry))
-        come: list[Entry] = []
-        while self._soon and self._soon[0][0] <= passed(now) and len(come) < limit:
-            come.append(heapq.heappop(self._soon)[1])
-        self._count -= len(come)
-        return come
-
-    def remove(self, entry: Entry) -> bool:
-        """That entry is gone; False if it doesn't wait here."""
-        second = ticks(entry.due) // 1_000_000
-        line = self._later.get(second)
-        if line is not None and (found := line.get(entry.origin, entry.offset)) is not None:
-            line.remove(found)
-            if not len(line):  # nobody is to be woken for it
-                del self._later[second]
-                self._seconds.remove(second)
-                heapq.heapify(self._seconds)
-        else:
-            rest = [each for each in self._soon if each[1][:2] != entry[:2]]
-            if len(rest) == len(self._soon):
-                return False
-            self._soon = rest
-            heapq.heapify(self._soon)
-        self._count -= 1
-        return True
-
-    def __iter__(self) -> Iterator[Entry]:
-        for line in self._later.values():
-            yield from line
-        for _, entry in self._soon:
-            yield entry

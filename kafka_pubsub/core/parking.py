@@ -24,7 +24,8 @@ import heapq
 from collections.abc import Iterable
 from enum import IntEnum
 
-from kafka_pubsub.core.parked import FEW, NEVER_TICKS, Line, Loose, passed
+from kafka_pubsub.core.loose import Loose
+from kafka_pubsub.core.parked import FEW, NEVER_TICKS, Line, passed
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Parking", "Standing"]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafka_pubsub.core import parked
-from kafka_pubsub.core.parked import FEW, NEVER, Entry, Line, Loose, ticks
+from kafka_pubsub.core.loose import Loose
+from kafka_pubsub.core.parked import FEW, NEVER, Entry, Line, ticks
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_record import Why
 
