@@ -102,6 +102,30 @@ def test_what_waits_for_others_takes_sixteen_bytes_each() -> None:
         tracemalloc.stop()
 
 
+def test_what_comes_out_of_order_leaves_the_others_alone() -> None:
+    line = Line()
+    for number in range(10_000):
+        line.add(Entry(number, number, -5.0, why=Why.BACKLOG))
+    moved = [entry for number in range(100) if (entry := line.get(number, number))]
+    for entry in moved:
+        line.remove(entry)
+    for entry in moved:  # to the tail of the retry topic, as when its map is full
+        line.add(entry._replace(offset=entry.offset + 20_000))
+    with patch.object(parked, "_entry", side_effect=AssertionError("looked at one of ten thousand")):
+        assert line.front() is not None
+    assert [entry.origin for entry in line] == list(range(10_000))
+
+
+def test_nobody_is_woken_for_what_is_gone() -> None:
+    loose = Loose()
+    waiting = [Entry(number, number, float(number)) for number in range(1, 5)]
+    for entry in waiting:
+        loose.add(entry)
+    for entry in waiting[:3]:
+        assert loose.remove(entry)
+    assert loose.next_due() == 4.0
+
+
 def test_many_out_of_order_are_sorted_at_once() -> None:
     line = Line()
     for origin in [500, *range(1000, 1500), *range(501, 1000), *range(300, 500)]:
