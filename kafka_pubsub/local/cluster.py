@@ -23,6 +23,7 @@ from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
 from kafka_pubsub.local.fleet import Fleet, FleetOptions, FleetOwner, require_root
 from kafka_pubsub.local.metadata import cluster_view
 from kafka_pubsub.local.node import LOOPBACK, NodeSettings
+from kafka_pubsub.local.processes import wait_until_frozen
 from kafka_pubsub.local.settings import checked_heap, checked_port
 
 __all__ = ["LocalCluster"]
@@ -34,6 +35,8 @@ MOST_NODES: Final = 9
 # Seconds. A killed node is let in again after 3 s and then reads what it missed.
 SYNC_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
+#: Seconds for a signal to reach all threads of a node.
+FREEZE_S: Final = 5.0
 
 
 class LocalCluster(FleetOwner):
@@ -136,6 +139,8 @@ class LocalCluster(FleetOwner):
     def pause(self, node: int) -> None:
         """Freeze the node (SIGSTOP): connections stay open, nothing is answered."""
         self._fleet.send(signal.SIGSTOP, self._running(node))
+        if (pid := self.pid(node)) is not None:
+            wait_until_frozen(pid, FREEZE_S)
 
     def cont(self, node: int) -> None:
         """Let a paused node go on (SIGCONT)."""

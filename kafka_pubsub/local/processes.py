@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-__all__ = ["end", "identity", "is_alive"]
+__all__ = ["end", "identity", "is_alive", "wait_until_frozen"]
 
 POLL_S = 0.02
 
@@ -43,6 +43,21 @@ def end(pid: int, known: str, timeout_s: float) -> None:
         deadline = time.monotonic() + patience
         while is_alive(pid, known) and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+def wait_until_frozen(pid: int, timeout_s: float) -> None:
+    """Until SIGSTOP has reached all threads of a process: on a busy machine the others may still answer. Linux only."""
+    deadline = time.monotonic() + timeout_s
+    while not _is_frozen(pid) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _is_frozen(pid: int) -> bool:
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "TtZX":
+                return False
+    return True
 
 
 def _identity_from_proc(pid: int) -> str | None:
