@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from math import ceil, floor
 from typing import NamedTuple
 
@@ -71,10 +72,25 @@ def _entry(origin: int, offset: int, fate: Fate) -> Entry:
     return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
 
 
+#: A set of its own for each of many keys would be larger than what they keep.
+_NONE: frozenset[tuple[int, int]] = frozenset()
+
+
 class Line:
     """The entries of one key."""
 
-    __slots__ = ("_common", "_fates", "_head", "_late", "_places", "_rare", "acked", "moving", "stamp")
+    __slots__ = (
+        "_common",
+        "_fates",
+        "_gone",
+        "_head",
+        "_late",
+        "_places",
+        "_rare",
+        "acked",
+        "moving",
+        "stamp",
+    )
 
     def __init__(self) -> None:
         #: Origins and offsets in turn.
@@ -89,6 +105,8 @@ class Line:
         self._head = 0
         #: Entries that came out of order.
         self._late: list[Entry] = []
+        #: Places of entries that are gone from the middle; taken out together when somebody looks.
+        self._gone: AbstractSet[tuple[int, int]] = _NONE
         #: Origins on their way into the retry partition, or to the dead letters, and how often each: it may move on
         #: before its first transaction was answered. None: nothing moves.
         self.moving: dict[int, int] | None = None
@@ -98,12 +116,14 @@ class Line:
         self.acked = 0
 
     def __len__(self) -> int:
-        return len(self._places) // 2 - self._head + len(self._late)
+        return len(self._places) // 2 - self._head + len(self._late) - len(self._gone)
 
     def add(self, entry: Entry) -> None:
         """One more message waits."""
-        places, head = self._places, 2 * self._head
         place = (entry.origin, entry.offset)
+        if place in self._gone:
+            self._drop()
+        places, head = self._places, 2 * self._head
         if len(places) == head:
             self._clear()
             self._insert(0, entry)
@@ -200,6 +220,26 @@ class Line:
         if self._fates is None:
             self._note(late)
 
+    def _drop(self) -> None:
+        """Takes out what is gone."""
+        gone, self._gone = sorted(self._gone), _NONE
+        places, fates = array("q"), array("q")
+        first = last = self._find(*gone[0])
+        for place in gone:
+            at = self._find(*place)
+            places += self._places[2 * last : 2 * at]
+            if self._fates is not None:
+                fates += self._fates[2 * last : 2 * at]
+            last = at + 1
+        self._splice(first, last, places, fates)
+        self._trim()
+
+    def _tidy(self) -> None:
+        if self._gone:
+            self._drop()
+        if self._late:
+            self._sort()
+
     def _splice(self, first: int, last: int, places: array[int], fates: array[int]) -> None:
         """These entries in place of those from `first` to `last`. Of the others the fewer move: a million may wait."""
         grown = len(places) // 2 - (last - first)
@@ -238,19 +278,21 @@ class Line:
 
     def peek(self, at: int = 0) -> Entry | None:
         """The entry number `at` from the front."""
-        if self._late:
-            self._sort()
+        if self._late or self._gone:
+            self._tidy()
         return self._at(self._head + at)
 
     def front(self) -> tuple[int, int, int] | None:
         """Origin, offset and due time, in ticks, of the first entry: what everybody asks for."""
-        if self._late:
-            self._sort()
+        if self._late or self._gone:
+            self._tidy()
         places, at = self._places, self._head
         return (places[2 * at], places[2 * at + 1], self._fate_at(at)[0]) if 2 * at < len(places) else None
 
     def pop(self) -> None:
         """The first entry is gone."""
+        if self._gone:
+            self._drop()
         if self._rare is not None:
             self._rare.pop(self._places[2 * self._head + 1], None)
         self._head += 1
@@ -268,30 +310,30 @@ class Line:
         """That entry, if it waits here."""
         if self._late:
             self._sort()
-        found = self._at(self._find(origin, offset))
-        return found if found is not None and found[:2] == (origin, offset) else None
+        found, place = self._at(self._find(origin, offset)), (origin, offset)
+        return found if found is not None and found[:2] == place and place not in self._gone else None
 
     def at(self, origin: int) -> Entry | None:
         """The first entry of that origin."""
-        if self._late:
-            self._sort()
+        if self._late or self._gone:
+            self._tidy()
         found = self._at(self._find(origin, -1))
         return found if found is not None and found.origin == origin else None
 
     def remove(self, entry: Entry) -> None:
         """That entry is gone; the caller has seen it by `get`."""
-        at = self._find(entry.origin, entry.offset)
-        if at == self._head:
+        if not self._gone and self._find(entry.origin, entry.offset) == self._head:
             self.pop()
             return
         if self._rare is not None:
             self._rare.pop(entry.offset, None)
-        self._splice(at, at + 1, array("q"), array("q"))
-        self._trim()
+        if not isinstance(self._gone, set):
+            self._gone = set()
+        self._gone.add((entry.origin, entry.offset))
 
     def __iter__(self) -> Iterator[Entry]:
-        if self._late:
-            self._sort()
+        if self._late or self._gone:
+            self._tidy()
         for at in range(self._head, len(self._places) // 2):
             found = self._at(at)
             if found is not None:

@@ -116,6 +116,21 @@ def test_what_comes_out_of_order_leaves_the_others_alone() -> None:
     assert [entry.origin for entry in line] == list(range(10_000))
 
 
+def test_what_is_given_back_before_anybody_looks_is_there_once() -> None:
+    line = Line()
+    waiting = [Entry(number, number, -5.0, why=Why.BACKLOG) for number in range(5)]
+    for entry in waiting:
+        line.add(entry)
+    line.remove(waiting[2])
+    line.remove(waiting[4])
+    assert (len(line), line.get(2, 2), line.get(4, 4)) == (3, None, None)
+    line.add(waiting[2])
+    assert [entry.origin for entry in line] == [0, 1, 2, 3]
+    line.remove(waiting[1])
+    line.pop()
+    assert [entry.origin for entry in line] == [2, 3]
+
+
 def test_nobody_is_woken_for_what_is_gone() -> None:
     loose = Loose()
     waiting = [Entry(number, number, float(number)) for number in range(1, 5)]
