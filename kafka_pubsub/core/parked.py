@@ -27,7 +27,7 @@ NEVER_TICKS = 2**62
 #: Microseconds; what arithmetic with floats may be wrong by.
 _ERROR = 0.01
 _WHY = tuple(Why)
-#: Entries whose fate differs that are kept beside the others; with more, each has its own.
+#: So few aren't worth rebuilding anything: fates that differ, room in front, what is void in a heap.
 FEW = 64
 
 
@@ -122,7 +122,7 @@ class Line:
         """One more message waits."""
         place = (entry.origin, entry.offset)
         if place in self._gone:
-            self._drop()
+            self._tidy()
         places, head = self._places, 2 * self._head
         if len(places) == head:
             self._clear()
@@ -203,42 +203,27 @@ class Line:
         self._places[2 * at : 2 * at + 2] = array("q", entry[:2])
         self._learn(at, entry, 1)
 
-    def _sort(self) -> None:
-        """Puts what came out of order in its place."""
-        late, self._late = sorted(self._late), []
+    def _tidy(self) -> None:
+        """Puts what came out of order in its place, and takes out what is gone."""
+        changes = sorted([*self._late, *self._gone])
+        late, self._late, self._gone = self._late, [], _NONE
         places, fates = array("q"), array("q")
-        first = last = self._find(late[0].origin, late[0].offset)
-        for entry in late:
-            at = self._find(entry.origin, entry.offset)
-            places += self._places[2 * last : 2 * at]
-            places.extend(entry[:2])
-            if self._fates is not None:
-                fates += self._fates[2 * last : 2 * at]
-                fates.extend(fate_of(entry))
-            last = at
-        self._splice(first, last, places, fates)
-        if self._fates is None:
-            self._note(late)
-
-    def _drop(self) -> None:
-        """Takes out what is gone."""
-        gone, self._gone = sorted(self._gone), _NONE
-        places, fates = array("q"), array("q")
-        first = last = self._find(*gone[0])
-        for place in gone:
-            at = self._find(*place)
+        first = last = self._find(*changes[0][:2])
+        for change in changes:
+            at = self._find(*change[:2])
             places += self._places[2 * last : 2 * at]
             if self._fates is not None:
                 fates += self._fates[2 * last : 2 * at]
             last = at + 1
+            if isinstance(change, Entry):
+                last = at
+                places.extend(change[:2])
+                if self._fates is not None:
+                    fates.extend(fate_of(change))
         self._splice(first, last, places, fates)
         self._trim()
-
-    def _tidy(self) -> None:
-        if self._gone:
-            self._drop()
-        if self._late:
-            self._sort()
+        if self._fates is None:
+            self._note(late)
 
     def _splice(self, first: int, last: int, places: array[int], fates: array[int]) -> None:
         """These entries in place of those from `first` to `last`. Of the others the fewer move: a million may wait."""
@@ -292,7 +277,7 @@ class Line:
     def pop(self) -> None:
         """The first entry is gone."""
         if self._gone:
-            self._drop()
+            self._tidy()
         if self._rare is not None:
             self._rare.pop(self._places[2 * self._head + 1], None)
         self._head += 1
@@ -309,7 +294,7 @@ class Line:
     def get(self, origin: int, offset: int) -> Entry | None:
         """That entry, if it waits here."""
         if self._late:
-            self._sort()
+            self._tidy()
         found, place = self._at(self._find(origin, offset)), (origin, offset)
         return found if found is not None and found[:2] == place and place not in self._gone else None
 
