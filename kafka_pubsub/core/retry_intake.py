@@ -40,10 +40,8 @@ class Intake:
         touched: dict[bytes, None] = {}
         culprit = retries.suspects.culprit
         hurry = not retries.caught_up and not retries.transit
-        for record in self._deserving(records) if hurry else records:
+        for record in self._deserving(records) if hurry else self._news(records):
             offset = cast("int", record.offset())
-            if not hurry and not retries.books.receive(offset):
-                continue
             found = retries.origins.read(record)
             if isinstance(found, Broken):
                 self._unreadable(record, offset, found)
@@ -56,8 +54,13 @@ class Intake:
         if retries.caught_up:
             retries.settle_all(touched, now)
 
+    def _news(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
+        """Those that weren't finished before they were read."""
+        receive = self._retries.books.receive
+        return (record for record in records if receive(cast("int", record.offset())))
+
     def _deserving(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
-        """Parks messages of keys that are parked already, without their bodies; yields what deserves a look.
+        """Parks messages of keys that are parked already, without their bodies; yields the other news.
 
         A million may come, and nothing begins before: each call costs a tenth of a second.
         """
