@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-__all__ = ["end", "identity", "is_alive", "wait_until_frozen"]
+__all__ = ["after_the_name", "end", "identity", "is_alive", "wait_until_frozen"]
 
 POLL_S = 0.02
 
@@ -54,21 +54,26 @@ def wait_until_frozen(pid: int, timeout_s: float) -> None:
 
 def _is_frozen(pid: int) -> bool:
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            if stat.read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "TtZX":
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if after_the_name(stat)[0] not in "TtZX":
                 return False
     return True
 
 
+def after_the_name(stat: Path) -> list[str]:
+    """The fields of a process or a thread from its state on; before come its number and its name, in parentheses.
+
+    The name may hold anything.
+    """
+    return stat.read_text("utf-8", "replace").rpartition(")")[2].split()
+
+
 def _identity_from_proc(pid: int) -> str | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        fields = after_the_name(Path(f"/proc/{pid}/stat"))
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return None
-    # The second field is the program's name in parentheses and may hold anything; state and start time
-    # follow.
-    fields = stat.rpartition(")")[2].split()
     state, threads, started = fields[0], int(fields[17]), fields[19]
     # A corpse with threads is still dying: what it had open, ports and locks, isn't free yet.
     return None if state in "ZX" and threads <= 1 else f"{boot}:{started}"

@@ -26,6 +26,7 @@ import pyspark
 import pytest
 
 from kafka_pubsub.local.guard import Guard
+from kafka_pubsub.local.processes import after_the_name
 from tests.spark.needs import SHORT_LIVED
 
 __all__ = [
@@ -144,7 +145,7 @@ def kill_executor(worker: Worker) -> None:
     """SIGKILL to the executor that the worker has started."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            parent = int(after_the_name(process / "stat")[1])
             if parent == worker.pid and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
                 return
