@@ -70,12 +70,12 @@ def take(
     with Cluster(spark, place) as cluster:
         there = cluster.topics()
         away, graves = ([each for each in names if each in there] for names in (away, graves))
-        for left in reversed(range(TRIES)):
+        for attempt in range(1, TRIES + 1):
             said = _ask(cluster, record.name, [*away, *graves])
             beside = positions(spark, away[0], said.commits, copy) if away else None
             waiting = _parked(spark, away, beside, said, read)
             whole = beside is None or _has_all(cluster, beside, away)
-            if whole or not left:
+            if whole or attempt == TRIES:
                 break
             waiting.unpersist()
             note(f"subscription {record.name}: its owner deletes what we read; looking again")
