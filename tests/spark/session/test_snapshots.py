@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
-from tests.spark.session.support import Runner
+from tests.spark.session.support import Runner, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,3 +117,47 @@ def test_what_was_deleted_under_its_eyes_is_looked_at_again(
         from spark.snapshots import TRIES
 
         assert len(asked) == TRIES
+
+
+def moving(bootstrap: str, name: str) -> Producer:
+    """A key's two messages are on their way to the retry topic, and committed; the second one's transaction is open."""
+    with PubSub(bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        ps.create_subscription(name, topic=name, message_ordering=True, retry=RetryPolicy())
+        publish(ps, name, [("k", "0"), ("k", "1")])
+    retry = f"{name}.sub.{name}.retry"
+    plain = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for origin, writer in enumerate((plain, producer)):
+        headers = retry_headers(None, RetryInfo("id", 0, origin))
+        writer.produce(retry, key=b"k", partition=0, headers=headers)
+        assert writer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    positions = [KafkaPartition(name, 0, 2), KafkaPartition(retry, 0, 0)]
+    told = consumer.commit(offsets=positions, asynchronous=False)
+    consumer.close()
+    assert [each.error for each in told or ()] == [None, None]
+    return producer
+
+
+def test_what_the_commits_tell_of_before_its_transaction_can_be_read_is_waited_for(
+    spark: SparkSession, kafka: RunningKafka, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark.cluster import Cluster
+
+    commit = threading.Timer(0.5, moving(kafka.bootstrap, name).commit_transaction)
+    commits = Cluster.commits
+
+    def told(self: Cluster, group: str) -> Any:
+        found = commits(self, group)
+        commit.start()
+        return found
+
+    monkeypatch.setattr(Cluster, "commits", told)
+    outcome = Runner(spark, kafka.bootstrap)("audit", topic=name, subscriptions=[name])
+    commit.join()
+    (found,) = outcome.facts["subscriptions"]
+    assert outcome.facts["findings"] == []
+    assert (found["acked"], found["waiting"], found["parked"]) == (0, 0, 2)
