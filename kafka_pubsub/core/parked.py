@@ -205,12 +205,12 @@ class Line:
 
     def _tidy(self) -> None:
         """Puts what came out of order in its place, and takes out what is gone."""
-        changes = sorted([*self._late, *self._gone])
+        changes: list[tuple[int, int] | Entry] = sorted([*self._late, *self._gone])
         late, self._late, self._gone = self._late, [], _NONE
         places, fates = array("q"), array("q")
-        first = last = self._find(*changes[0][:2])
+        first = last = self._find(changes[0][0], changes[0][1])
         for change in changes:
-            at = self._find(*change[:2])
+            at = self._find(change[0], change[1])
             places += self._places[2 * last : 2 * at]
             if self._fates is not None:
                 fates += self._fates[2 * last : 2 * at]
