@@ -131,8 +131,8 @@ def moving(bootstrap: str, name: str) -> Producer:
     producer.init_transactions(30)
     producer.begin_transaction()
     for origin, writer in enumerate((plain, producer)):
-        headers = retry_headers(None, RetryInfo("id", 0, origin))
-        writer.produce(retry, key=b"k", partition=0, headers=headers)
+        said = retry_headers(None, RetryInfo("id", 0, origin))
+        writer.produce(retry, key=b"k", partition=0, headers=[*said])
         assert writer.flush(30) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
     positions = [KafkaPartition(name, 0, 2), KafkaPartition(retry, 0, 0)]
