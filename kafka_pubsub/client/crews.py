@@ -42,8 +42,6 @@ AT_ONCE = 2
 LOOK = 0.02
 #: Seconds for a record below which a thread is quick: a callback that waits for anything outside takes longer.
 QUICK = 0.0001
-#: The same where all threads are at work and wait for the interpreter most of the time.
-SWITCHED = 0.002
 
 
 class Inline(Protocol):
@@ -57,8 +55,8 @@ class Inline(Protocol):
     def lend(self, lent: bool) -> None:
         """From now on, or no longer, the fetcher counts as a worker."""
 
-    def quick(self) -> bool:
-        """Whether its threads have been so quick since this was asked last that they wait for each other only."""
+    def busy(self) -> int:
+        """How many of its threads are with a lease."""
 
     def put_aside(self, aside: deque[Holder] | None) -> None:
         """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the crew again."""
@@ -92,7 +90,8 @@ class ThreadCrew:
     """Threads of our own: one callback each.
 
     As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
-    one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long.
+    one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
+    told from here why they do; where they only wait for each other, the fetcher finds out (`walks`).
     """
 
     run = RUN
@@ -130,24 +129,16 @@ class ThreadCrew:
         #: When the pace was last looked at, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
-        #: The same of those who think of taking its work.
-        self._quick_at = 0.0
-        self._quick_upon = 0
 
     @property
     def inline(self) -> Inline | None:
         return self
 
     def spares(self) -> bool:
-        running = min(self._hired, self._handed - sum(self._ended))
-        return running < self._places() + self._lent
+        return self.busy() < self._places() + self._lent
 
-    def quick(self) -> bool:
-        now = self._clock()
-        finished, seconds = sum(self._walked), now - self._quick_at
-        quick = finished - self._quick_upon > seconds * self._hired / SWITCHED
-        self._quick_at, self._quick_upon = now, finished
-        return quick
+    def busy(self) -> int:
+        return min(self._hired, self._handed - sum(self._ended))
 
     def lend(self, lent: bool) -> None:
         self._lent = lent

@@ -17,6 +17,9 @@ Rules
 4. Whoever wants a message's lease for itself (an extension, a close inside the callback) takes over first.
 5. A message that is kept counts like any other that is out: a holder keeps no more than it was allowed to, and then
    begins nothing more.
+6. Only callbacks that took long while no thread of the crew was at work, or that had to be taken over, are known to be
+   slow. All else that looks slow may be the lock's doing or the machine's, and is tried again after some seconds: else
+   one bad moment would cost a stream its pace for minutes.
 """
 
 from __future__ import annotations
@@ -44,6 +47,9 @@ QUICK = 30e-6
 SLACK = 1e-3
 #: Seconds without inline walking after a callback that wasn't quick; doubled each time, up to the second figure.
 PENALTY, LONGEST_PENALTY = 1.0, 60.0
+#: The most of them after what proves nothing: callbacks that only compute look slow as well where many were called, or
+#: some beside the crew's, or where the crew had no room. It may be falling behind just because of its many threads.
+LONGEST_DOUBT = 8.0
 #: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
 #: makes a lease of each, costs more than it saves.
 LEFT = 0.25
@@ -65,14 +71,17 @@ class Pace:
         """How many records to read for inline walking now; 0: none."""
         return self._limit if now >= self._not_before else 0
 
-    def walked(self, records: int, left: int, seconds: float, now: float) -> None:
-        """So many records took so long; `left` of them were kept unacked, or not begun because others were."""
+    def walked(self, records: int, left: int, seconds: float, now: float, *, alone: bool = False) -> None:
+        """So many records took so long; `left` of them were kept unacked, or not begun because others were.
+
+        `alone`: the crew's threads were idle.
+        """
         if left > LEFT * max(records, LONGEST // 10):
             self.slow(now)
         elif seconds > QUICK * records + SLACK:
             self._limit //= 8  # once is no proof: a machine that is busy elsewhere does that to a long walk
             if self._limit < SHORTEST:
-                self.slow(now)
+                self.slow(now, proved=alone)
         elif self._limit < LONGEST:
             self._limit = min(2 * self._limit, LONGEST)
         else:
@@ -88,12 +97,12 @@ class Pace:
         """The crew left no room for a callback more. Once is no proof that its callbacks are slow."""
         self._limit //= 2
         if self._limit < SHORTEST:
-            self.slow(now)
+            self.slow(now, proved=False)
 
-    def slow(self, now: float) -> None:
-        """Callbacks aren't quick: none is called inline for a while."""
-        self._not_before = now + self._penalty
-        self._penalty = min(2 * self._penalty, LONGEST_PENALTY)
+    def slow(self, now: float, *, proved: bool = True) -> None:
+        """Callbacks aren't quick, or don't seem so: none is called inline for a while."""
+        penalty = min(self._penalty, LONGEST_PENALTY if proved else LONGEST_DOUBT)
+        self._not_before, self._penalty = now + penalty, 2 * penalty
         self._limit = SHORTEST
 
 
@@ -278,10 +287,10 @@ class Walk:
         """What it walks through just now."""
         return self.holders[0] if self.holders else self._taken
 
-    def next_aside(self) -> Holder | None:
-        """The next ordinary lease to take; None: there is none, or another thread has them."""
+    def next_aside(self, *, wanted: bool) -> Holder | None:
+        """The next ordinary lease to take; None: there is none, another thread has them, or none is `wanted`."""
         with self._lock:
-            self._taken = None if self.over or not self.aside else self.aside.popleft()
+            self._taken = self.aside.popleft() if wanted and self.aside and not self.over else None
             return self._taken
 
     def leave_aside(self) -> Sequence[Holder]:

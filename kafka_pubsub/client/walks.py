@@ -3,11 +3,16 @@
 Rules
 1. Whoever decides here holds the engine's core lock; nobody holds it while a callback runs.
 2. A walk ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
+3. A crew that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like threads
+   that wait for anything else, and a crew of them falls behind for ever, though callbacks take microseconds. So its
+   threads get nothing for a moment, and the fetcher tries what waits: a little, then more and more of it, or gives it
+   back. That costs slow callbacks `PATIENCE` and the time of two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.crews import Inline
@@ -25,7 +30,7 @@ LOOK = 0.05
 SOON = 0.02
 #: Seconds for which it takes what was handed out, before it reads again.
 HELP = 0.02
-#: Seconds that it waits for a thread of the crew to be through: quick callbacks wait for the interpreter only.
+#: Seconds that it waits for the crew's threads to be through: quick callbacks wait for the interpreter only.
 PATIENCE = 0.02
 
 
@@ -63,9 +68,6 @@ class Walks:
             if seat is None:
                 return None
             inline = engine.coordinator.inline(len(batches))
-            if not inline and not seat.quick():
-                self.pace.hindered(engine.clock())
-                return None
             walk = self.walk = self._begin(batches) if inline else Walk(())
             seat.lend(True)
         if inline:
@@ -82,21 +84,54 @@ class Walks:
             take()
 
     def _relieve(self, walk: Walk, seat: Inline) -> bool:
-        """The crew has all that it can begin, though its callbacks are quick: the fetcher takes what isn't begun."""
+        """The crew has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
         engine = self._engine
         with engine.core:
             seat.put_aside(walk.aside)
             seat.put_aside(None)
-        until = engine.clock() + PATIENCE
-        while not seat.spares() and not walk.over:
-            if engine.clock() >= until:
-                with engine.core:
+        idle = self._runs_dry(walk, seat) and self._refill(walk, seat)
+        if idle and self._try(walk, seat):
+            return self._help(walk, seat) and self._end(walk, seat)
+        with engine.core:
+            if not walk.over:
+                if not idle:
                     self.pace.hindered(engine.clock())
-                    if not walk.over:
-                        seat.queue(walk.leave_aside())
-                return self._end(walk, seat)
+                seat.queue(walk.leave_aside())
+        return self._end(walk, seat)
+
+    def _runs_dry(self, walk: Walk, seat: Inline) -> bool:
+        """Waits until the crew's threads, left without leases, are through; whether most are, and one more may run."""
+        engine, at_work = self._engine, seat.busy()
+        until = engine.clock() + PATIENCE
+        while seat.busy() and not walk.over and engine.clock() < until:
             engine.nap(PATIENCE / 20)
-        return self._help(walk, seat) and self._end(walk, seat)
+        return 2 * seat.busy() <= at_work and seat.spares()
+
+    def _refill(self, walk: Walk, seat: Inline) -> bool:
+        """Puts aside what can begin now that the crew's threads are through; whether there is anything."""
+        engine = self._engine
+        with engine.core:
+            if not walk.over and not walk.aside:
+                seat.put_aside(walk.aside)
+                engine.step(engine.clock())
+                seat.put_aside(None)
+            return bool(walk.aside)
+
+    def _try(self, walk: Walk, seat: Inline) -> bool:
+        """Takes more and more of what was put aside, as long as that is quick; whether it was to the end."""
+        engine = self._engine
+        now = engine.clock()
+        while walk.aside:
+            alone, started = not seat.busy(), now
+            records = self._take_aside(walk, seat, self.pace.limit(now))
+            with engine.core:
+                if walk.over:
+                    return False
+                now = engine.clock()
+                self.pace.walked(records, 0, now - started, now, alone=alone)
+            if not self.pace.limit(now):
+                return False
+        return True
 
     def _begin(self, batches: Mapping[int, Sequence[Record]]) -> Walk:
         engine = self._engine
@@ -107,7 +142,7 @@ class Walks:
 
     def _go(self, walk: Walk, seat: Inline, count: int, *, more: bool) -> bool:
         engine = self._engine
-        started, left = engine.clock(), 0
+        alone, started, left = not seat.busy(), engine.clock(), 0
         while walk.holders:
             told = walk.holders[0].pass_through(seat.callback)
             with engine.core:
@@ -125,7 +160,7 @@ class Walks:
                 return False
             now = engine.clock()
             if count:
-                self.pace.walked(count, left, now - started, now)
+                self.pace.walked(count, left, now - started, now, alone=alone)
             engine.coordinator.reserve(0)
         return self._help(walk, seat, more=more) and self._end(walk, seat)
 
@@ -160,12 +195,12 @@ class Walks:
             self.pace.walked(records, 0, seconds, engine.clock())
         return not walk.over
 
-    def _take_aside(self, walk: Walk, seat: Inline) -> int:
-        """Walks through ordinary leases; returns how many records that were."""
+    def _take_aside(self, walk: Walk, seat: Inline, most: float = inf) -> int:
+        """Walks through ordinary leases until these were `most` records or more; returns how many."""
         released, records = self._engine.released, 0
-        while (holder := walk.next_aside()) is not None:
+        while (holder := walk.next_aside(wanted=records < most)) is not None:
             released(holder.walk(seat.callback))
-            records += holder.done
+            records += max(1, holder.done)  # one was begun, whatever became of it
         return records
 
     def _end(self, walk: Walk, seat: Inline) -> bool:
@@ -207,5 +242,5 @@ class Walks:
         seat.queue(rest)
         if (current := walk.current) is not None:  # else it is about to find that it is through
             seat.adopt(current, walk.thread)
-        self.pace.slow(now)
+        self.pace.slow(now, proved=current is not None)
         return walk

@@ -132,8 +132,9 @@ class ScriptedCrew:
     def spares(self) -> bool:
         return self._working() - self._lent < self._stage.plan.workers
 
-    def quick(self) -> bool:
-        return self._stage.chance(0.5)
+    def busy(self) -> int:
+        # No hand moves while the fetcher waits for it: that those of real threads do is left to chance.
+        return 0 if self._stage.chance(0.5) else self._working() - self._lent
 
     def put_aside(self, aside: deque[Holder] | None) -> None:
         self._aside = aside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
 from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.core.events import Verdict
+from tests.support import until
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
 
 Make = Callable[[Callable[[Message], object], int, Reported], Crew]
@@ -148,6 +150,22 @@ def test_closing_inside_a_callback_does_not_wait_for_itself(reports: Reported) -
     crew.take([lease_of(0, 1)])
     reports.wait_until(lambda: len(reports.releases) == 1)
     assert closed == [True]
+
+
+def test_a_crew_that_gets_nothing_more_runs_dry(reports: Reported) -> None:
+    gate, aside = Gate(), deque[Holder]()
+    crew = ThreadCrew(gate, 3, reports, "test")
+    assert crew.busy() == 0
+    crew.take([lease_of(at, 1, b"%d" % at) for at in range(10)])
+    hire_all(crew, gate, 3)
+    assert (crew.busy(), crew.spares()) == (3, False)
+    crew.put_aside(aside)
+    assert (crew.busy(), len(aside)) == (3, 7)
+    gate.go.set()
+    until(lambda: crew.busy() == 0)
+    assert crew.spares()
+    assert len(reports.releases) == 3, "what a thread was with is reported before it counts as through"
+    assert crew.close(PATIENCE)
 
 
 def test_a_lease_that_was_stopped_before_its_turn_is_given_back_untouched(

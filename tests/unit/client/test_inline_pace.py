@@ -7,6 +7,7 @@ import pytest
 from kafka_pubsub.client.inline import (
     LEFT,
     LONGEST,
+    LONGEST_DOUBT,
     LONGEST_PENALTY,
     LONGEST_WALK,
     PENALTY,
@@ -38,10 +39,10 @@ def test_reads_grow_while_callbacks_are_quick_and_no_longer_than_allowed() -> No
     assert limits[-1] == LONGEST == max(limits)
 
 
-def slow(pace: Pace, now: float) -> None:
+def slow(pace: Pace, now: float, *, alone: bool = True) -> None:
     """Walks that take long, until none is asked for any more."""
     while limit := pace.limit(now):
-        pace.walked(limit, 0, 1.0, now)
+        pace.walked(limit, 0, 1.0, now, alone=alone)
 
 
 def test_a_slow_callback_ends_inline_walking_for_a_while() -> None:
@@ -76,6 +77,22 @@ def test_the_while_doubles_to_a_limit_and_is_short_again_when_callbacks_have_pro
     walked(pace, 12, now=now)
     slow(pace, now)
     assert pace.limit(now + PENALTY) == SHORTEST
+
+
+def test_what_proves_nothing_does_not_end_inline_walking_for_long() -> None:
+    """Beside the crew's threads all that computes is slow; where the crew has no room, nothing was seen at all."""
+    pace, now = Pace(), 0.0
+    for at in range(20):
+        if at % 2:
+            slow(pace, now, alone=False)
+        else:
+            while pace.limit(now):
+                pace.hindered(now)
+        assert pace.limit(now + LONGEST_DOUBT) == SHORTEST
+        now += 1000.0
+    assert not pace.limit(now - 1000.0 + LONGEST_DOUBT - 0.01)
+    slow(pace, now)
+    assert not pace.limit(now + LONGEST_DOUBT), "a proof counts the doubts before it"
 
 
 def test_one_of_few_records_may_take_the_time_of_two() -> None:

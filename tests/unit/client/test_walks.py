@@ -1,19 +1,26 @@
-"""What the fetcher does beside its walks: it takes what was handed out meanwhile, and judges callbacks only."""
+"""What the fetcher does beside its walks: it takes what was handed out meanwhile, and judges callbacks only.
+
+And when the crew has all that it can begin, it tries for itself whether callbacks are quick.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import cast
 
 import pytest
 
 from kafka_pubsub import Message
+from kafka_pubsub.client.crews import Callback, Inline, ThreadCrew
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.inline import LONGEST, Pace
-from kafka_pubsub.client.walks import HELP, Walks
-from kafka_pubsub.core.events import Release
+from kafka_pubsub.client.inline import LONGEST, LONGEST_DOUBT, LONGEST_PENALTY, PENALTY, SHORTEST, Pace
+from kafka_pubsub.client.walks import HELP, LOOK, PATIENCE, Walks
+from kafka_pubsub.core.events import Release, Verdict
+from tests.support import until
+from tests.unit.client.holding import PATIENCE as SECONDS
 from tests.unit.client.holding import Reported, lease_of
 from tests.unit.client.walking import acked
 
@@ -25,7 +32,8 @@ class Stage:
         self.now = 0.0
         self.core = threading.RLock()
         self.coordinator = self
-        self.seat = self
+        self.callback: Callback = self.called
+        self.seat: Inline = self
         self.aside: deque[Holder] | None = None
         self.released_: list[Release] = []
         self.booked = 0
@@ -36,7 +44,7 @@ class Stage:
     def clock(self) -> float:
         return self.now
 
-    def callback(self, message: Message) -> None:
+    def called(self, message: Message) -> None:
         self.now += self._calling
         acked(message)
 
@@ -58,6 +66,15 @@ class Stage:
     def take_posted(self) -> None: ...
     def stand_in_ends(self) -> None: ...
     def lend(self, lent: bool) -> None: ...
+    def adopt(self, holder: Holder, thread: threading.Thread) -> None: ...
+    def queue(self, holders: Iterable[Holder]) -> None: ...
+    def hand_in(self, batches: object, count: int) -> None: ...
+    def busy(self) -> int:
+        return 0
+
+    def spares(self) -> bool:
+        return True
+
     def reserve(self, most: int) -> int:
         return most
 
@@ -121,5 +138,217 @@ def test_whoever_was_relieved_meanwhile_is_not_the_fetcher_any_more() -> None:
         assert walk is not None
         walk.over = True
 
-    stage.callback = relieve  # type: ignore[method-assign]
+    stage.callback = relieve
     assert stage.walk(more=True) is False
+
+
+# When the crew has all that it can begin
+
+
+class Full(Stage):
+    """A crew whose `workers` threads are all at work, and leases that wait. In a nap `ends` of them get through."""
+
+    def __init__(self, *, calling: float, workers: int = 8, ends: int = 8, waiting: int = 1000) -> None:
+        super().__init__(calling=calling, steps=0)
+        self.at_work, self.workers, self._ends = workers, workers, ends
+        self.waiting = deque(Holder(lease_of(at), Reported()) for at in range(waiting))
+        self.naps = 0
+
+    def inline(self, partitions: int) -> bool:
+        return False
+
+    def busy(self) -> int:
+        return self.at_work
+
+    def spares(self) -> bool:
+        return self.at_work < self.workers
+
+    def nap(self, seconds: float) -> None:
+        self.now += seconds
+        self.naps += 1
+        self.at_work = max(0, self.at_work - self._ends)
+
+    def put_aside(self, aside: deque[Holder] | None) -> None:
+        super().put_aside(aside)
+        if aside is not None:
+            aside.extend(self.waiting)
+            self.waiting.clear()
+
+    def queue(self, holders: Iterable[Holder]) -> None:
+        self.waiting.extend(holders)
+        self.at_work = self.workers
+
+    def trials(self, count: int) -> list[float]:
+        """The time that each takes, and the distance to the next."""
+        distances = []
+        for _ in range(count):
+            assert self.walk() is True
+            began = self.now
+            while not self.walks.pace.limit(self.now):
+                self.now += PENALTY / 2
+            distances.append(self.now - began)
+        return distances
+
+
+def test_a_full_crew_whose_threads_only_wait_for_the_interpreter_is_relieved() -> None:
+    """Its rate says nothing: in the time in which it has finished nothing at all, the fetcher takes everything."""
+    go, reports = threading.Event(), Reported()
+    stage = Stage(calling=1e-6, steps=0)
+    by: list[str] = []
+
+    def called(message: Message) -> None:
+        assert go.wait(SECONDS)
+        by.append(threading.current_thread().name)
+        message.ack()
+
+    crew = stage.seat = ThreadCrew(called, 8, reports, "crew", stage.clock)
+    stage.inline = lambda partitions: False  # type: ignore[method-assign]
+    crew.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
+    while crew._hired < 8:
+        stage.now += 1.0
+        crew.wants(1000)
+    until(lambda: len(crew.walking()) == 8)
+
+    def nap(seconds: float) -> None:
+        stage.now += seconds
+        go.set()
+        until(lambda: not crew.busy())
+
+    stage.nap = nap  # type: ignore[attr-defined]
+    assert stage.walk() is True
+    assert len(reports.releases) == 8, "what was begun goes on where it was begun"
+    assert len(stage.released_) == 492
+    assert by[8:] == [threading.current_thread().name] * 492
+    assert stage.walks.pace.limit(stage.now) > SHORTEST
+    assert crew.close(SECONDS)
+
+
+def test_a_trial_that_is_quick_takes_more_and_more_and_all_in_the_end() -> None:
+    stage = Full(calling=5e-6)
+    for _ in range(5):
+        stage.walks.pace.slow(0.0)
+    assert not stage.walks.pace.limit(stage.now)
+    stage.now = 20.0
+    assert stage.walk() is True
+    assert (len(stage.released_), len(stage.waiting)) == (1000, 0)
+    assert stage.walks.pace.limit(stage.now) == LONGEST
+
+
+@pytest.mark.parametrize("calling", [0.002, 0.005, LOOK])
+def test_a_trial_of_slow_callbacks_gives_the_crew_its_leases_back_after_two(calling: float) -> None:
+    stage = Full(calling=calling)
+    before = list(stage.waiting)
+    assert stage.walk() is True
+    assert stage.now <= PATIENCE + 2 * calling
+    assert list(stage.waiting) == before[2:], "in their order"
+    assert not stage.walks.pace.limit(stage.now)
+
+
+def test_trials_of_slow_callbacks_become_rare() -> None:
+    distances = Full(calling=0.005).trials(9)
+    assert distances == pytest.approx([min(PENALTY * 2**at, LONGEST_PENALTY) for at in range(9)])
+
+
+def test_where_threads_take_longer_than_patience_nothing_is_called() -> None:
+    """A callback that takes a second, for instance: one more or less gets through meanwhile."""
+    stage = Full(calling=1.0, workers=64, ends=1)
+    assert stage.walk() is True
+    assert stage.now <= 1.1 * PATIENCE
+    assert (len(stage.released_), len(stage.waiting)) == (0, 1000)
+    assert not stage.walks.pace.limit(stage.now)
+
+
+def test_a_crew_that_does_not_get_through_is_no_proof_so_trials_go_on() -> None:
+    """A machine that is busy for half a minute does that, and the stream falls behind until it is found out."""
+    stage = Full(calling=5e-6, ends=0)
+    assert max(stage.trials(9)) == pytest.approx(LONGEST_DOUBT)
+    stage._ends = 8
+    assert stage.walk() is True
+    assert len(stage.released_) == 1000
+
+
+def test_one_thread_that_is_stuck_does_not_keep_the_fetcher_from_the_others_work() -> None:
+    stage = Full(calling=5e-6, workers=2, ends=0)
+    stage.at_work = 2
+
+    def nap(seconds: float) -> None:
+        stage.now += seconds
+        stage.at_work = 1
+
+    stage.nap = nap  # type: ignore[method-assign]
+    assert stage.walk() is True
+    assert len(stage.released_) == 1000
+    assert stage.now < 2 * PATIENCE
+
+
+def test_no_callback_runs_beside_former_fetchers_that_take_all_places() -> None:
+    stage = Full(calling=5e-6)
+    stage.spares = lambda: False  # type: ignore[method-assign]
+    assert stage.walk() is True
+    assert (len(stage.released_), len(stage.waiting)) == (0, 1000)
+
+
+def test_what_can_begin_when_the_threads_are_through_is_tried() -> None:
+    """Each key's turn comes when the lease before is over."""
+    stage = Full(calling=5e-6, waiting=0)
+    stage._left = 1
+    assert stage.walk() is True
+    assert len(stage.released_) == 10
+    assert stage.walks.pace.limit(stage.now) > SHORTEST
+
+
+@pytest.mark.parametrize(("beside", "longest"), [(0, LONGEST_PENALTY), (1, LONGEST_DOUBT)])
+def test_records_that_took_long_prove_something_if_no_thread_ran_beside(beside: int, longest: float) -> None:
+    stage = Stage()
+    stage.busy = lambda: beside  # type: ignore[method-assign]
+
+    def clock() -> float:
+        stage.now += 0.005
+        return stage.now
+
+    stage.clock = clock  # type: ignore[method-assign]
+    for _ in range(9):
+        stage.now += 1000.0
+        assert stage.walks.try_walk({}, SHORTEST) is True
+    assert not stage.walks.pace.limit(stage.now + longest - 0.1)
+    assert stage.walks.pace.limit(stage.now + longest)
+
+
+def test_what_users_keep_leaves_nothing_to_try() -> None:
+    stage = Full(calling=5e-6, waiting=0)
+    stage.at_work = 0
+    assert stage.walk() is True
+    assert (stage.now, len(stage.released_)) == (0.0, 0)
+    assert not stage.walks.pace.limit(stage.now)
+
+
+def test_messages_that_are_kept_count_as_called() -> None:
+    """Else a trial would have no end before all that waits was called."""
+    stage = Full(calling=0.005)
+
+    def kept(message: Message) -> None:
+        stage.now += 0.005
+
+    stage.callback = kept
+    assert stage.walk() is True
+    assert [release.verdict for release in stage.released_] == [Verdict.KEPT] * 2
+    assert len(stage.waiting) == 998
+
+
+def test_a_take_over_ends_a_trial_wherever_it_stands() -> None:
+    waits, calls = Full(calling=5e-6), Full(calling=5e-6)
+
+    def nap(seconds: float) -> None:
+        assert waits.walks.take_over() is not None
+
+    def called(message: Message) -> None:
+        acked(message)
+        assert calls.walks.take_over() is not None
+
+    waits.nap = nap  # type: ignore[method-assign]
+    calls.callback = called
+    for stage, released in ((waits, 0), (calls, 1)):
+        assert stage.walk() is False
+        assert (len(stage.released_), len(stage.waiting)) == (released, 1000 - released)
+        assert not stage.walks.pace.limit(PENALTY - 0.01), "one trial, one penalty"
+        assert stage.walks.pace.limit(PENALTY + 0.01)
