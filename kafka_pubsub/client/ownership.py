@@ -33,11 +33,15 @@ TRY_AGAIN = 0.5
 
 
 class Beginning(NamedTuple):
-    """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one."""
+    """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one.
+
+    `tally`: where the record lies that tells of more (`core/tally`).
+    """
 
     position: int
     known: Sequence[Run] = ()
     retry: RetryStart | None = None
+    tally: int | None = None
 
 
 def reach(begun: Beginning, end: int, told: int = 0) -> int:
@@ -53,6 +57,7 @@ def beginning(
     where = f"partition {number} of topic {record.topic!r}"
     offset = committed.offset
     known: Sequence[Run] = ()
+    tally: int | None = None
     if offset is None:
         offset = record.positions.get(number)
         if offset is None:
@@ -78,7 +83,7 @@ def beginning(
                 where,
             )
         else:
-            known = found.runs
+            known, tally = found.runs, found.tally
     low, high = log_range
     if offset > high:
         raise FailedPrecondition(
@@ -95,4 +100,4 @@ def beginning(
             low,
         )
         offset = low
-    return Beginning(offset, known)
+    return Beginning(offset, known, tally=tally)

@@ -17,14 +17,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.client.tallies import tally_of
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
     Committed,
@@ -115,6 +118,7 @@ class Relocating:
     ) -> None:
         self.retry = retry
         self._admin = backend.admin
+        self._fetch = backend.record_fetch
         self.topic = record.topic
         self._membership = membership
         #: Ends our membership, with whatever is still on its way under it.
@@ -212,6 +216,11 @@ class Relocating:
             self.mover.fence(transactional_id(subscription, writer), FENCING)
         except PubSubError as error:
             log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
+
+    def tally(self, number: int, stored: Committed) -> Tally | None:
+        """What the tally tells that this commit of the retry partition names."""
+        with closing(self._fetch()) as fetch:
+            return tally_of(fetch, TopicPartition(self.retry, number), stored)
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

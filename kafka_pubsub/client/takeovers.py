@@ -34,6 +34,7 @@ from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
@@ -113,6 +114,7 @@ class Takeovers:
         committed = self._committed(places)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = {place: self._reader.log_range(place) for place in places}
+        tallies = self._tallies({number: committed[self._beside(number)] for number in numbers})
 
         def begin(number: int, stored: Committed) -> Beginning:
             main, beside = self._main(number), self._beside(number)
@@ -122,7 +124,8 @@ class Takeovers:
             end = ranges[main][1]
             main_end = reach(begun, end, (_map_of(stored) or _NOTHING).reach)
             start = self._retry_start(stored, committed[beside], retry, main_end, ends[beside])
-            return begun._replace(retry=start._replace(main_exists=end))
+            tally = None if retry.tally is None else tallies.get(number)
+            return begun._replace(retry=start._replace(main_exists=end, tally=tally))
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -140,6 +143,14 @@ class Takeovers:
             else:
                 self._behind[number] = (ends[beside], position)
         return starts
+
+    def _tallies(self, committed: Mapping[int, Committed]) -> Mapping[int, Tally]:
+        """What these commits name (`core/tally`)."""
+        named = [
+            number for number, stored in committed.items() if (_map_of(stored) or _NOTHING).tally is not None
+        ]
+        found = {number: self.relocating.tally(number, committed[number]) for number in named}
+        return {number: tally for number, tally in found.items() if tally is not None}
 
     def _retry_position(self, number: int) -> int:
         partition = self._engine.coordinator.owned.get(number)

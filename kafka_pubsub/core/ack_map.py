@@ -46,18 +46,20 @@ _MASK = _MORE - 1
 _end = itemgetter(1)
 _VERSION = 2
 _WITH_BITS = 3
+#: What a tally adds to the version.
+_WITH_TALLY = 2
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
+#: Units of the widest number, 63 bits.
+_WIDEST = 5
 #: `reach` is told in strides of so many offsets, rounded up, in the bits beside that for `clean`: up to a million.
 _STRIDE = 64
 _MOST_STRIDES = (1 << _UNIT - 1) - 1
 #: Characters of those that the notes may take.
 NOTED = notes.ROOM
-#: Version, writer, nonce, flags, checksum, the widest count, and the notes.
-_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + _CHECKSUM_UNITS + 2 + NOTED
-#: Units of the widest number, 63 bits.
-_WIDEST = 5
+#: Version, writer, nonce, flags, the tally's place, checksum, the widest count, and the notes.
+_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + _WIDEST + _CHECKSUM_UNITS + 2 + NOTED
 #: Beside the bits: how many, and one run that goes on behind what they reach, as holes do.
 _BESIDE_BITS = 1 + 2 * _WIDEST
 
@@ -67,7 +69,8 @@ class AckMap(NamedTuple):
 
     `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` one of
     the ownership. `clean`: nothing that was started is left. `reach`: how many offsets beyond the last run (or the
-    position) the writer may have come to before its next commit; 0: it didn't say.
+    position) the writer may have come to before its next commit; 0: it didn't say. `tally`: the offset of the record
+    that tells of further runs; None: there are none.
     """
 
     writer: int
@@ -76,6 +79,7 @@ class AckMap(NamedTuple):
     nonce: int = 0
     notes: Notes = notes.NOTHING
     reach: int = 0
+    tally: int | None = None
 
 
 def most_runs(span: int) -> int:
@@ -105,11 +109,13 @@ def encode(ack_map: AckMap, position: int) -> str:
         numbers += (start - at, end - start)
         at = end
     units = [
-        _WITH_BITS if bits else _VERSION,
+        (_WITH_BITS if bits else _VERSION) + (0 if ack_map.tally is None else _WITH_TALLY),
         *_fixed(ack_map.writer, _WRITER_UNITS),
         *_fixed(ack_map.nonce, _NONCE_UNITS),
         int(ack_map.clean) | min(-(-ack_map.reach // _STRIDE), _MOST_STRIDES) << 1,
     ]
+    if ack_map.tally is not None:
+        units += _digits(ack_map.tally - position)
     if bits:
         units += [*_digits(len(bits)), *bits]
     numbers.insert(0, len(numbers))
@@ -138,11 +144,16 @@ def decode(text: str, position: int) -> AckMap | None:
     body, checksum = units[:-_CHECKSUM_UNITS], units[-_CHECKSUM_UNITS:]
     if len(body) < 2 + _WRITER_UNITS or not all(0 <= unit < 1 << _UNIT for unit in units):
         return None
-    if body[0] not in (1, _VERSION, _WITH_BITS) or _joined(checksum) != _checksum(body, position):
+    tallied = body[0] in (_VERSION + _WITH_TALLY, _WITH_BITS + _WITH_TALLY)
+    version = body[0] - _WITH_TALLY if tallied else body[0]
+    if version not in (1, _VERSION, _WITH_BITS) or _joined(checksum) != _checksum(body, position):
         return None
-    flags_at = 1 + _WRITER_UNITS + (0 if body[0] == 1 else _NONCE_UNITS)
-    rest, dense = body[flags_at + 1 :], []
-    if body[0] == _WITH_BITS:
+    flags_at = 1 + _WRITER_UNITS + (0 if version == 1 else _NONCE_UNITS)
+    rest, dense, tally = body[flags_at + 1 :], [], None
+    if tallied:
+        above, width = _first_number(rest)
+        tally, rest = position + above, rest[width:]
+    if version == _WITH_BITS:
         count, width = _first_number(rest)
         dense, rest = ack_bits.as_runs(rest[width : width + count], position), rest[width + count :]
     numbers = _numbers(rest)
@@ -153,7 +164,8 @@ def decode(text: str, position: int) -> AckMap | None:
         return None
     runs = (*dense, *_runs(numbers[1 : 1 + numbers[0]], dense[-1][1] if dense else position))
     writer, nonce = _joined(body[1 : 1 + _WRITER_UNITS]), _joined(body[1 + _WRITER_UNITS : flags_at])
-    return AckMap(writer, runs, bool(body[flags_at] & 1), nonce, noted, (body[flags_at] >> 1) * _STRIDE)
+    reach = (body[flags_at] >> 1) * _STRIDE
+    return AckMap(writer, runs, bool(body[flags_at] & 1), nonce, noted, reach, tally)
 
 
 def _runs(numbers: Sequence[int], at: int) -> tuple[Run, ...]:

@@ -74,8 +74,9 @@ def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
 def _check_retry_places(partition: Partition, retries: Retries) -> None:
     leases = [lease for lease in partition.leases.active if lease.entries is not None]
     moves = (*retries.moves.waiting, *retries.moves.flying)
+    unfinished = retries.books.lowest(_ALL)
     _check_places(
-        retries.books.lowest(_ALL),
+        unfinished,
         [entry.offset for line in retries.parking.lines.values() for entry in line],
         [entry.offset for entry in retries.parking.loose],
         [entry.offset for entry, _ in retries.loose],
@@ -88,6 +89,7 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         [move.source for move in moves if move.source is not None],
         retries.stranded.keys(),
         retries.releasing,
+        [offset for offset in unfinished if offset == retries.books.tally],
     )
 
 

@@ -7,8 +7,9 @@ Rules
    (`SOON`), or goes on already, is waited for. A relocated message must be read back, and holds its key meanwhile, so
    that more of it is relocated: with a backlog and short backoffs everything would go that way, at a tenth of the
    speed. Nothing more is read then until it has gone on.
-2. When the retry partition's map is half full, its lowest unfinished records that nobody holds move to its tail. So
-   do dead letters that aren't taken: a dead-letter topic that is gone must not stop everything that is parked.
+2. When the retry partition's map is half full, a tally takes over what it says (`tally`); where that wouldn't help,
+   its lowest unfinished records that nobody holds move to its tail. So do dead letters that aren't taken: a dead-letter
+   topic that is gone must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
 3. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
    would be read, and every other key would stand still for the sake of those.
@@ -88,8 +89,9 @@ class Chores:
             self._clear_hoard(now)
         elif stuffed and self._stands(now):
             self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
-        runs = retries.books.run_count + len(retries.moves.unburied())
-        if 2 * runs > ack_map.most_runs(retries.books.span):
+        unburied, room = retries.moves.unburied(), ack_map.most_runs(retries.books.span)
+        crowded = 2 * (retries.books.run_count + len(unburied)) > room
+        if crowded and (unburied or not retries.tallies.helps(now)):
             self._to_tail(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)

@@ -118,15 +118,17 @@ class Commits:
         self.on_made()
         return commit
 
-    def relocation(self, moves: Sequence[Move], now: float, *, clean: bool = False) -> Relocate:
-        """The transaction to send; its commit is in flight from now on."""
+    def relocation(
+        self, moves: Sequence[Move], now: float, *, clean: bool = False, tally: Relocation | None = None
+    ) -> Relocate:
+        """The transaction to send; its commit is in flight from now on. `tally`: goes with them."""
         self._next_at(now)
         commit = self._commit(clean=clean, moves=moves)
         if not isinstance(commit, CommitBoth):
             raise InvariantViolated("a relocation without a retry partition")
         self._send(commit)
         records = [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
-        return Relocate(records, commit)
+        return Relocate(records if tally is None else [*records, tally], commit)
 
     def last_word(self, *, clean: bool = True) -> Commit | CommitBoth | None:
         """The commit to send at a revoke, if there is anything to say."""
@@ -165,7 +167,7 @@ class Commits:
         books = books.after(gone) if gone else books
         position = books.committable
         notes = NOTHING if self._noter is None else self._noter.retry_notes(position, gone)
-        found = AckMap(self._writer, tuple(books.runs), clean, self._nonce, notes)
+        found = AckMap(self._writer, tuple(books.fresh), clean, self._nonce, notes, tally=books.tally)
         return Commit(position, ack_map.encode(found, position))
 
     def check(self, moves: Sequence[Move] = ()) -> None:

@@ -7,8 +7,8 @@ a letter that is replayed had been, too. So an honest origin lies below main's e
 the retry partition's, so that all that this one held was written before) or below what this owner has read since.
 
 Rules
-1. A record whose origin lies at or beyond both isn't readable, however well it is made. Requests hold nobody up: they
-   are judged by what they name.
+1. A record whose origin lies at or beyond both isn't readable, however well it is made. What isn't a message holds
+   nobody up: requests are judged by what they name, a tally has no origin.
 2. Both ends only grow. What was once a message stays one; what wasn't is told and kept apart, and stays what it was,
    though main may have come to its origin meanwhile (`flaw`).
 """
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryInfo, RetryRecord, Scan
+from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken, RetryInfo, RetryRecord, Scan
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.model import Header, StoredRecord
 
@@ -43,7 +43,7 @@ class Origins:
         """The message, or the request, in a record."""
         start = self._start
         found = retry_record.read(record, start.topic, start.topic_id, self._number)
-        if isinstance(found, Broken) or found.info.why in REQUESTS or self._exists(found.info.origin):
+        if isinstance(found, Broken) or found.info.why in NO_MESSAGES or self._exists(found.info.origin):
             return found
         end = max(start.main_exists, self._offsets.position)
         return Broken(

@@ -8,8 +8,9 @@ Rules
 1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
    Until then its origin *moves*, and holds its key.
 2. A parked key is blocked in `queues` by one reason of its own, as long as it has a line in `parking`.
-3. I5, the retry partition's own map: no more is handed out than its map has room for; when it is half full, its lowest
-   unfinished records that nobody holds go to its tail, and nothing else about them changes.
+3. I5, the retry partition's own map: no more is handed out than its map has room for; when it is half full, a record
+   takes over what it says (`tally`), or, where few wait, its lowest unfinished records that nobody holds go to its
+   tail, and nothing else about them changes.
 4. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
 5. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
 """
@@ -37,6 +38,7 @@ from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.rules import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
 from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.tally import Tallies
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Retries"]
@@ -62,7 +64,8 @@ class Retries:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.books = RetryBooks(start.position, start.known)
+        self.books = RetryBooks(start.position, start.known, start.tally)
+        self.tallies = Tallies(self.books, start.topic_id, number, start.nonce)
         self.origins = Origins(number, start, offsets)
         self.parking = Parking()
         self.bodies = Bodies()
@@ -185,7 +188,8 @@ class Retries:
 
     def is_waiting(self, offset: int) -> bool:
         """Whether that record waits in the retry partition and isn't being read already."""
-        return not self.books.finished(offset) and offset not in self.loose_wanted
+        waits = not self.books.finished(offset) and offset != self.books.tally
+        return waits and offset not in self.loose_wanted
 
     def to_tail(self, record: RetryRecord, touched: dict[bytes, None], *, together: bool) -> bool:
         """A parked message moves to the tail of the retry partition; False if somebody holds it."""
@@ -328,6 +332,10 @@ class Retries:
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
         """The moves that flew stay where they were."""
         flying = self.moves.flying
+        self.tallies.aborted()
+        refused = {
+            at: reason for at, reason in refused.items() if at < len(flying)
+        }  # behind them was the tally
         for move in flying:
             if isinstance(move.info, RetryInfo):
                 self.transit.pop(move.info, None)

@@ -10,6 +10,7 @@ Rules
 2. A hole (a transaction's marker, an aborted record) belongs to a finished neighbour; between two unfinished records
    it is nobody's. So it never costs a run: each transaction leaves one, and thousands of them wait together.
 3. What an earlier commit called finished is a run from the start, so it is known when it is read again.
+4. Runs that a tally tells (`tally`) need no room in the map, as long as they stay what they are.
 """
 
 from __future__ import annotations
@@ -17,26 +18,52 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["RetryBooks"]
+__all__ = ["RetryBooks", "Tally"]
 
 #: Holes below the committable position that aren't worth a sweep.
 _FEW = 256
 
 
+class Tally(NamedTuple):
+    """A record of the partition that tells of finished runs (`tally`)."""
+
+    offset: int
+    runs: Sequence[Run]
+
+
+def _united(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
+    """The runs that cover what either covers."""
+    runs: list[Run] = []
+    for start, end in sorted([*some, *others]):
+        if runs and start <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(end, runs[-1][1])
+        else:
+            runs.append((start, end))
+    return runs
+
+
 class RetryBooks:
     """The books of one retry partition."""
 
-    def __init__(self, position: int, known: Sequence[Run] = ()) -> None:
+    def __init__(self, position: int, known: Sequence[Run] = (), tally: Tally | None = None) -> None:
+        """`known`: what the map tells; `tally`: what it names."""
+        if tally is not None:
+            known = _united(known, tally.runs)
         #: The next offset that has not been received.
         self.position = position
         #: The lowest offset that isn't finished.
         self.committable = position
         self._starts = [start for start, _ in known]
         self._ends = [end for _, end in known]
+        #: Where the tally is that commits name; None: there is none.
+        self.tally = None if tally is None else tally.offset
+        # Of the runs those that it tells.
+        self._told = set(() if tally is None else tally.runs).intersection(known)
         # Holes between two unfinished records, ascending; those below `committable` mean nothing.
         self._hole_starts: list[int] = []
         self._hole_ends: list[int] = []
@@ -48,9 +75,36 @@ class RetryBooks:
         return list(zip(self._starts, self._ends, strict=True))
 
     @property
+    def fresh(self) -> list[Run]:
+        """Those that no tally tells, so that the map has to hold them."""
+        told = self._told
+        return [run for run in self.runs if run not in told] if told else self.runs
+
+    @property
+    def total(self) -> int:
+        """How many runs there are."""
+        return len(self._starts)
+
+    @property
     def run_count(self) -> int:
         """How many runs the map has to hold."""
-        return len(self._starts)
+        return len(self._starts) - len(self._told)
+
+    @property
+    def waiting(self) -> int:
+        """How many received records aren't finished."""
+        runs = zip(self._starts, self._ends, strict=True)
+        finished = sum(min(end, self.position) - start for start, end in runs if start < self.position)
+        first = bisect_right(self._hole_ends, self.committable)
+        holes = zip(self._hole_starts[first:], self._hole_ends[first:], strict=True)
+        return self.position - self.committable - finished - sum(end - start for start, end in holes)
+
+    def name(self, tally: Tally | None) -> None:
+        """From now on commits name that tally, which was received; None: none. The one before is finished."""
+        before, self.tally = self.tally, None if tally is None else tally.offset
+        self._told = set(() if tally is None else tally.runs).intersection(self.runs)
+        if before is not None and not self.finished(before):  # else the log has lost it
+            self.finish(before)
 
     @property
     def span(self) -> int:
@@ -114,12 +168,16 @@ class RetryBooks:
         first = bisect_left(ends, low)
         after = bisect_right(starts, high)
         if first < after:
+            if self._told:
+                self._told.difference_update(zip(starts[first:after], ends[first:after], strict=True))
             low, high = min(low, starts[first]), max(high, ends[after - 1])
         starts[first:after], ends[first:after] = [low], [high]
         self._swallow()
 
     def _swallow(self) -> None:
         while self._starts and self._starts[0] <= self.committable:
+            if self._told:
+                self._told.discard((self._starts[0], self._ends[0]))
             self.committable = max(self.committable, self._ends.pop(0))
             del self._starts[0]
         self.position = max(self.position, self.committable)
@@ -133,6 +191,7 @@ class RetryBooks:
         books.position, books.committable = self.position, self.committable
         books._starts, books._ends = self._starts.copy(), self._ends.copy()
         books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()
+        books.tally, books._told = self.tally, self._told.copy()
         for offset in offsets:
             books.finish(offset)
         return books
@@ -159,5 +218,7 @@ class RetryBooks:
             edges += [start, end]
         if any(left >= right for left, right in pairwise(edges)):
             raise InvariantViolated(f"runs of the retry partition touch or overlap: {edges}")
+        if not self._told <= set(self.runs):
+            raise InvariantViolated("a tally tells runs that aren't there any more")
         if self.position < self.committable:
             raise InvariantViolated(f"{self.committable} is finished, but {self.position} wasn't read")

@@ -20,7 +20,16 @@ from math import ceil
 
 from kafka_pubsub.core.chores import LOOSE, Chores
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, Relocate, Trim
+from kafka_pubsub.core.effects import (
+    Commit,
+    CommitBoth,
+    Deliver,
+    Effect,
+    ReadBodies,
+    Relocate,
+    Relocation,
+    Trim,
+)
 from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched, Tick
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases
@@ -29,7 +38,7 @@ from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
-from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.retry_record import RetryRecord, retry_headers
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
@@ -115,6 +124,8 @@ class RetryHalf:
 
     def tick(self, event: Tick, now: float) -> None:
         """Time has passed."""
+        if self.retries.caught_up and self.retries.tallies.look():
+            self.commits.dirty = True
         self.chores.do(now, stuffed=event.stuffed)
         if not event.taken:
             # Who had the last trial is asked last.
@@ -224,8 +235,9 @@ class RetryHalf:
         commits, retries = self.commits, self.retries
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
-            if batch:
-                yield commits.relocation(batch, now)
+            tally = self._tally(now) if self.announced else None
+            if batch or tally is not None:
+                yield commits.relocation(batch, now, tally=tally)
             else:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
@@ -240,6 +252,10 @@ class RetryHalf:
             yield Trim(self._trimmed)
         yield from retries.news
         retries.news = []
+
+    def _tally(self, now: float) -> Relocation | None:
+        record = self.retries.tallies.write(now, self.retries.fates.wall(now))
+        return None if record is None else Relocation(record, retry_headers((), record.info))
 
     def last_word(self, now: float) -> Commit | CommitBoth | Relocate | None:
         """What is sent at a revoke: with the moves that wait, if there are any."""
@@ -280,9 +296,10 @@ class RetryHalf:
 
     def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
         """The retry partition was read on."""
-        before = self.retries.books.committable
+        books = self.retries.books
+        before = books.committable, books.tally
         self.intake.fetched(event.records, now)
-        if self.retries.books.committable != before:
+        if before != (books.committable, books.tally):
             self.commits.dirty = True
         return ()
 

@@ -49,6 +49,8 @@ class Intake:
                 retries.crashed(found, now)
             elif found.info.why in REQUESTS:
                 retries.releasing[offset] = found
+            elif found.info.why is Why.TALLY:
+                retries.tallies.came(found.info, offset)
             else:
                 self._park(found, touched, now)
         if retries.caught_up:

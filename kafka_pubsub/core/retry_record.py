@@ -29,6 +29,7 @@ __all__ = [
     "DEAD_PREFIX",
     "ERROR_BYTES",
     "FOREVER",
+    "NO_MESSAGES",
     "REQUESTS",
     "RETRY_HEADER",
     "Broken",
@@ -72,12 +73,15 @@ class Why(IntEnum):
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
     DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
     UNBURIED = 9  #: attempts used up, but its dead letter wasn't taken: to be buried when due, not delivered
+    TALLY = 10  #: no message: it tells which records of the retry partition are finished (`tally`)
 
 
 _REASONS = {why.value: why for why in Why}
 #: What isn't a message but a request.
 REQUESTS = frozenset({Why.RELEASE, Why.DROP})
-_WAITING = {why.value: why for why in Why if why not in REQUESTS}
+#: What isn't a message.
+NO_MESSAGES = REQUESTS | {Why.TALLY}
+_WAITING = {why.value: why for why in Why if why not in NO_MESSAGES}
 
 
 class RetryInfo(NamedTuple):

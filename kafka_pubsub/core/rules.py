@@ -9,6 +9,7 @@ from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.notes import NOTHING, Notes
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.redelivery import Backoff, Policy
+from kafka_pubsub.core.retry_books import Tally
 
 __all__ = [
     "BACKLOG",
@@ -62,7 +63,8 @@ class RetryStart(NamedTuple):
 
     `clean`: the last owner said that nothing it had started was left, or nobody owned the partition before. The ends
     are those of the logs at the takeover: `main_end` as far as the dead owner may have come, `main_exists` the whole of
-    it, asked for after `end`. `wall`: the wall clock less the core's clock, in seconds.
+    it, asked for after `end`. `wall`: the wall clock less the core's clock, in seconds. `known` is what the retry
+    partition's map tells, `tally` what the record tells that the map names.
     """
 
     topic: str
@@ -77,6 +79,7 @@ class RetryStart(NamedTuple):
     wall: float = 0.0
     nonce: int = 0
     main_exists: int = EVERYTHING
+    tally: Tally | None = None
 
 
 class Start(NamedTuple):

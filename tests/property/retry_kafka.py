@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core import ack_map, tally
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.core.tally import TallyRecord
 from kafka_pubsub.model import Header
 from tests.support import FakeBody
 
@@ -33,9 +35,15 @@ class Member(Protocol):
 class Stored(FakeBody):
     """A record of the retry log."""
 
-    def __init__(self, size: int, offset: int, key: bytes | None, headers: Sequence[Header]) -> None:
+    def __init__(
+        self, size: int, offset: int, key: bytes | None, headers: Sequence[Header], value: bytes | None = None
+    ) -> None:
         super().__init__(size, offset, key)
         self._headers = list(headers)
+        self._bytes = value
+
+    def value(self) -> bytes:
+        return super().value() if self._bytes is None else self._bytes
 
     def headers(self) -> list[Header] | None:
         return self._headers
@@ -146,17 +154,30 @@ class RetryLog:
         covered = {o for start, end in found.runs for o in range(start, end)}
         return {m.offset() for m in self.main if m.offset() < commit.offset or m.offset() in covered}
 
+    def tally(self, named: int | None) -> Tally | None:
+        """The tally that a commit names: it is there, and committed."""
+        if named is None:
+            return None
+        record, each = next((record, each) for record, each in self.retry if record.offset() == named)
+        assert each is None or each.committed, "a tally is named that nobody may read"
+        runs = tally.decode(record.value())
+        assert runs is not None
+        return Tally(named, runs)
+
     def waiting_by(self, commit: CommitBoth) -> set[int]:
         """Origins that wait in the retry log, by its own books."""
         retry = commit.retry
         found = ack_map.decode(retry.metadata, retry.offset)
         assert found is not None
-        covered = {o for start, end in found.runs for o in range(start, end)}
+        told = self.tally(found.tally)
+        runs = [*found.runs, *(() if told is None else told.runs)]
+        covered = {o for start, end in runs for o in range(start, end)}
         waiting = set()
         for record, each in self.retry:
             if record.offset() >= retry.offset and record.offset() not in covered:
                 info = decode(record._headers[-1][1]) if record._headers else None
-                if isinstance(info, RetryInfo) and (each is None or each.committed):
+                message = isinstance(info, RetryInfo) and info.why is not Why.TALLY
+                if message and (each is None or each.committed):
                     waiting.add(info.origin)
         return waiting
 
@@ -165,7 +186,8 @@ class RetryLog:
         for relocation in each.relocate.records:
             if not relocation.dead:
                 record = relocation.record
-                body = Stored(len(record), self.retry_end, record.key(), relocation.headers)
+                value = record.value() if isinstance(record, TallyRecord) else None
+                body = Stored(len(record), self.retry_end, record.key(), relocation.headers, value)
                 self.retry.append((body, each))
                 self.retry_end += 1
                 each.retry_marker = True
@@ -186,7 +208,7 @@ class RetryLog:
                         assert self.dead[origin] == self.plan.max_attempts, "buried too early, or too late"
                 else:
                     info = decode(relocation.headers[-1][1])
-                    if isinstance(info, RetryInfo):
+                    if isinstance(info, RetryInfo) and info.why is not Why.TALLY:
                         self.check_attempt(each.owner, info)
                         self.due[info.origin] = info.due
         elif current and self.chance(self.plan.refusals) and each.relocate.records:

@@ -98,6 +98,7 @@ class World(Handlers):
             WALL - shift,
             self.generation,
             main_exists=len(self.main) and self.main[-1].offset() + 1,
+            tally=self.tally(found_retry.tally) if found_retry else None,
         )
         rules = Rules(
             self.plan.ordered,

@@ -11,7 +11,7 @@ from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.retry_record import (
     ERROR_BYTES,
     FOREVER,
-    REQUESTS,
+    NO_MESSAGES,
     RETRY_HEADER,
     Broken,
     Death,
@@ -193,7 +193,7 @@ def test_a_scan_sees_what_reading_sees_or_asks_to_look_closer(
     scan = retry_record.Scan(info.topic_id, info.partition)
     stored = retry_record.retry_headers(headers, info)
     found = scan.read(stored)
-    assert (found is None) == (info.why in REQUESTS)
+    assert (found is None) == (info.why in NO_MESSAGES)
     assert found is None or found == info._replace(failed=0, error="")
     assert retry_record.Scan(info.topic_id + "x", info.partition).read(stored) is None
     assert retry_record.Scan(info.topic_id, info.partition + 1).read(stored) is None
