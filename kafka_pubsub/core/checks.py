@@ -89,7 +89,7 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         [move.source for move in moves if move.source is not None],
         retries.stranded.keys(),
         retries.releasing,
-        [offset for offset in unfinished if offset == retries.books.tally],
+        [offset for offset in unfinished if retries.tallies.are_at(offset)],
     )
 
 

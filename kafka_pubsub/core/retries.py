@@ -188,7 +188,7 @@ class Retries:
 
     def is_waiting(self, offset: int) -> bool:
         """Whether that record waits in the retry partition and isn't being read already."""
-        waits = not self.books.finished(offset) and offset != self.books.tally
+        waits = not self.books.finished(offset) and not self.tallies.are_at(offset)
         return waits and offset not in self.loose_wanted
 
     def to_tail(self, record: RetryRecord, touched: dict[bytes, None], *, together: bool) -> bool:

@@ -100,11 +100,9 @@ class RetryBooks:
         return self.position - self.committable - finished - sum(end - start for start, end in holes)
 
     def name(self, tally: Tally | None) -> None:
-        """From now on commits name that tally, which was received; None: none. The one before is finished."""
-        before, self.tally = self.tally, None if tally is None else tally.offset
+        """From now on commits name that tally; None: none."""
+        self.tally = None if tally is None else tally.offset
         self._told = set(() if tally is None else tally.runs).intersection(self.runs)
-        if before is not None and not self.finished(before):  # else the log has lost it
-            self.finish(before)
 
     @property
     def span(self) -> int:
@@ -168,9 +166,11 @@ class RetryBooks:
         first = bisect_left(ends, low)
         after = bisect_right(starts, high)
         if first < after:
+            low, high = min(low, starts[first]), max(high, ends[after - 1])
+            if after - first == 1 and (low, high) == (starts[first], ends[first]):
+                return
             if self._told:
                 self._told.difference_update(zip(starts[first:after], ends[first:after], strict=True))
-            low, high = min(low, starts[first]), max(high, ends[after - 1])
         starts[first:after], ends[first:after] = [low], [high]
         self._swallow()
 

@@ -124,7 +124,7 @@ class RetryHalf:
 
     def tick(self, event: Tick, now: float) -> None:
         """Time has passed."""
-        if self.retries.caught_up and self.retries.tallies.look():
+        if self.retries.caught_up and self.retries.tallies.look(self.retries.rooms.retry()):
             self.commits.dirty = True
         self.chores.do(now, stuffed=event.stuffed)
         if not event.taken:
@@ -235,7 +235,7 @@ class RetryHalf:
         commits, retries = self.commits, self.retries
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
-            tally = self._tally(now) if self.announced else None
+            tally = self._tally(now) if self.may_begin else None
             if batch or tally is not None:
                 yield commits.relocation(batch, now, tally=tally)
             else:

@@ -9,9 +9,10 @@ that record, and holds what has finished since.
 Rules
 1. A tally counts while the last commit names it, and it isn't named before it has come back from the log: then its
    transaction has committed, and its offset is known. Until then the map holds all. So after a crash between the two it
-   is a record that nobody names, which is finished when it is read.
-2. The one that is named is unfinished, so the position doesn't pass it. It is finished when the next one takes its
+   is a record that nobody names, and useless when it is read.
+2. The one that is named is unfinished, so the position doesn't pass it. It is useless when the next one takes its
    place, when the map can do without, or when the position has come to it: nothing above is told by it then.
+   What is useless is finished when the map has room for that, or with the next tally, which calls it finished already.
 3. Where few wait between many runs they move to the tail instead: that shortens the log, too, which a tally doesn't.
 4. A tally that the log refuses, or that doesn't come back, is tried again after `PAUSE`; meanwhile things go as if
    there were none.
@@ -23,7 +24,7 @@ with `why` TALLY; `origin` tells ours from others'.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from zlib import crc32
 
 from kafka_pubsub.core.ack_map import most_runs
@@ -132,9 +133,11 @@ class Tallies:
         self._count = 0
         #: Whether one is to be written with the next commit.
         self.wanted = False
-        #: Written, but not come back yet: what tells it from others, and the runs.
-        self._sent: tuple[int, Sequence[Run]] | None = None
+        #: Written, but not come back yet: what tells it from others, the runs, and the tallies that it makes useless.
+        self._sent: tuple[int, Sequence[Run], Collection[int]] | None = None
         self._not_before = 0.0
+        #: Those that were read and are to be finished.
+        self.useless: set[int] = set()
 
     def helps(self, now: float) -> bool:
         """The map is half full: whether a tally is on its way, or will be now, that makes room (rules 3 and 4)."""
@@ -153,9 +156,14 @@ class Tallies:
             return None
         self.wanted, self._not_before = False, now + PAUSE
         self._count += 1
-        runs = self._books.runs
+        books = self._books
+        gone = {
+            *self.useless,
+            *(() if books.tally is None or books.finished(books.tally) else (books.tally,)),
+        }
+        runs = books.after(gone).runs
         info = self._info._replace(origin=self._first + self._count)
-        self._sent = info.origin, runs
+        self._sent = info.origin, runs, gone
         return TallyRecord(encode(runs), info, wall)
 
     def aborted(self) -> None:
@@ -167,18 +175,38 @@ class Tallies:
         if offset == self._books.tally:
             return False
         if self._sent is None or info.origin != self._sent[0]:
-            self._books.finish(offset)
+            self.useless.add(offset)
             return False
-        self._books.name(Tally(offset, self._sent[1]))
+        _, runs, gone = self._sent
+        for each in gone:
+            if not self._books.finished(each):
+                self._books.finish(each)
+        self.useless -= set(gone)
+        self._books.name(Tally(offset, runs))
         self._sent, self._not_before = None, 0.0
         return True
 
-    def look(self) -> bool:
-        """Whether the one that is named has just been given up (rule 2)."""
+    def are_at(self, offset: int) -> bool:
+        """Whether there is an unfinished tally."""
+        return offset == self._books.tally or offset in self.useless
+
+    def look(self, room: int) -> bool:
+        """Gives up, and finishes, what is useless (rule 2); `room`: for so many runs more. True if anything changed."""
         books = self._books
-        if books.tally is None or books.tally >= books.position:
-            return False
-        if books.tally > books.committable and 4 * books.total > most_runs(books.span):
-            return False
-        books.name(None)
-        return True
+        named = books.tally
+        dispensable = named is not None and (
+            named == books.committable or 4 * books.total <= most_runs(books.span)
+        )
+        if named is not None and dispensable:
+            if not books.finished(named):  # else the log has lost it
+                self.useless.add(named)
+            books.name(None)
+        done = [
+            offset
+            for offset in sorted(self.useless)[: max(1, room)]
+            if room > 0 or offset == books.committable
+        ]
+        for offset in done:
+            self.useless.discard(offset)
+            books.finish(offset)
+        return dispensable or bool(done)
