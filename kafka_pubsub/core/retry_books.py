@@ -92,12 +92,10 @@ class RetryBooks:
 
     @property
     def waiting(self) -> int:
-        """How many received records aren't finished."""
+        """How many received offsets aren't finished, at most: some of them may be holes."""
         runs = zip(self._starts, self._ends, strict=True)
         finished = sum(min(end, self.position) - start for start, end in runs if start < self.position)
-        first = bisect_right(self._hole_ends, self.committable)
-        holes = zip(self._hole_starts[first:], self._hole_ends[first:], strict=True)
-        return self.position - self.committable - finished - sum(end - start for start, end in holes)
+        return self.position - self.committable - finished
 
     def name(self, tally: Tally | None) -> None:
         """From now on commits name that tally; None: none."""

@@ -81,6 +81,8 @@ class Plan:
     killers: frozenset[int] = frozenset()
     broken: bool = False
     inline: bool = True
+    #: How much likelier a crash is while commits name a tally.
+    after_tallies: float = 1.0
 
 
 class RetryLog:
@@ -176,8 +178,8 @@ class RetryLog:
         for record, each in self.retry:
             if record.offset() >= retry.offset and record.offset() not in covered:
                 info = decode(record._headers[-1][1]) if record._headers else None
-                message = isinstance(info, RetryInfo) and info.why is not Why.TALLY
-                if message and (each is None or each.committed):
+                committed = each is None or each.committed
+                if committed and isinstance(info, RetryInfo) and info.why is not Why.TALLY:
                     waiting.add(info.origin)
         return waiting
 

@@ -83,6 +83,7 @@ class World(Handlers):
         main, retry = self.stored, self.stored.retry
         found = ack_map.decode(main.metadata, main.offset)
         found_retry = ack_map.decode(retry.metadata, retry.offset)
+        named = self.named()
         shift = self.random.choice([0.0, 37.5])
         self.shift = shift
         start = RetryStart(
@@ -98,7 +99,7 @@ class World(Handlers):
             WALL - shift,
             self.generation,
             main_exists=len(self.main) and self.main[-1].offset() + 1,
-            tally=self.tally(found_retry.tally) if found_retry else None,
+            tally=self.tally(named),
         )
         rules = Rules(
             self.plan.ordered,
@@ -309,9 +310,15 @@ class World(Handlers):
             self.do(owner, Lost())
             self.restart(owner)
 
+    def named(self) -> int | None:
+        """The offset of the tally that the last commit names."""
+        retry = self.stored.retry
+        found = ack_map.decode(retry.metadata, retry.offset)
+        return None if found is None else found.tally
+
     def step(self) -> None:
         """Something happens."""
-        if self.chance(self.plan.crashes):
+        if self.chance(self.plan.crashes * (self.plan.after_tallies if self.named() is not None else 1)):
             self.crash(stall=self.chance(self.plan.stalls))
         elif self.chance(0.01):
             self.revoke()

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core import ack_map, tally
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.retry_books import RetryBooks, Tally
 from kafka_pubsub.errors import InvariantViolated
 
 
@@ -25,6 +25,8 @@ class RetryBooksMachine(RuleBasedStateMachine):
         self.next = 0
         self.read_to = 0
         self.finished: set[int] = set()
+        #: The tally that commits name.
+        self.tally: Tally | None = None
 
     @rule(count=st.integers(1, 6), hole=st.sampled_from([0, 1, 1, 4]))
     def write(self, count: int, hole: int) -> None:
@@ -56,16 +58,44 @@ class RetryBooksMachine(RuleBasedStateMachine):
             self.books.finish(offset)
         self.finished.update(some)
         assert (foreseen.committable, foreseen.runs) == (self.books.committable, self.books.runs)
+        assert (foreseen.fresh, foreseen.tally) == (self.books.fresh, self.books.tally)
         with pytest.raises(InvariantViolated):
             self.books.finish(some[0])
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def name_a_tally(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(self.unfinished()))
+        self.tally = Tally(offset, tally.decode(tally.encode(self.books.runs)) or ())
+        self.books.name(self.tally)
+        assert not self.books.fresh
+
+    @rule()
+    def give_the_tally_up(self) -> None:
+        self.tally = None
+        self.books.name(None)
 
     @rule()
     def crash(self) -> None:
         position = self.books.committable
-        found = ack_map.decode(ack_map.encode(AckMap(7, tuple(self.books.runs)), position), position)
+        said = AckMap(7, tuple(self.books.fresh))
+        found = ack_map.decode(ack_map.encode(said, position), position)
         assert found is not None
-        self.books = RetryBooks(position, found.runs)
+        self.books = RetryBooks(position, found.runs, self.tally)
         self.read_to = position
+
+    @invariant()
+    def map_and_tally_tell_all_and_nothing_else(self) -> None:
+        runs = [*self.books.fresh, *(() if self.tally is None else self.tally.runs)]
+        told = {offset for start, end in runs for offset in range(start, end)}
+        above = {offset for offset in self.log if offset >= self.books.committable}
+        assert told & above == self.finished & above
+        assert self.books.run_count == len(self.books.fresh)
+
+    @invariant()
+    def what_waits_is_counted(self) -> None:
+        holes = self.books.position - self.books.committable - len(self.unfinished())
+        assert len(self.unfinished()) <= self.books.waiting <= len(self.unfinished()) + holes
 
     @invariant()
     def agrees_with_the_model(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pytest
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, Relocate
@@ -20,9 +20,12 @@ from kafka_pubsub.core.events import (
     Tick,
     Verdict,
 )
+from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Backoff, Policy
+from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.core.rules import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.core.tally import TallyRecord
 from kafka_pubsub.model import Ending
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
@@ -35,8 +38,11 @@ BATCH = 200
 class Shell:
     """Obeys at once: reads, transactions and commits take no time."""
 
-    def __init__(self) -> None:
-        rules = Rules(ordered=True, backoff=Backoff(1, 10), policy=Policy(100))
+    def __init__(self, backoff: Backoff, flaky: frozenset[bytes] = frozenset()) -> None:
+        """`flaky`: keys whose messages are nacked once each."""
+        rules = Rules(ordered=True, backoff=backoff, policy=Policy(0))
+        self.flaky = flaky
+        self.redelivered = self.tallies = self.moved = 0
         self.partition = Partition(
             Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), 0, retry=RetryStart("t", "id", 0)),
             rules,
@@ -56,42 +62,48 @@ class Shell:
     def obey(self, effect: Effect) -> None:
         if isinstance(effect, Deliver):
             for lease in effect.leases:
-                self.handle(Release(lease, 0, Verdict.NACKED) if lease.key == BAD else None, lease.records)
-                done = 0 if lease.key == BAD else len(lease.records)
-                verdict = Verdict.NACKED if lease.key == BAD else Verdict.FINISHED
-                self.do(Released([Release(lease, done, verdict)]))
+                self.do(Released([self.handle(lease)]))
         elif isinstance(effect, CommitBoth):
             self.commit(effect)
             self.do(CommitAnswered(True))
         elif isinstance(effect, Relocate):
             first = len(self.retry)
             for each in effect.records:
-                self.retry.append(Stored(len(each.record), len(self.retry), each.record.key(), each.headers))
+                value = each.record.value() if isinstance(each.record, TallyRecord) else None
+                self.tallies += value is not None
+                self.moved += isinstance(each.record, RetryRecord) and each.record.key() == BAD
+                self.retry.append(
+                    Stored(len(each.record), len(self.retry), each.record.key(), each.headers, value)
+                )
             self.commit(effect.commit)
             self.do(Relocated(Ending.STORED))
             self.do(RetryFetched(self.retry[first:]))
         elif isinstance(effect, ReadBodies):
             self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
 
-    def handle(self, nacked: Release | None, records: Sequence[object]) -> None:
-        if nacked is None:
-            self.others += len(records)
-        else:
+    def handle(self, lease: Lease) -> Release:
+        if lease.key == BAD:
             self.bad += 1
+            return Release(lease, 0, Verdict.NACKED)
+        if lease.key in self.flaky and lease.attempt == 1:
+            return Release(lease, 0, Verdict.NACKED)
+        self.redelivered += lease.attempt > 1
+        self.others += len(lease.records)
+        return Release(lease, len(lease.records), Verdict.FINISHED)
 
     def commit(self, commit: CommitBoth) -> None:
         for each in (commit, commit.retry):
             found = ack_map.decode(each.metadata, each.offset)
             assert found is not None
+            assert len(each.metadata) <= ack_map.CAPACITY
             self.most_runs = max(self.most_runs, len(found.runs))
 
 
-def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
-    shell = Shell()
-    published = 0
-    largest = 0
-    for _ in range(600):
-        keys = [BAD if at % 5 == 0 else b"k%d" % (at % 97) for at in range(BATCH)]
+def run(shell: Shell, rounds: int, backlog: int = 5) -> int:
+    """So many reads, one record of `backlog` of the bad key; returns the most that waited in main's half."""
+    published = largest = 0
+    for _ in range(rounds):
+        keys = [BAD if at % backlog == 0 else b"k%d" % (at % 97) for at in range(BATCH)]
         shell.do(Fetched([FakeBody(100, published + at, key) for at, key in enumerate(keys)]))
         published += BATCH
         for _ in range(3):
@@ -99,6 +111,12 @@ def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
             shell.do(Tick())
         largest = max(largest, len(shell.partition.offsets.unfinished))
         shell.now += 1.0
+    return largest
+
+
+def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
+    shell = Shell(Backoff(1, 10))
+    largest, published = run(shell, 600), 600 * BATCH
     half = shell.partition.half
     assert half is not None
     assert shell.bad > 50
@@ -109,3 +127,24 @@ def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
     assert half.retries.bodies.size < 200 * (100 + RECORD_OVERHEAD)
     shell.partition.offsets.check()
     half.retries.books.check()
+
+
+def test_what_finishes_among_many_that_wait_outgrows_no_map_and_moves_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before there were tallies the bad key's messages moved to the tail, as fast as they came; then nothing went."""
+    monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 200)
+    room = ack_map.most_runs(10**5)
+    shell = Shell(Backoff(0.5, 0.5), frozenset([b"k7", b"k51"]))
+    rounds = 1200
+    largest = run(shell, rounds)
+    half = shell.partition.half
+    assert half is not None
+    books = half.retries.books
+    assert books.total > 2 * room
+    assert 2 <= shell.tallies < 0.1 * rounds
+    assert shell.moved <= shell.bad
+    assert shell.bad > 0.9 * rounds  # the bad key is tried as often as ever
+    assert shell.redelivered > 1.5 * rounds
+    assert largest < 3 * BATCH
+    books.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 import pytest
@@ -24,14 +24,17 @@ from kafka_pubsub.core.events import (
 )
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.moves import Move, Moves
+from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.retry_books import RetryBooks, Tally
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.tally import Tallies, TallyRecord
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending
 from tests.property.retry_kafka import Stored
@@ -43,6 +46,17 @@ NACKS = Plan(nacks=0.6)
 LATE = Plan(nacks=0.2, crashes=0.03, messages=60)
 LOOSE = Plan(ordered=False, nacks=0.5, messages=60)
 PARKED = Plan(on_exhausted=Exhausted.PARK, nacks=0.75, keys=(b"a", b"b", b"c", b"d", b"e", None), messages=60)
+TALLIES = Plan(
+    nacks=0.6,
+    keys=(b"a", b"b", b"c", b"d", b"e"),
+    messages=60,
+    crashes=0.003,
+    stalls=0.2,
+    unknown=0.02,
+    aborts=0.05,
+    refusals=0.02,
+    after_tallies=40,
+)
 KILLER = Plan(nacks=0.0, crashes=0.0, unknown=0.0, aborts=0.0, refusals=0.0, killers=frozenset({0, 1, 2, 3}))
 
 
@@ -141,6 +155,42 @@ def culprit_forgotten(patch: Patch) -> None:
     patch.setattr(Suspects, "__init__", init)
 
 
+def tally_forgotten(patch: Patch) -> None:
+    """A successor doesn't read the tally that the map names."""
+    real = RetryBooks.__init__
+
+    def init(self: RetryBooks, position: int, known: Sequence[Run] = (), tally: Tally | None = None) -> None:
+        real(self, position, known)
+
+    patch.setattr(RetryBooks, "__init__", init)
+
+
+def tally_named_too_early(patch: Patch) -> None:
+    """The map leaves out what a tally tells before that has come back from the log."""
+    real = Tallies.write
+
+    def write(self: Tallies, now: float, wall: int) -> TallyRecord | None:
+        record = real(self, now, wall)
+        if record is not None:
+            self._books._told = set(self._books.runs)
+        return record
+
+    patch.setattr(Tallies, "write", write)
+
+
+def tally_passed_by(patch: Patch) -> None:
+    """The position doesn't wait for the tally that is named: whoever trims would delete it."""
+    real = Tallies.came
+
+    def came(self: Tallies, info: RetryInfo, offset: int) -> bool:
+        named = real(self, info, offset)
+        if named:
+            self._books.finish(offset)
+        return named
+
+    patch.setattr(Tallies, "came", came)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
     (not_up_to_the_high_watermark, NACKS, False),
     (before_it_is_due, NACKS, False),
@@ -149,6 +199,9 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
     (source_finished_at_once, LATE, False),
     (main_map_unbounded, NACKS, True),
     (nothing_goes_to_the_tail, PARKED, True),
+    (tally_forgotten, TALLIES, True),
+    (tally_named_too_early, TALLIES, True),
+    (tally_passed_by, TALLIES, True),
     (started_unnoted, KILLER, False),
     (several_trials, KILLER, False),
     (culprit_forgotten, KILLER, False),
@@ -163,7 +216,7 @@ def tighten(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize("tight", [False, True])
-@pytest.mark.parametrize("plan", [NACKS, LATE, LOOSE, PARKED, KILLER])
+@pytest.mark.parametrize("plan", [NACKS, LATE, LOOSE, PARKED, TALLIES, KILLER])
 def test_with_all_rules_nothing_breaks(plan: Plan, tight: bool, monkeypatch: Patch) -> None:
     if tight:
         tighten(monkeypatch)
