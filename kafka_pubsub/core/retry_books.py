@@ -23,7 +23,7 @@ from typing import NamedTuple
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["RetryBooks", "Tally"]
+__all__ = ["RetryBooks", "Tally", "united"]
 
 #: Holes below the committable position that aren't worth a sweep.
 _FEW = 256
@@ -36,7 +36,7 @@ class Tally(NamedTuple):
     runs: Sequence[Run]
 
 
-def _united(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
+def united(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
     """The runs that cover what either covers."""
     runs: list[Run] = []
     for start, end in sorted([*some, *others]):
@@ -53,7 +53,7 @@ class RetryBooks:
     def __init__(self, position: int, known: Sequence[Run] = (), tally: Tally | None = None) -> None:
         """`known`: what the map tells; `tally`: what it names."""
         if tally is not None:
-            known = _united(known, tally.runs)
+            known = united(known, tally.runs)
         #: The next offset that has not been received.
         self.position = position
         #: The lowest offset that isn't finished.

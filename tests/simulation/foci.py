@@ -210,7 +210,7 @@ def parking(plan: Plan) -> Plan:
 
 def crowded(plan: Plan) -> Plan:
     """Maps with room for three runs."""
-    plan = replace(failing(plan), capacity=531, max_messages=1000, workers=16)
+    plan = replace(failing(plan), capacity=536, max_messages=1000, workers=16)
     return _with(plan, {"publish": 16.0}, _retry(plan))
 
 

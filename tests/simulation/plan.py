@@ -108,7 +108,7 @@ class Plan:
             steps=random.choice([30, 60, 100, 180]),
             actions={**self.actions, "forget": 0.0, **retry.actions},
             rules=retry.rules(self.rules),
-            capacity=random.choice([531, 535, 545, 620, 4095, 4095]),
+            capacity=random.choice([536, 540, 550, 625, 4095, 4095]),
             window=max(8, self.window),
         )
         return plan.of_killers() if retry.killers_only else plan

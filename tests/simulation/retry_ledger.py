@@ -2,7 +2,8 @@
 
 Theory. The log's own truth is looked at after every action. What the group has stored of both partitions says which
 messages are *claimed*: called finished in main, and not waiting in the retry partition. A record of a transaction that
-is decided counts as there, though no reader sees it yet; one of a transaction that is open counts for nothing.
+is decided counts as there, though no reader sees it yet; one of a transaction that is open counts for nothing. Where
+what is stored names a tally, that is read from the log, too; a tally itself is no message.
 
 What is promised besides (docs/invariants.md)
   claims   what is claimed was acked or is a dead letter, and is claimed for ever
@@ -13,19 +14,22 @@ What is promised besides (docs/invariants.md)
   attempt  it begins with the number that its newest retry record says, and that number counts deliveries that failed
   buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
   whole    key, value and headers are the publisher's
+  tally    one that is named lies in the log, readable and committed, and isn't finished yet
 What waits in the retry topic isn't gone, whatever has been taken out of main.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core import ack_map, tally
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.retry_books import united
+from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.memory import MemoryCluster
 from kafka_pubsub.memory.log import PartitionLog
 from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition
@@ -54,6 +58,8 @@ class Beside:
         self.begun: Counter[int] = Counter()
         #: What was stored when it was looked at last.
         self.stored = (NOWHERE, NOWHERE)
+        # What each tally tells that was ever named.
+        self._told: dict[int, Sequence[Run]] = {}
         #: Of each key how many of its offsets, from the first on, are finished for good.
         self.through: Counter[bytes] = Counter()
 
@@ -71,14 +77,14 @@ class Beside:
         end = self.log.stable_end
         if end > self._seen:
             for record in self.log.read(self._seen, 1_000_000):
-                if (info := self.info(record)) is not None:
+                if (info := self.info(record)) is not None and info.why is not Why.TALLY:
                     self.newest[info.origin] = info
             self._seen = end
 
     def waiting(self, retry: Committed, hidden: Collection[int]) -> Iterator[RetryInfo]:
         """The messages that wait here by that commit; `hidden` are offsets that count for nothing."""
         for record in self._unfinished(retry, hidden):
-            if (info := self.info(record)) is not None:
+            if (info := self.info(record)) is not None and info.why is not Why.TALLY:
                 yield info
 
     def rubbish(self, retry: Committed, hidden: Collection[int]) -> int:
@@ -86,14 +92,37 @@ class Beside:
         return sum(self.info(record) is None for record in self._unfinished(retry, hidden))
 
     def _unfinished(self, retry: Committed, hidden: Collection[int]) -> Iterator[StoredRecord]:
-        start = retry.offset or 0
-        found = ack_map.decode(retry.metadata, start) if retry.metadata else None
-        runs = found.runs if found is not None else ()
-        log = self.log
+        start, runs = retry.offset or 0, self._runs(retry, hidden)
+        starts, log = [first for first, _ in runs], self.log
         for record in log._records[bisect_left(log._offsets, start) :]:
             offset = record.offset() or 0
-            if offset not in hidden and not any(first <= offset < end for first, end in runs):
+            at = bisect_right(starts, offset) - 1
+            if offset not in hidden and not (at >= 0 and offset < runs[at][1]):
                 yield record
+
+    def _runs(self, retry: Committed, hidden: Collection[int]) -> Sequence[Run]:
+        """What that commit calls finished above its position, by itself and by the tally it names."""
+        start = retry.offset or 0
+        found = ack_map.decode(retry.metadata, start) if retry.metadata else None
+        if found is None or found.tally is None:
+            return () if found is None else found.runs
+        if found.tally not in self._told:
+            self._told[found.tally] = self._tally(found.tally, hidden)
+        in_map = any(first <= found.tally < end for first, end in found.runs)
+        promise(
+            found.tally >= start and not in_map, f"tally: {found.tally} is named, and finished at {start}"
+        )
+        return united(found.runs, self._told[found.tally])
+
+    def _tally(self, offset: int, hidden: Collection[int]) -> Sequence[Run]:
+        log = self.log
+        at = bisect_left(log._offsets, offset)
+        there = at < len(log._offsets) and log._offsets[at] == offset and offset not in hidden
+        promise(there, f"tally: {offset} is named, and nobody can read it")
+        info, runs = self.info(log._records[at]), tally.decode(log._records[at].value())
+        promise(info is not None and info.why is Why.TALLY, f"tally: {offset} is named, which is {info}")
+        promise(runs is not None, f"tally: {offset} is named, and damaged")
+        return runs or ()
 
 
 class RetryLedger(Ledger):

@@ -27,7 +27,7 @@ from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.memory.groups import Group
@@ -91,7 +91,11 @@ def gone_with_its_original(patch: Patch) -> None:
         records = real(self, partition, position, 1_000_000)
         start = self._cluster.log(TopicPartition(TOPIC, partition.partition)).start
         found = [(record, decode(dict(record.headers() or ()).get(RETRY_HEADER))) for record in records]
-        left = [record for record, info in found if not isinstance(info, RetryInfo) or info.origin >= start]
+        left = [
+            record
+            for record, info in found
+            if not isinstance(info, RetryInfo) or info.why in NO_MESSAGES or info.origin >= start
+        ]
         return left[:limit]
 
     patch.setattr(MemoryReader, "_read_partition", read)

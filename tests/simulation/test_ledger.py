@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
@@ -31,12 +34,21 @@ class Books:
         headers = retry_headers(None, RetryInfo("id", 0, origin, attempt=2))
         self.cluster.append(RETRY, 0, b"", b"a", headers, transaction=transaction)
 
-    def commit(self, main: int, retry: int) -> None:
-        """The group stores these positions."""
-        positions = {TopicPartition(TOPIC, 0): main, TopicPartition(RETRY, 0): retry}
+    def tally(self, *runs: Run, transaction: str | None = None) -> None:
+        """A tally is written."""
+        headers = retry_headers(None, RetryInfo("id", 0, 0, why=Why.TALLY))
+        self.cluster.append(RETRY, 0, tally.encode(runs), None, headers, transaction=transaction)
+
+    def commit(self, main: int, retry: int, *runs: Run, tally: int | None = None) -> None:
+        """The group stores these positions, and of the retry partition what is finished above."""
+        said = ack_map.encode(AckMap(0, runs, tally=tally), retry) if runs or tally is not None else ""
+        positions = {
+            TopicPartition(TOPIC, 0): Committed(main, ""),
+            TopicPartition(RETRY, 0): Committed(retry, said),
+        }
         with self.cluster.change():
-            for place, offset in positions.items():
-                assert self.cluster.group(GROUP).store(place, Committed(offset, "")) is None
+            for place, stored in positions.items():
+                assert self.cluster.group(GROUP).store(place, stored) is None
         self.ledger.look()
 
 
@@ -87,3 +99,43 @@ def test_a_transaction_that_was_left_open_hides_what_lies_behind_it(books: Books
     assert not books.ledger.hides()
     books.relocate(0, "t")
     assert books.ledger.hides()
+
+
+def test_a_tally_calls_finished_what_it_tells(books: Books) -> None:
+    for origin in range(3):
+        books.relocate(origin)
+    books.tally((1, 2))
+    books.ledger.logs[0].acked = {1, 2}
+    books.commit(3, 0, tally=3)
+    assert books.ledger.unsettled(0) == {0, 2}
+    books.commit(3, 0, (2, 3), tally=3)
+    assert books.ledger.unsettled(0) == {0}
+    with pytest.raises(AssertionError, match=r"claims: \[1\] of 0 were finished and aren't now"):
+        books.commit(3, 0, (2, 3))
+
+
+def test_a_tally_is_neither_a_message_nor_rubbish(books: Books) -> None:
+    books.tally()
+    books.commit(0, 0)
+    assert not books.ledger.stays()
+    assert list(books.ledger.beside[0].waiting(Committed(0, ""), ())) == []
+    books.ledger.check_rubbish(0)
+
+
+def test_a_tally_that_nobody_can_read_may_not_be_named(books: Books) -> None:
+    books.tally((1, 2), transaction="t")
+    with pytest.raises(AssertionError, match="tally: 0 is named, and nobody can read it"):
+        books.commit(0, 0, tally=0)
+
+
+def test_a_message_may_not_be_named_as_a_tally(books: Books) -> None:
+    books.relocate(0)
+    with pytest.raises(AssertionError, match="tally: 0 is named, which is RetryInfo"):
+        books.commit(1, 0, tally=0)
+
+
+def test_a_tally_that_is_finished_may_not_be_named(books: Books) -> None:
+    books.relocate(0)
+    books.tally((0, 1))
+    with pytest.raises(AssertionError, match="tally: 1 is named, and finished at 0"):
+        books.commit(0, 0, (1, 2), tally=1)
