@@ -140,7 +140,9 @@ class RetryLedger(Ledger):
         self.bodies: list[dict[int, tuple[bytes, Sequence[Header] | None]]] = [{} for _ in range(partitions)]
         #: Messages that no handler can take, and how.
         self.poison: list[dict[int, str]] = [{} for _ in range(partitions)]
+        # Up to where the dead letters were read, and those beyond that were.
         self._graves_read = 0
+        self._graves_ahead: set[int] = set()
 
     def opens(self) -> None:
         """The topics are there."""
@@ -224,7 +226,9 @@ class RetryLedger(Ledger):
 
     def _undecided(self, number: int) -> set[int]:
         """Offsets of the retry partition that belong to transactions which may still be aborted, or will be."""
-        log = self.beside[number].log
+        return self._undecided_in(self.beside[number].log)
+
+    def _undecided_in(self, log: PartitionLog) -> set[int]:
         if not log._open:
             return set()
         decided = {each.name: each.committed for each in self._cluster.transactions._open.values()}
@@ -232,11 +236,15 @@ class RetryLedger(Ledger):
 
     def _read_graves(self) -> None:
         graves = self._cluster.log(TopicPartition(GRAVES, 0))
-        for letter in graves.read(self._graves_read, 1_000_000):
-            headers = dict(letter.headers() or ())
-            if "ps-dead-offset" in headers:
+        undecided = self._undecided_in(graves)
+        for letter in graves._records[bisect_left(graves._offsets, self._graves_read) :]:
+            headers, offset = dict(letter.headers() or ()), letter.offset() or 0
+            # One may lie behind a transaction of somebody else that is open still.
+            if "ps-dead-offset" in headers and offset not in undecided and offset not in self._graves_ahead:
+                self._graves_ahead.add(offset)
                 self._buried(letter, headers)
         self._graves_read = graves.stable_end
+        self._graves_ahead = {offset for offset in self._graves_ahead if offset >= self._graves_read}
 
     def _buried(self, letter: StoredRecord, headers: dict[str, bytes | None]) -> None:
         number, origin = int(headers["ps-dead-partition"] or b""), int(headers["ps-dead-offset"] or b"")

@@ -34,6 +34,13 @@ class Books:
         headers = retry_headers(None, RetryInfo("id", 0, origin, attempt=2))
         self.cluster.append(RETRY, 0, b"", b"a", headers, transaction=transaction)
 
+    def bury(self, origin: int) -> None:
+        """The message becomes a dead letter."""
+        said = {"partition": 0, "offset": origin, "attempts": 5, "crashes": 5}
+        headers = [(f"ps-dead-{name}", str(value).encode()) for name, value in said.items()]
+        self.ledger.bodies[0][origin] = (b"", None)
+        self.cluster.append(GRAVES, 0, b"", b"a", headers)
+
     def tally(self, *runs: Run, transaction: str | None = None) -> None:
         """A tally is written."""
         headers = retry_headers(None, RetryInfo("id", 0, 0, why=Why.TALLY))
@@ -139,3 +146,13 @@ def test_a_tally_that_is_finished_may_not_be_named(books: Books) -> None:
     books.tally((0, 1))
     with pytest.raises(AssertionError, match="tally: 1 is named, and finished at 0"):
         books.commit(0, 0, (1, 2), tally=1)
+
+
+def test_a_dead_letter_behind_an_open_transaction_counts(books: Books) -> None:
+    books.cluster.append(GRAVES, 0, b"", b"a", transaction="t")
+    books.bury(0)
+    books.commit(1, 0)
+    assert books.ledger.unsettled(0) == {1, 2}
+    books.cluster.finish_transaction(GRAVES, 0, "t", True)
+    books.commit(1, 0)
+    assert books.ledger.beside[0].dead == {0}, "it is read once"
