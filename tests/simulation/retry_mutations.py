@@ -290,6 +290,17 @@ def nothing_to_the_tail(patch: Patch) -> None:
     patch.setattr(Chores, "_to_tail", lambda self, now: None)
 
 
+def tally_unread(patch: Patch) -> None:
+    """Whoever takes a partition on knows only what its map says, not the tally that this names."""
+    patch.setattr(SteppedRelocating, "tally", lambda self, number, stored: None)
+
+
+def tally_is_all(patch: Patch) -> None:
+    """Once there is a tally, the map no longer says what finishes."""
+    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
+    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.tally is None else []))
+
+
 # Relocations
 
 
@@ -459,6 +470,8 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     main_map_unbounded: foci.crowded,
     retry_map_unbounded: foci.crowded,
     nothing_to_the_tail: foci.crowded,
+    tally_unread: foci.crowded,
+    tally_is_all: foci.crowded,
     plain_relocation: foci.dying,
     fenced_by_ownership: foci.evicted,
     nobody_fenced: foci.stalling,
