@@ -13,20 +13,22 @@ Rules
    one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only
    such come as nobody can read: somebody may have written thousands.
 4. What isn't a message has no place in any order, but a newer client may be able to read it. So it counts, and is told.
+   A tally has no key, and tells what is finished (`tallies.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from kafka_pubsub.client.ports import Backend, RecordFetch
+from kafka_pubsub.client.tallies import finished_runs, gaps, offsets_of
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map, retry_record
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import REQUESTS, Broken
+from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 
@@ -88,17 +90,16 @@ class Drain:
         home = sum(
             self._left_at_home(
                 TopicPartition(record.topic, number),
-                _gaps(committed.get(number, _NOTHING), record.positions.get(number, 0), end),
+                _left_of(committed.get(number, _NOTHING), record.positions.get(number, 0), end),
             )
             for number, end in barrier.items()
         )
         return Left(home) if home else self._left_in_retry(record, barrier)
 
-    def _left_at_home(self, place: TopicPartition, gaps: Sequence[Run]) -> int:
-        left = _length(gaps)
-        if left > LOOK_AT:
-            return left
-        records, unseen = self._read(place, _offsets(gaps))
+    def _left_at_home(self, place: TopicPartition, left: Sequence[Run]) -> int:
+        if _length(left) > LOOK_AT:
+            return _length(left)
+        records, unseen = self._read(place, offsets_of(left))
         return unseen + sum(record.key() is not None for record in records)
 
     def _left_in_retry(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> Left:
@@ -114,8 +115,10 @@ class Drain:
         found = []
         for place, end in ends.items():
             number = place.partition
-            gaps = _gaps(committed.get(number, _NOTHING), retry.positions.get(number, 0), end)
-            found.append(self._left_beside(record, place, gaps, barrier[number]))
+            stored, copy = committed.get(number, _NOTHING), retry.positions.get(number, 0)
+            runs = finished_runs(self._fetch(), place, stored) if end else ()
+            left = gaps(copy if stored.offset is None else stored.offset, runs, end)
+            found.append(self._left_beside(record, place, left, barrier[number]))
         return Left(
             sum(each.total for each in found),
             sum(each.unreadable for each in found),
@@ -123,12 +126,11 @@ class Drain:
         )
 
     def _left_beside(
-        self, record: SubscriptionRecord, place: TopicPartition, gaps: Sequence[Run], barrier: int
+        self, record: SubscriptionRecord, place: TopicPartition, left: Sequence[Run], barrier: int
     ) -> Left:
-        left = _length(gaps)
         messages = unreadable = 0
         named: list[UnreadableRecord] = []
-        offsets = _offsets(gaps)
+        offsets = offsets_of(left)
         while page := list(islice(offsets, LOOK_AT)):
             records, unseen = self._read(place, page)
             messages += unseen
@@ -138,8 +140,8 @@ class Drain:
                 unreadable += flaw is not None
                 if flaw is not None and len(named) < NAMED:
                     named.append(UnreadableRecord(*place, each.offset() or 0, flaw))
-            if messages and left > LOOK_AT:
-                return Left(left, unreadable, named)  # rule 3: there is no need to read them all
+            if messages and _length(left) > LOOK_AT:
+                return Left(_length(left), unreadable, named)  # rule 3: there is no need to read them all
         return Left(messages + unreadable, unreadable, named)
 
     def _flaw(self, record: SubscriptionRecord, found: StoredRecord, number: int, barrier: int) -> str | None:
@@ -148,7 +150,7 @@ class Drain:
         if isinstance(message, Broken):
             return message.reason
         origin = message.info.origin
-        if message.info.why in REQUESTS or origin < barrier:
+        if message.info.why in NO_MESSAGES or origin < barrier:
             return None
         home = TopicPartition(record.topic, number)
         end = self._backend.admin.high_watermarks([home])[home]
@@ -160,12 +162,11 @@ class Drain:
 
     def _read(self, place: TopicPartition, wanted: Iterable[int]) -> tuple[Sequence[StoredRecord], int]:
         """The records at these offsets, and how many can't be read yet."""
-        if self._reader is None:
-            self._reader = self._backend.record_fetch()
+        fetch = self._fetch()
         records: list[StoredRecord] = []
         offsets = list(wanted)
         while offsets:
-            found = self._reader.fetch(place, offsets, LOOK_BYTES, LOOK_SECONDS)
+            found = fetch.fetch(place, offsets, LOOK_BYTES, LOOK_SECONDS)
             seen = {record.offset() for record in found.records} | set(found.missing)
             if not seen:
                 break
@@ -173,26 +174,23 @@ class Drain:
             offsets = [each for each in offsets if each not in seen]
         return records, len(offsets)
 
+    def _fetch(self) -> RecordFetch:
+        if self._reader is None:
+            self._reader = self._backend.record_fetch()
+        return self._reader
+
     def close(self) -> None:
         """Lets go of the reader."""
         if self._reader is not None:
             self._reader.close()
 
 
-def _gaps(committed: Committed, copy: int, end: int) -> Sequence[Run]:
-    """The runs of offsets below `end` that aren't finished."""
+def _left_of(committed: Committed, copy: int, end: int) -> Sequence[Run]:
+    """The runs of offsets of the home topic below `end` that aren't finished."""
     position = copy if committed.offset is None else committed.offset
     found = ack_map.decode(committed.metadata, position) if committed.metadata else None
-    gaps = []
-    for start, stop in () if found is None else found.runs:
-        gaps.append((position, min(start, end)))
-        position = max(position, stop)
-    return [(start, stop) for start, stop in (*gaps, (position, end)) if start < stop]
+    return gaps(position, () if found is None else found.runs, end)
 
 
-def _length(gaps: Sequence[Run]) -> int:
-    return sum(stop - start for start, stop in gaps)
-
-
-def _offsets(gaps: Sequence[Run]) -> Iterator[int]:
-    return chain.from_iterable(range(start, stop) for start, stop in gaps)
+def _length(runs: Sequence[Run]) -> int:
+    return sum(stop - start for start, stop in runs)

@@ -1,8 +1,8 @@
 """Which keys of a subscription are held up, and by what: read from Kafka alone, whoever receives and wherever.
 
 Theory. What waits for a redelivery lies in the retry topic above its committed position, less what the ack map beside
-that calls finished. What is with a handler was noted in the metadata of the last commits. So the two topics and the
-group's positions tell it all, with the delay of a commit (0.2 s).
+that calls finished, and the tally that it may name (`tallies.py`). What is with a handler was noted in the metadata of
+the last commits. So the two topics and the group's positions tell it all, with the delay of a commit (0.2 s).
 
 Rules
 1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; of the same
@@ -16,18 +16,20 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 from kafka_pubsub.client.letter_scan import AT_ONCE, read_all
 from kafka_pubsub.client.letters import moment
 from kafka_pubsub.client.ports import Backend, RecordFetch
+from kafka_pubsub.client.tallies import finished_runs, gaps, offsets_of
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map, notes, retry_record
-from kafka_pubsub.core.retry_record import FOREVER, REQUESTS, Broken, RetryRecord, Why
+from kafka_pubsub.core.retry_record import FOREVER, NO_MESSAGES, Broken, RetryRecord, Why
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
 
@@ -96,25 +98,20 @@ class WaitingRoom:
         """All partitions."""
         return list(range(self._record.partitions))
 
-    def unfinished(
-        self, number: int, on_read: Callable[[int], object] = lambda count: None
-    ) -> Iterator[StoredRecord]:
+    def unfinished(self, number: int) -> Iterator[StoredRecord]:
         """The records of a retry partition that wait, in the order of the log."""
         retry = self._record.retry_topic
         if retry is None:
             return
-        stored, end = self.positions.get(number, _NOWHERE), self._ends.get(number, 0)
+        place, end = TopicPartition(retry.name, number), self._ends.get(number, 0)
+        stored = self.positions.get(number, _NOWHERE)
         at = retry.positions.get(number, 0) if stored.offset is None else stored.offset
-        found = ack_map.decode(stored.metadata, at) if stored.metadata and stored.offset is not None else None
-        done = list(() if found is None else found.runs)
-        while at < end:
-            if done and done[0][0] <= at:
-                at = max(at, done.pop(0)[1])
-                continue
-            stop = min(end, at + AT_ONCE, *(start for start, _ in done[:1]))
-            yield from read_all(self._fetch, TopicPartition(retry.name, number), list(range(at, stop)))
-            on_read(stop - at)
-            at = stop
+        if at >= end:
+            return
+        # Pages span gaps: there may be tens of thousands of runs, with a message between two of them.
+        wanted = offsets_of(gaps(at, finished_runs(self._fetch, place, stored), end))
+        while page := list(islice(wanted, AT_ONCE)):
+            yield from read_all(self._fetch, place, page)
 
     def read(self, record: StoredRecord, number: int) -> RetryRecord | Broken:
         """The message in such a record."""
@@ -124,7 +121,7 @@ class WaitingRoom:
         """The messages among them."""
         for record in self.unfinished(number):
             found = self.read(record, number)
-            if isinstance(found, RetryRecord) and found.info.why not in REQUESTS:
+            if isinstance(found, RetryRecord) and found.info.why not in NO_MESSAGES:
                 yield found
 
 
@@ -185,7 +182,7 @@ class _Waiting:
             if isinstance(found, Broken):
                 reason = f"offset {record.offset()} of the retry partition: {found.reason}"
                 self._broken.append(KeyState(record.key(), self._number, -1, "unreadable", reason, 0))
-            elif found.info.why not in REQUESTS:
+            elif found.info.why not in NO_MESSAGES:
                 self._take(found)
 
     def _take(self, message: RetryRecord) -> None:

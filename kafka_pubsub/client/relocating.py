@@ -218,9 +218,18 @@ class Relocating:
             log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
 
     def tally(self, number: int, stored: Committed) -> Tally | None:
-        """What the tally tells that this commit of the retry partition names."""
+        """What the tally tells that this commit of the retry partition names; None: it is lost, which is told."""
         with closing(self._fetch()) as fetch:
-            return tally_of(fetch, TopicPartition(self.retry, number), stored)
+            found = tally_of(fetch, TopicPartition(self.retry, number), stored)
+        if found is None:
+            log.error(
+                "the tally that the commit at offset %s of %s[%d] names is gone or damaged: what it called finished is "
+                "delivered again, as far as it is still there",
+                stored.offset,
+                self.retry,
+                number,
+            )
+        return found
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kafka_pubsub import PubSub, PubSubError
+from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["Crash", "CrashAt", "CrashBefore", "FailAt", "another", "requests_of"]
+__all__ = ["Crash", "CrashAt", "CrashBefore", "FailAt", "another", "requests_of", "tallied"]
 
 
 class Crash(Exception):
@@ -72,3 +77,15 @@ def requests_of(cluster: MemoryCluster, work: Callable[[PubSub], object]) -> int
     with another(cluster, plan) as ps:
         work(ps)
     return len(plan.seen)
+
+
+def tallied(cluster: MemoryCluster, retry: str, topic_id: str, *told: Run, fresh: Sequence[Run] = ()) -> int:
+    """Partition 0 of billing's retry topic gets a tally of these runs, and a commit that names it; returns where."""
+    place = TopicPartition(retry, 0)
+    headers = retry_headers(None, RetryInfo(topic_id, 0, 0, why=Why.TALLY))
+    at = cluster.append(retry, 0, tally.encode(told), None, headers).offset()
+    assert at is not None
+    text = ack_map.encode(AckMap(7, tuple(fresh), tally=at), 0)
+    with cluster.change():
+        assert cluster.group("billing").store(place, Committed(0, text)) is None
+    return at
