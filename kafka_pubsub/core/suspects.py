@@ -12,6 +12,8 @@ A lease here is BENCHED (a suspect that waits for the trial), UNNOTED (waits for
 Rules
 1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes.
 2. One trial at a time in a process (`Turn`): else a neighbour partition's innocent would share the blame each time.
+   A trial isn't over before the log has stopped naming it: who was acked a moment before a neighbour's trial killed the
+   process would share the blame, too. The next one of the same log is named by the same commit, so some go in a row.
 3. Messages of a key that nobody suspects are noted several together, or a key would go forward by one message a commit
    until the takeover's position is passed. After another crash each of them would be tried alone, so they are few, and
    fewer where many keys are noted.
@@ -38,6 +40,8 @@ __all__ = ["Suspects", "Turn"]
 FRESH = 48
 #: Messages of one key that are noted together, and the share of the room for notes that they may take.
 TOGETHER, SHARE = 8, 4
+#: Trials in a row, before a neighbour is asked whether it has suspects.
+ROW = 8
 #: Notes beyond `notes.MOST` for which the metadata has room: of messages that were tried alone for lack of it, one a
 #: crash at most.
 SPARE = 32
@@ -81,16 +85,27 @@ class Suspects:
         self._on_its_way: dict[Lease, Sequence[int]] = {}
         self._given: dict[Lease, Sequence[int]] = {}
         self._trial: Lease | None = None
+        #: Trials since it is our turn.
+        self._row = 0
+        #: Whether the commit that was made last names no trial.
+        self._cleared = False
+
+    @property
+    def _lingers(self) -> bool:
+        """Whether the trial is over, and the log may still name it."""
+        return self._trial is None and self._turn.holder is self
 
     @property
     def waiting(self) -> bool:
-        """Whether a lease waits for a commit to be made."""
-        return bool(self._unnoted)
+        """Whether a lease, or a neighbour, waits for a commit to be made."""
+        return bool(self._unnoted) or self._lingers
 
     @property
     def wants_turn(self) -> bool:
         """Whether a suspect could be tried now."""
-        return bool(self._bench) and self._trial is None and self._turn.holder is None
+        if not self._bench or self._trial is not None:
+            return False
+        return self._turn.holder is None or (self._turn.holder is self and self._row < ROW)
 
     @property
     def tries(self) -> bool:
@@ -100,7 +115,7 @@ class Suspects:
     @property
     def busy(self) -> bool:
         """Whether anything here has to be told what becomes of leases."""
-        return bool(self._bench or self._unnoted or self._on_its_way or self._given)
+        return bool(self._bench or self._unnoted or self._on_its_way or self._given or self._lingers)
 
     @property
     def benched(self) -> int:
@@ -165,9 +180,11 @@ class Suspects:
         while self.wants_turn and self._turn.take(self):
             offset, lease = self._bench.popleft()
             if lease.state is LeaseState.OVER:
-                self._turn.give_back(self)
+                if not self._row:
+                    self._turn.give_back(self)
                 continue
             self._trial = lease
+            self._row += 1
             self._unnoted[lease] = (offset,)
 
     def note(self, wishes: Iterable[int], position: int, gone: Collection[int] = ()) -> Notes:
@@ -179,6 +196,7 @@ class Suspects:
         self._unnoted = {}
         tried = () if self._trial is None else (self._on_its_way | self._given).get(self._trial, ())
         trial = tried[0] if tried else None
+        self._cleared = trial is None
         if trial is None and self.culprit is not None:
             trial = self.culprit  # its move hasn't committed: a second crash must not make it innocent
         duty = {offset for offset in self._duty() if offset >= position and offset not in gone}
@@ -197,6 +215,8 @@ class Suspects:
         if not accepted:
             self._unnoted = on_its_way | self._unnoted
             return []
+        if self._cleared and self._lingers:
+            self._give_back()
         started = {lease: at for lease, at in on_its_way.items() if lease.state is not LeaseState.OVER}
         self._given |= started
         return list(started)
@@ -206,8 +226,8 @@ class Suspects:
         for some in (self._unnoted, self._on_its_way, self._given):
             some.pop(lease, None)
         if lease is self._trial:
-            self._trial = None
-            self._turn.give_back(self)
+            self._trial = None  # the turn is ours until the log has stopped naming it
+            self._cleared = False
 
     def unstarted(self) -> list[Lease]:
         """Takes back the leases that no handler has seen: the partition is revoked."""
@@ -220,8 +240,12 @@ class Suspects:
 
     def close(self) -> None:
         """The partition isn't ours any more."""
-        self._turn.give_back(self)
+        self._give_back()
         self._trial = None
+
+    def _give_back(self) -> None:
+        self._turn.give_back(self)
+        self._row = 0
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kafka_pubsub.core import notes
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.notes import MOST, ROOM, Notes
-from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.suspects import ROW, Suspects, Turn
 from tests.support import FakeBody
 
 OFFSETS = st.sets(st.integers(0, 200) | st.integers(0, 2**40), max_size=60)
@@ -95,7 +95,8 @@ class World:
         for _ in range(self.size + 1):
             for offset in range(self.size):
                 self.lease_one(number, parts[number], offset, admitted, given)
-            self.commit(number, parts[number], given)
+            for at, each in enumerate(parts):
+                self.commit(at, each, given)
             while given:
                 if not self.end(draw, parts, given):
                     return False
@@ -284,12 +285,41 @@ def test_one_trial_at_a_time_over_two_partitions() -> None:
     assert (first.waiting, second.waiting) == (True, False)
     assert not second.wants_turn
     assert first.note((), 0) == Notes(((3, 5),), 3)
+    first.answered(accepted=True)
+    first.finished([3])
     first.over(leases[0])
+    second.try_next()
+    assert not second.waiting, "the log still names the first one"
+    assert first.waiting
+    assert first.note((), 0) == Notes(((4, 5),))
+    second.try_next()
+    assert not second.waiting, "nobody knows yet whether it does"
+    first.answered(accepted=True)
     second.try_next()
     assert second.note((), 0) == Notes(((3, 5),), 3)
     second.close()
     first.check()
     assert turn.holder is None
+
+
+def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> None:
+    turn = Turn()
+    each, other = (Suspects(turn, Notes(((0, 2 * ROW),)), 2 * ROW) for _ in range(2))
+    for offset in range(2 * ROW):
+        each.admit(lease_of(offset), [offset])
+    other.admit(lease_of(0), [0])
+    for trial in range(ROW):
+        each.try_next()
+        assert each.note((), 0).trial == trial
+        (lease,) = each.answered(accepted=True)
+        each.finished([trial])
+        each.over(lease)
+        assert not other.wants_turn
+    assert not each.wants_turn
+    assert each.note((), 0).trial is None
+    each.answered(accepted=True)
+    assert other.wants_turn
+    assert each.wants_turn
 
 
 def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:

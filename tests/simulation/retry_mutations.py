@@ -30,6 +30,7 @@ from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.tally import Tallies
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
@@ -286,7 +287,8 @@ def retry_map_unbounded(patch: Patch) -> None:
 
 
 def nothing_to_the_tail(patch: Patch) -> None:
-    """A full map of the retry partition stays full."""
+    """A full map of the retry partition stays full: no tally helps either."""
+    patch.setattr(Tallies, "helps", lambda self, now: False)
     patch.setattr(Chores, "_to_tail", lambda self, now: None)
 
 
