@@ -116,7 +116,7 @@ class Drain:
         for place, end in ends.items():
             number = place.partition
             stored, copy = committed.get(number, _NOTHING), retry.positions.get(number, 0)
-            runs = finished_runs(self._fetch(), place, stored) if end else ()
+            runs = finished_runs(self._fetch(), place, stored, end)
             left = gaps(copy if stored.offset is None else stored.offset, runs, end)
             found.append(self._left_beside(record, place, left, barrier[number]))
         return Left(

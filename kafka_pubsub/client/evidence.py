@@ -11,6 +11,8 @@ Rules
    that is begun at that moment is told as expired right after its delivery.
 3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
 4. Any thread may call; a commit's answer is told before anybody acts on it.
+5. What a commit's tally tells is told with it (`core/tally`), as if the map still said it: nobody who reads a history
+   knows of tallies, and a tally is no move of a message.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kafka_pubsub.client.history import History, Move, Standing
 from kafka_pubsub.client.holders import (
@@ -38,7 +40,11 @@ from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Relocate, Relocation, Withdraw
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.retry_books import Tally, united
 from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
+from kafka_pubsub.core.tally import TallyRecord
+from kafka_pubsub.core.tally import decode as runs_in
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
 
 if TYPE_CHECKING:
@@ -47,6 +53,17 @@ if TYPE_CHECKING:
 __all__ = ["Evidence", "ToldMessage", "around", "around_coroutine"]
 
 Place = tuple[int, int, int]
+
+#: Tallies of a partition that are remembered: the one that is named, the next one, and those that never are.
+_TALLIES = 8
+
+
+class _Flight(NamedTuple):
+    """A transaction under way: its number, and for each record the origin of what moves, and what it tells."""
+
+    number: int
+    moved: Sequence[int | None]
+    told: Sequence[Sequence[Run] | None]
 
 
 class ToldMessage(HeldMessage):
@@ -120,8 +137,10 @@ class Evidence:
         self._batches = count(1)
         #: Epochs of the partitions whose ownership goes on, as far as it was told.
         self._open: dict[int, int] = {}
-        #: Flights that haven't landed, by partition and epoch: number, and the origins of their records.
-        self._flights: dict[tuple[int, int], tuple[int, Sequence[int | None]]] = {}
+        #: Flights that haven't landed, by partition and epoch.
+        self._flights: dict[tuple[int, int], _Flight] = {}
+        #: What tallies tell, by partition and their offsets, the newest last.
+        self._tallies: dict[int, dict[int, Sequence[Run]]] = {}
 
     def close(self) -> None:
         """The stream has ended in good order."""
@@ -227,7 +246,13 @@ class Evidence:
         self._open[partition] = epoch
         main = _standing(stored, 0 if begun is None else begun.position)
         start = None if begun is None else begun.retry
-        retry = None if beside is None else _standing(beside, 0 if start is None else start.position)
+        if start is not None and start.tally is not None:
+            self._remember(partition, start.tally)
+        retry = (
+            None
+            if beside is None
+            else self._beside(partition, beside, 0 if start is None else start.position)
+        )
         self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
 
     def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
@@ -249,8 +274,27 @@ class Evidence:
 
     def _commit(self, number: int, partition: int, epoch: int, commit: Commit | CommitBoth) -> None:
         main = _standing(Committed(commit.offset, commit.metadata), 0)
-        retry = _standing(Committed(*commit.retry), 0) if isinstance(commit, CommitBoth) else None
+        retry = None
+        if isinstance(commit, CommitBoth):
+            retry = self._beside(partition, Committed(*commit.retry), 0)
         self._history.commit(number, partition, epoch, main, retry)
+
+    def _beside(self, partition: int, stored: Committed, otherwise: int) -> Standing:
+        """The standing of a retry partition (rule 5)."""
+        position = otherwise if stored.offset is None else stored.offset
+        found = ack_map.decode(stored.metadata, position) if stored.metadata else None
+        if found is None:
+            return Standing(position)
+        known = self._tallies.get(partition, {})
+        told = () if found.tally is None else known.get(found.tally, ())
+        above = [(max(start, position), end) for start, end in told if end > position]
+        return Standing(position, united(found.runs, above) if above else found.runs)
+
+    def _remember(self, partition: int, tally: Tally) -> None:
+        known = self._tallies.setdefault(partition, {})
+        known[tally.offset] = tally.runs
+        while len(known) > _TALLIES:
+            del known[next(iter(known))]
 
     def answered(self, told: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
         """The log's answers; None: none came."""
@@ -270,7 +314,11 @@ class Evidence:
                 self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
         self._commit(number, partition, epoch, effect.commit)
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
-        self._flights[partition, epoch] = (number, moved)
+        told = [
+            runs_in(each.record.value()) if isinstance(each.record, TallyRecord) else None
+            for each in effect.records
+        ]
+        self._flights[partition, epoch] = _Flight(number, moved, told)
 
     def _is_readable(self, each: Relocation) -> bool:
         """Whether it is a message; what can't be read in the retry topic goes as it is, and has no origin."""
@@ -287,11 +335,13 @@ class Evidence:
         flight = self._flights.pop((partition, epoch), None)
         if flight is None:
             return
-        number, origins = flight
         accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
-        placed = zip(origins, landing.offsets, strict=False) if accepted else ()
-        where = [(origin, offset) for origin, offset in placed if origin is not None]
-        self._history.answer(number, partition, epoch, accepted, where)
+        placed = landing.offsets if accepted else ()
+        where = [(origin, at) for origin, at in zip(flight.moved, placed, strict=False) if origin is not None]
+        for runs, at in zip(flight.told, placed, strict=False):
+            if runs is not None:
+                self._remember(partition, Tally(at, runs))
+        self._history.answer(flight.number, partition, epoch, accepted, where)
 
 
 def around(callback: Callback, reports: Reports) -> Callback:

@@ -109,7 +109,7 @@ class WaitingRoom:
         if at >= end:
             return
         # Pages span gaps: there may be tens of thousands of runs, with a message between two of them.
-        wanted = offsets_of(gaps(at, finished_runs(self._fetch, place, stored), end))
+        wanted = offsets_of(gaps(at, finished_runs(self._fetch, place, stored, end), end))
         while page := list(islice(wanted, AT_ONCE)):
             yield from read_all(self._fetch, place, page)
 

@@ -31,6 +31,7 @@ from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
+from kafka_pubsub.client.tallies import is_tally
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
@@ -114,7 +115,7 @@ class Takeovers:
         committed = self._committed(places)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = {place: self._reader.log_range(place) for place in places}
-        tallies = self._tallies({number: committed[self._beside(number)] for number in numbers})
+        tallies = self._tallies({number: committed[self._beside(number)] for number in numbers}, ends)
 
         def begin(number: int, stored: Committed) -> Beginning:
             main, beside = self._main(number), self._beside(number)
@@ -144,12 +145,16 @@ class Takeovers:
                 self._behind[number] = (ends[beside], position)
         return starts
 
-    def _tallies(self, committed: Mapping[int, Committed]) -> Mapping[int, Tally]:
-        """What these commits name (`core/tally`)."""
-        named = [
-            number for number, stored in committed.items() if (_map_of(stored) or _NOTHING).tally is not None
-        ]
-        found = {number: self.relocating.tally(number, committed[number]) for number in named}
+    def _tallies(
+        self, committed: Mapping[int, Committed], ends: Mapping[TopicPartition, int]
+    ) -> Mapping[int, Tally]:
+        """What these commits name (`core/tally`); what is named beyond the log's end was in an earlier one."""
+        maps = {number: _map_of(stored) or _NOTHING for number, stored in committed.items()}
+        found = {
+            number: self.relocating.tally(number, committed[number])
+            for number, said in maps.items()
+            if said.tally is not None and said.tally < ends[self._beside(number)]
+        }
         return {number: tally for number, tally in found.items() if tally is not None}
 
     def _retry_position(self, number: int) -> int:
@@ -297,6 +302,7 @@ class Takeovers:
         if coordinator.evidence is not None:
             coordinator.evidence.landed(landing)
         moved = sum(record.topic == self.retry for record in flight.records)
+        moved -= any(is_tally(record.headers or ()) for record in flight.records[-1:])
         refused = {at: str(error) for at, error in landing.refused.items()}
         now = self._engine.clock()
         coordinator.landed(flight.partition, flight.epoch, landing.ending, refused, moved, now)

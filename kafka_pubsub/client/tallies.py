@@ -15,10 +15,11 @@ from kafka_pubsub.client.ports import RecordFetch
 from kafka_pubsub.core import ack_map, tally
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.retry_books import Tally, united
+from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, Header, TopicPartition
 
-__all__ = ["finished_runs", "gaps", "offsets_of", "tally_of"]
+__all__ = ["finished_runs", "gaps", "is_tally", "offsets_of", "tally_of"]
 
 #: Bytes and seconds of one request, and seconds for all of them.
 _BYTES = 8 * 1024 * 1024
@@ -50,14 +51,24 @@ def tally_of(fetch: RecordFetch, place: TopicPartition, stored: Committed) -> Ta
             )
 
 
-def finished_runs(fetch: RecordFetch, place: TopicPartition, stored: Committed) -> Sequence[Run]:
-    """The runs above its position that this commit of a retry partition calls finished, a tally's among them."""
+def is_tally(headers: Sequence[Header]) -> bool:
+    """Whether a record with these headers is a tally."""
+    found = decode(headers[-1][1]) if headers and headers[-1][0] == RETRY_HEADER else None
+    return isinstance(found, RetryInfo) and found.why is Why.TALLY
+
+
+def finished_runs(fetch: RecordFetch, place: TopicPartition, stored: Committed, end: int) -> Sequence[Run]:
+    """The runs above its position that this commit of a retry partition calls finished, a tally's among them.
+
+    The log ends at `end`, or beyond.
+    """
     if stored.offset is None or not stored.metadata:
         return ()
     found = ack_map.decode(stored.metadata, stored.offset)
     if found is None:
         return ()
-    told = tally_of(fetch, place, stored)
+    # One at or beyond the end was in an earlier topic of that name.
+    told = tally_of(fetch, place, stored) if found.tally is not None and found.tally < end else None
     return found.runs if told is None else united(found.runs, told.runs)
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pubsub.core.retry_record import RetryInfo
+from kafka_pubsub.core.tally import Tallies
 from tests.checker.verdict import judge
+from tests.simulation.foci import crowded
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.told import PATIENT, judged
 from tests.simulation.trouble import GROUP
@@ -37,6 +40,27 @@ def test_every_promise_is_kept_by_what_is_told(retry: bool, tmp_path: Path) -> N
         assert verdict.ok, f"seed {seed}\n{verdict.text}"
         deliveries += verdict.counts["deliveries"]
     assert deliveries > 10 * SEEDS, "handlers hardly ever ran"
+
+
+def test_what_a_tally_tells_is_told_as_if_the_map_said_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = 0
+    real = Tallies.came
+
+    def came(self: Tallies, info: RetryInfo, offset: int) -> bool:
+        nonlocal named
+        taken = real(self, info, offset)
+        named += taken
+        return taken
+
+    monkeypatch.setattr(Tallies, "came", came)
+    for seed in range(5):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        verdict = judged(seed, directory, retry=True, focus=crowded)
+        assert verdict.ok, f"seed {seed}\n{verdict.text}"
+    assert named > 5, "no map was ever full"
 
 
 def test_a_client_that_commits_too_early_gives_itself_away(

@@ -29,7 +29,7 @@ from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.crew import Hand
-from tests.simulation.plan import Plan, scaled
+from tests.simulation.plan import Focus, Plan, scaled
 from tests.simulation.process import SESSION, Process
 from tests.simulation.trouble import GROUP, TOPIC
 from tests.simulation.world import SimulatedWorld
@@ -69,12 +69,12 @@ class ToldProcess(Process):
 class ToldWorld(SimulatedWorld):
     """A world that is written down in a directory."""
 
-    def __init__(self, seed: int, directory: Path, *, retry: bool) -> None:
+    def __init__(self, seed: int, directory: Path, *, retry: bool, focus: Focus | None = None) -> None:
         self._directory = directory
         self._events = 0
         self._pids: dict[Process, int] = {}
         self._troubles: dict[str, float] = {}
-        super().__init__(seed, None, retry=retry, focus=told)
+        super().__init__(seed, None, retry=retry, focus=lambda plan: told(focus(plan) if focus else plan))
 
     def _create(self) -> None:
         self._driver = self._file("driver", 1)
@@ -210,9 +210,9 @@ def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-def judged(seed: int, directory: Path, *, retry: bool) -> Verdict:
+def judged(seed: int, directory: Path, *, retry: bool, focus: Focus | None = None) -> Verdict:
     """One seed's world, lived to its end, and what its histories prove."""
-    world = ToldWorld(seed, directory, retry=retry)
+    world = ToldWorld(seed, directory, retry=retry, focus=focus)
     with scaled(world.plan):
         world.live()
         world.settle()

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
+from kafka_pubsub.client import tallies
+from kafka_pubsub.client.mover import Flight, Landing
 from kafka_pubsub.client.passing import PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.client.takeovers import BLOCKED, DEAD, Takeovers
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, StoredRecord, TopicPartition
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -158,3 +161,50 @@ def test_our_own_writer_is_not_the_first_to_be_fenced() -> None:
     with pytest.raises(DeadlineExceeded):
         fenced(held)
     assert held.fenced_after == [(OURS, BLOCKED)]
+
+
+class Landed:
+    """An engine's coordinator that is told what has landed."""
+
+    topic, retry = Held.topic, Held.retry
+    evidence = None
+
+    def __init__(self) -> None:
+        self.coordinator = self
+        self.moved: list[int] = []
+
+    def clock(self) -> float:
+        return 0.0
+
+    def connect(self, *_: object) -> None: ...
+    def post(self, *_: object) -> None: ...
+
+    def landed(self, *told: object) -> None:
+        self.moved.append(int(str(told[4])))
+
+
+def test_a_tally_is_no_message_that_was_relocated() -> None:
+    held = Landed()
+    beside = Takeovers(held, held, held)  # type: ignore[arg-type]
+    moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
+    told = NewRecord(held.retry, 0, None, b"", retry_headers(None, RetryInfo("id", 0, 0, why=Why.TALLY)))
+    buried = NewRecord("dead", 0, b"k", b"")
+    for records in ([moved, buried, told], [told], [moved, moved], [buried], []):
+        flight = Flight(0, 1, records, {}, Membership("", None))
+        beside.landed(Landing(flight, Ending.STORED))
+    assert held.moved == [1, 0, 2, 0, 0]
+
+
+def test_a_tally_of_an_earlier_retry_topic_is_not_waited_for() -> None:
+    backend = MemoryBackend()
+    with PubSub.in_memory(backend) as ps:
+        ps.create_topic("orders", partitions=1)
+        sub = ps.create_subscription("billing", "orders", message_ordering=True)
+        text = ack_map.encode(AckMap(THEIRS, ((5, 6),), tally=7), 0)
+        with backend.cluster.change():
+            assert backend.cluster.group("billing").store(BOTH[1], Committed(0, text)) is None
+        ps.topic("orders").publish(b"1", ordering_key="k").result(PATIENCE)
+        began = time.monotonic()
+        with sub.pull(lambda message: message.ack()):
+            until(lambda: sub.state().lag == 0)
+        assert time.monotonic() - began < tallies._PATIENCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.client import tallies
-from kafka_pubsub.client.tallies import finished_runs, gaps, offsets_of
+from kafka_pubsub.client.tallies import finished_runs, gaps, is_tally, offsets_of
 from kafka_pubsub.core import ack_map, tally
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.offsets import Run
@@ -33,7 +33,7 @@ def said(*runs: Run, tally: int | None = None, position: int = 0) -> Committed:
 
 
 def finished(backend: MemoryBackend, stored: Committed) -> list[Run]:
-    return list(finished_runs(backend.record_fetch(), PLACE, stored))
+    return list(finished_runs(backend.record_fetch(), PLACE, stored, 11))
 
 
 def test_the_map_and_the_tally_are_united(backend: MemoryBackend) -> None:
@@ -54,6 +54,18 @@ def test_a_tally_that_is_gone_or_none_tells_nothing(backend: MemoryBackend) -> N
     assert finished(backend, said((3, 4), tally=9)) == [(3, 4)], "that is a message"
     backend.cluster.truncate("retry", 0, 10)
     assert finished(backend, said((3, 4), tally=9)) == [(3, 4)]
+
+
+def test_one_that_an_earlier_log_had_is_not_waited_for(backend: MemoryBackend) -> None:
+    assert finished(backend, said((3, 4), tally=11)) == [(3, 4)]
+
+
+def test_only_a_tally_is_one() -> None:
+    assert is_tally([("a", b"b"), *HEADERS])
+    assert not is_tally([])
+    assert not is_tally([("a", b"b")])
+    assert not is_tally([("ps-retry", b"rubbish")])
+    assert not is_tally(retry_headers(HEADERS, RetryInfo("id", 0, 0, why=Why.TAIL)))
 
 
 def test_a_tally_that_cannot_be_read_yet_is_waited_for(
