@@ -192,7 +192,7 @@ class Chores:
     def _clear_front(self, now: float) -> None:
         """Without any room: what waits below the first leased record leaves together, which only shortens the map."""
         retries = self._retries
-        if not retries.moves.idle:
+        if not retries.moves.idle(main=True):
             retries.moves.hasten()
             return
         keys = {record.offset(): record.key() for record in self._queues.waiting()}
@@ -216,7 +216,7 @@ class Chores:
         retries.moves.hasten()
         moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
         loose = {entry.offset: record for entry, record in retries.loose}
-        front = retries.moves.idle or not retries.moves.waiting
+        front = retries.moves.idle(main=False) or not retries.moves.waiting
         for offset in retries.books.lowest(TAIL):
             if offset in moving:
                 continue

@@ -116,10 +116,10 @@ class Moves:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.flying)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is on its way, or about to be; those that were refused may wait for ever."""
-        return not self.flying and all(move.refusals for move in self.waiting)
+    def idle(self, *, main: bool) -> bool:
+        """Whether nothing of that half is on its way, or about to be; those that were refused may wait for ever."""
+        flying = any((move.source is None) is main for move in self.flying)
+        return not flying and all(move.refusals or (move.source is None) is not main for move in self.waiting)
 
     def unburied(self) -> list[Move]:
         """Dead letters that were refused, of messages in the retry partition."""
