@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from tests.support import until
 
@@ -52,12 +54,12 @@ def publish(ps: PubSub, topic: str, numbers: range, keys: int) -> None:
         future.result(PATIENCE)
 
 
-def publish_until(ps: PubSub, topic: str, first: int, done: Callable[[], object]) -> int:
+def publish_until(ps: PubSub, topic: str, first: int, done: Callable[[], object], keys: int = 50) -> int:
     """Publishes on and on until that is true; returns the next number."""
     end = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < end
-        publish(ps, topic, range(first, first + 100), 50)
+        publish(ps, topic, range(first, first + 100), keys)
         first += 100
         time.sleep(0.1)
     return first
@@ -116,6 +118,47 @@ def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
         assert stream.stats.relocated >= 2 * 222
     seen.check()
     assert len(seen.ids) == 2000, "a redelivered message keeps its id"
+    assert sub.state().lag == 0
+
+
+def test_a_tally_takes_over_what_the_map_has_no_room_for(
+    kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One key fails all the time, the others' messages once each: their ends lie scattered among those that wait."""
+    monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 40)
+    ps.create_topic(name, partitions=1)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    first = Seen(
+        lambda message: (
+            message.ordering_key == "k0" or (int(message.data) % 3 == 0 and message.delivery_attempt == 1)
+        )
+    )
+    place = TopicPartition(f"{name}.sub.{name}.retry", 0)
+    looker = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": name})
+
+    def named() -> bool:
+        (stored,) = looker.committed([place], PATIENCE)
+        found = ack_map.decode(stored.metadata or "", stored.offset)
+        return found is not None and found.tally is not None
+
+    with sub.pull(first):
+        last = publish_until(ps, name, 0, named, keys=5)
+        first.wait_for(last * 4 // 5)
+    looker.close()
+    first.check()
+    (state,) = sub.keys()
+    assert (state.ordering_key, state.partition, state.offset) == ("k0", 0, 0)
+    assert state.behind >= last // 5 - 200
+
+    second = Seen(lambda message: False)
+    with sub.pull(second):
+        second.wait_for(last // 5)
+        publish(ps, name, range(last, last + 50), 5)
+        second.wait_for(last // 5 + 50)
+    assert second.acked.pop("k0") == list(range(0, last + 50, 5))
+    assert sorted(number for some in second.acked.values() for number in some) == [
+        number for number in range(last, last + 50) if number % 5
+    ], "what was acked is delivered again"
     assert sub.state().lag == 0
 
 
