@@ -8,18 +8,21 @@ Rules
    So the ends after the commits are noted when everything that had been written by then is decided.
 2. The owner deletes what it has finished. If that comes to what wasn't finished by these commits, records are
    missing, and all is looked at anew; who is quicker than we are `TRIES` times isn't judged by order.
+3. So it is when a tally is missing that a commit names. It is read alone: one record of a partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core import tally
+from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.model import Committed, TopicPartition
 
 from .cluster import Cluster
-from .transforms.subscriptions import Positions, dead_letters, parked, positions
+from .transforms.subscriptions import Positions, dead_letters, named_tallies, parked, positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +35,13 @@ __all__ = ["Snapshot", "take"]
 TRIES = 5
 
 Ends = Mapping[TopicPartition, int]
-#: The records of a topic up to these ends.
-Read = Callable[[str, Ends], "DataFrame"]
+
+
+class Read(Protocol):
+    """Reads a topic's records."""
+
+    def __call__(self, topic: str, ends: Ends, starting: dict[int, int] | None = None) -> DataFrame:
+        """Those up to these ends; `starting`: of each partition from there on."""
 
 
 class Snapshot(NamedTuple):
@@ -72,9 +80,10 @@ def take(
         away, graves = ([each for each in names if each in there] for names in (away, graves))
         for attempt in range(1, TRIES + 1):
             said = _ask(cluster, record.name, [*away, *graves])
-            beside = positions(spark, away[0], said.commits, copy) if away else None
+            told = _tallies(away, said, read)
+            beside = positions(spark, away[0], said.commits, copy, told) if away else None
             waiting = _parked(spark, away, beside, said, read)
-            whole = beside is None or _has_all(cluster, beside, away)
+            whole = beside is None or (_has_all(cluster, beside, away) and told is not None)
             if whole or attempt == TRIES:
                 break
             waiting.unpersist()
@@ -89,6 +98,32 @@ def _ask(cluster: Cluster, group: str, topics: Sequence[str]) -> _Said:
     before = cluster.ends(topics)
     commits = cluster.commits(group)
     return _Said(before, commits, cluster.decided_ends(topics))
+
+
+def _tallies(away: Sequence[str], said: _Said, read: Read) -> Mapping[int, Sequence[Run]] | None:
+    """What the tallies tell that the commits of the retry topic name; None: one is missing."""
+    topic = "".join(away)
+    ends = {place: end for place, end in said.after.items() if place.topic == topic}
+    # One beyond the end was in an earlier topic of that name.
+    named = {
+        number: at
+        for number, at in named_tallies(topic, said.commits).items()
+        if at < ends.get(TopicPartition(topic, number), 0)
+    }
+    if not named:
+        return {}
+    only = {
+        place: named[place.partition] + 1 if place.partition in named else end for place, end in ends.items()
+    }
+    starting = {place.partition: named.get(place.partition, end) for place, end in ends.items()}
+    records = read(topic, only, starting).select("partition", "offset", "value").collect()
+    found = {
+        row.partition: tally.decode(None if row.value is None else bytes(row.value))
+        for row in records
+        if row.offset == named.get(row.partition)
+    }
+    told = {number: runs for number, runs in found.items() if runs is not None}
+    return told if told.keys() == named.keys() else None
 
 
 def _has_all(cluster: Cluster, beside: Positions, away: Sequence[str]) -> bool:

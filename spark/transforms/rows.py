@@ -10,7 +10,7 @@ Rules
 2. Nothing of a record is lost: `key` and `headers` hold its bytes, beside the columns that read them as text. A
    body that is null is a tombstone.
 3. Whatever can't be read as ours is an ordinary message, as for a subscription.
-4. Control records of ours (a command in a retry topic) are no messages, and left out.
+4. Control records of ours (a command in a retry topic, a tally) are no messages, and left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kafka_pubsub.core.retry_record import RETRY_HEADER, Why
+from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "attributes_of",
     "header_text",
     "header_value",
+    "is_message",
     "is_retry",
     "may_be_retry",
     "published",
@@ -102,6 +103,11 @@ def is_retry(headers: str = "headers") -> Column:
     whole = (F.length(value) >= _FIXED + _CHECKSUM) & (F.crc32(body) == said.cast("bigint"))
     sound = alone & (retry_number("version", headers) == 1) & whole
     return F.coalesce(F.col("topic").rlike(_RETRY_TOPIC) & sound, F.lit(False))
+
+
+def is_message(headers: str = "headers") -> Column:
+    """Whether a record of a retry topic is a message, by what `ps-retry` says."""
+    return ~retry_number("why", headers).isin(sorted(map(int, NO_MESSAGES)))
 
 
 def attributes_of(theirs: Column) -> Column:
@@ -192,7 +198,7 @@ def rows(
     # Without retry topics all is one step, because each step copies the body again.
     if retry_topics:
         records = records.withColumn("_retry", is_retry())
-        records = records.where(~(F.col("_retry") & (retry_number("why") == int(Why.RELEASE))))
+        records = records.where(~(F.col("_retry") & ~is_message()))
         records = records.withColumn("_moved", _moved(F.col("_retry")))
         moved = F.col("_moved")
         own = F.coalesce(moved, here)

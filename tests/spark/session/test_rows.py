@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.core.retry_record import Death, RetryInfo, Why, dead_headers, encode
+from kafka_pubsub.core.retry_record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -115,7 +115,7 @@ def test_commands_in_a_retry_topic_are_no_messages_and_broken_headers_are(spark:
     header = encode(RetryInfo("id", 3, 5, why=Why.RELEASE))
     rows = read(
         spark,
-        retry(RetryInfo("id", 3, 5, why=Why.RELEASE), offset=1),
+        *(retry(RetryInfo("id", 3, 5, why=why), offset=10 + why) for why in NO_MESSAGES),
         record(topic="orders.sub.billing.retry", headers=[("ps-retry", header[:-1] + b"!")], offset=2),
         record(topic="orders.sub.billing.retry", headers=[("ps-retry", b"")], offset=3),
         # A stranger's header in a home topic means nothing: a subscription delivers the message.

@@ -12,13 +12,15 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
+from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.spark.session.support import Runner, publish
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark.cluster import Cluster
 
@@ -161,3 +163,33 @@ def test_what_the_commits_tell_of_before_its_transaction_can_be_read_is_waited_f
     (found,) = outcome.facts["subscriptions"]
     assert outcome.facts["findings"] == []
     assert (found["acked"], found["waiting"], found["parked"]) == (0, 0, 2)
+
+
+def test_the_tallies_that_commits_name_are_read_alone(spark: SparkSession) -> None:
+    from spark.snapshots import _Said, _tallies
+
+    topic, asked = "orders.sub.billing.retry", []
+
+    def said(number: int, at: int) -> tuple[TopicPartition, Committed]:
+        return TopicPartition(topic, number), Committed(2, ack_map.encode(AckMap(7, (), tally=at), 2))
+
+    ends = {TopicPartition(topic, number): 9 for number in range(3)}
+    ends[TopicPartition("dead", 0)] = 4
+    told = [(3, 4), (6, 8)]
+    there = [(0, 5, tally.encode(told)), (0, 6, b"another"), (1, 5, None)]
+
+    def read(topic: str, ends: Any, starting: dict[int, int] | None = None) -> DataFrame:
+        asked.append((topic, {at.partition: end for at, end in ends.items()}, starting))
+        return spark.createDataFrame(there, "partition int, offset bigint, value binary")
+
+    def tallies(*commits: tuple[TopicPartition, Committed]) -> Any:
+        return _tallies([topic], _Said(ends, dict(commits), ends), read)
+
+    assert tallies(said(0, 5)) == {0: told}
+    assert asked == [(topic, {0: 6, 1: 9, 2: 9}, {0: 5, 1: 9, 2: 9})]
+    assert tallies(said(0, 5), said(1, 5)) is None, "that isn't one"
+    assert tallies(said(2, 5)) is None, "it is gone"
+    asked.clear()
+    assert tallies(said(0, 9)) == {}, "an earlier topic of that name had it"
+    assert _tallies([], _Said(ends, {}, ends), read) == {}
+    assert asked == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.retry_record import Death, RetryInfo, Why, dead_headers, encode
+from kafka_pubsub.core.retry_record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
 from kafka_pubsub.model import Committed, TopicPartition
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ RECORDS = (
 SEEN = {TopicPartition(AWAY, 0): 100, TopicPartition(DEAD, 0): 100}
 
 
-def commit(topic: str, offset: int, *runs: tuple[int, int]) -> dict[TopicPartition, Committed]:
-    text = ack_map.encode(AckMap(5, tuple(runs)), offset)
+def commit(
+    topic: str, offset: int, *runs: tuple[int, int], tally: int | None = None
+) -> dict[TopicPartition, Committed]:
+    text = ack_map.encode(AckMap(5, tuple(runs), tally=tally), offset)
     return {TopicPartition(topic, 0): Committed(offset, text)}
 
 
@@ -34,6 +37,8 @@ class World:
         self.commits = commits
         self.away: list[tuple[Any, ...]] = []
         self.dead: list[tuple[Any, ...]] = []
+        #: What the tally tells that the retry topic's commit names.
+        self.told: dict[int, list[tuple[int, int]]] = {}
 
     def park(self, origin: int, offset: int, why: Why = Why.NACKED) -> None:
         headers = [("ps-retry", encode(RetryInfo("id", 0, origin, why=why)))]
@@ -58,7 +63,7 @@ class World:
 
         away = parked(
             self.spark.createDataFrame(self.away, RECORDS),
-            positions(self.spark, AWAY, self.commits, {0: 0}),
+            positions(self.spark, AWAY, self.commits, {0: 0}, self.told),
             SEEN,
         )
         dead = dead_letters(self.spark.createDataFrame(self.dead, RECORDS), HOME, "billing", SEEN)
@@ -87,7 +92,9 @@ def test_a_true_world_has_no_findings(spark: SparkSession) -> None:
     # Offset 1 of the retry topic is finished: that message was acked there.
     world.park(2, 1)
     world.bury(0, 0)
-    world.park(1, 5, Why.RELEASE)
+    for offset, why in enumerate(sorted(NO_MESSAGES), start=5):
+        world.park(1, offset, why)
+        world.park(8, offset + 10, why)
     world.bury(3, 1, subscription="another")
     assert world.findings() == []
 
@@ -131,3 +138,59 @@ def test_what_is_replayed_comes_late_on_purpose(spark: SparkSession) -> None:
     world.bury(2, 0)
     world.park(2, 0, Why.REPLAYED)
     assert world.findings() == []
+
+
+def test_what_a_tally_tells_is_finished(spark: SparkSession) -> None:
+    world = World(spark, {**commit(HOME, 6), **commit(AWAY, 0, (1, 2), tally=9)})
+    world.park(2, 0)
+    world.park(2, 1)
+    world.park(2, 2)
+    world.park(4, 3)
+    world.told = {0: [(0, 1), (2, 3)]}
+    assert world.findings() == []
+    world.told = {}
+    assert ("parked twice", 2) in world.findings()
+
+
+def test_a_tally_that_no_commit_names_tells_nothing(spark: SparkSession) -> None:
+    world = World(spark, {**commit(HOME, 6), **commit(AWAY, 0, (1, 2))})
+    world.park(2, 0)
+    world.park(2, 2)
+    world.told = {0: [(0, 1)]}
+    assert ("parked twice", 2) in world.findings()
+
+
+def test_tallies_are_named_by_their_topic_s_commits(spark: SparkSession) -> None:
+    from spark.transforms.subscriptions import named_tallies
+
+    commits = {**commit(HOME, 6), **commit(AWAY, 3, tally=9)}
+    commits[TopicPartition(AWAY, 1)] = Committed(4, "a stranger's")
+    commits[TopicPartition(AWAY, 2)] = Committed(None, "")
+    assert named_tallies(AWAY, commits) == {0: 9}
+    assert named_tallies(HOME, commits) == {}
+
+
+def test_runs_of_any_length_are_seen_at_their_edges(spark: SparkSession) -> None:
+    from spark.transforms.subscriptions import finished, positions
+
+    told = [(255, 257), (1000, 1001), (1024, 2048), (3000, 9001)]
+    found = positions(spark, AWAY, commit(AWAY, 10, tally=20_000), {}, {0: told})
+    offsets = spark.range(10_000).selectExpr(f"'{AWAY}' as topic", "0 as partition", "id as offset")
+    done = {row.offset for row in finished(offsets, found).where("finished").collect()}
+    assert done == {*range(10), *(at for start, end in told for at in range(start, end))}
+    elsewhere = spark.range(10, 10_000).selectExpr("'another' as topic", "0 as partition", "id as offset")
+    assert finished(elsewhere, found).where("finished").count() == 0
+
+
+def test_fifty_thousand_runs_are_no_burden(spark: SparkSession) -> None:
+    from spark.transforms.subscriptions import finished, positions
+
+    told = [(at, at + 1) for at in range(1, 100_000, 2)]
+    found = positions(spark, AWAY, commit(AWAY, 0, tally=200_000), {}, {0: told})
+    offsets = spark.range(1_000_000).selectExpr(
+        f"'{AWAY}' as topic", "0 as partition", "id % 100000 as offset"
+    )
+    began = time.monotonic()
+    assert finished(offsets, found).where("finished").count() == 500_000
+    # held against all of them it would take an hour
+    assert time.monotonic() - began < 60
