@@ -187,6 +187,8 @@ class RetryHalf:
             if suspects.busy:
                 for lease in leases:
                     suspects.over(lease)
+                if suspects.waiting:
+                    self.commits.hurry()  # a neighbour may wait for the end of a trial
 
     def freed(self, keys: Collection[bytes | None], now: float) -> None:
         """Nobody holds these keys any more."""

@@ -114,3 +114,17 @@ def test_partitions_take_turns_with_their_suspects(many: int, monkeypatch: pytes
             stream.end(key or b"")
         ended = len(stream.started)
     assert b"other" in stream.started[:3], "the partition with many suspects has every turn"
+
+
+def test_the_end_of_a_trial_is_told_at_once_when_a_neighbour_waits() -> None:
+    stream = AfterCrash(10, Turn(), partitions=2)
+    stream.fetch(b"first", partition=0)
+    stream.fetch(b"second", partition=1)
+    stream.deliver()
+    stream.pass_time()
+    (tried,) = stream.started
+    stream.end(tried or b"")
+    assert stream.coordinator.wakeup_at() == 0.0, "the neighbour would wait for the next tick"
+    stream.pass_time()
+    stream.pass_time()
+    assert set(stream.started) == {b"first", b"second"}
