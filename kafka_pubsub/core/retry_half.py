@@ -319,6 +319,8 @@ class RetryHalf:
     def returned(self) -> None:
         """The partition came back: it is announced anew, and what was being read for it is asked for again."""
         self.announced = False
+        for suspects in self._both:
+            suspects.returned()
         self.retries.bodies.answered()
         self.commits.hurry()
 

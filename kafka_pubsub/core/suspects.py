@@ -89,6 +89,8 @@ class Suspects:
         self._row = 0
         #: Whether the commit that was made last names no trial.
         self._cleared = False
+        #: False once the partition is revoked: no further commit tells that a trial is over.
+        self._open = True
 
     @property
     def _lingers(self) -> bool:
@@ -226,17 +228,26 @@ class Suspects:
         for some in (self._unnoted, self._on_its_way, self._given):
             some.pop(lease, None)
         if lease is self._trial:
-            self._trial = None  # the turn is ours until the log has stopped naming it
+            self._trial = None
             self._cleared = False
+            if not self._open:  # else the turn is ours until the log has stopped naming it
+                self._give_back()
 
     def unstarted(self) -> list[Lease]:
         """Takes back the leases that no handler has seen: the partition is revoked."""
+        self._open = False
+        if self._lingers:
+            self._give_back()
         some = [*(lease for _, lease in self._bench), *self._unnoted, *self._on_its_way]
         self._bench.clear()
         some = [lease for lease in some if lease.state is not LeaseState.OVER]
         for lease in some:
             self.over(lease)
         return some
+
+    def returned(self) -> None:
+        """The partition came back."""
+        self._open = True
 
     def close(self) -> None:
         """The partition isn't ours any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -320,6 +321,37 @@ def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> Non
     each.answered(accepted=True)
     assert other.wants_turn
     assert each.wants_turn
+
+
+@pytest.mark.parametrize("over_first", [False, True])
+def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool) -> None:
+    """Nothing more is committed for it, so nothing will tell that its trial is over."""
+    turn = Turn()
+
+    def holds() -> bool:
+        return turn.holder is each
+
+    each = Suspects(turn, Notes(((3, 4),)), 10)
+    lease = lease_of(3)
+    each.admit(lease, [3])
+    each.try_next()
+    each.note((), 0)
+    assert each.answered(accepted=True) == [lease]
+    if over_first:
+        each.over(lease)
+    assert holds()
+    each.unstarted()
+    if not over_first:
+        assert holds(), "its handler runs"
+        each.over(lease)
+    assert not holds()
+    each.returned()
+    each.admit(again := lease_of(3), [3])
+    each.try_next()
+    each.note((), 0)
+    assert each.answered(accepted=True) == [again]
+    each.over(again)
+    assert holds()
 
 
 def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
