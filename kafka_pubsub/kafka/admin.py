@@ -48,7 +48,7 @@ from kafka_pubsub.errors import (
 )
 from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
 from kafka_pubsub.kafka.configuration import ConfigValue
-from kafka_pubsub.kafka.errors import error_of
+from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
 
@@ -70,9 +70,6 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC
 
 #: Seconds that a change of settings is waited for; a broker hears of it within some 10 ms.
 _SHOW_DEADLINE = 2.0
-
-#: A leader was elected since we last looked.
-_STALE_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 
 #: What the broker answers to commits from outside while the group has members.
 _HAS_MEMBERS = frozenset(
@@ -479,8 +476,8 @@ class KafkaAdmin:
                     raise _not_yet("an offset wasn't told")
                 return found
             except KafkaException as failure:
-                if error_of(failure).code() in _STALE_LEADER:
-                    # librdkafka would ask with the leader that it remembers for ever; this makes it look again.
+                if error_of(failure).code() in STALE_LEADER:
+                    # librdkafka would go on asking the leader that it remembers; this makes it look again.
                     for topic in {each.topic for each in partitions}:
                         client.list_topics(topic, timeout=min(left, 1.0))
                 raise

@@ -21,6 +21,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +40,7 @@ from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, NotFound, Pub
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.calls import ask, explain
 from kafka_pubsub.kafka.configuration import ConfigValue
-from kafka_pubsub.kafka.errors import FENCED, TRANSIENT, error_of
+from kafka_pubsub.kafka.errors import FENCED, STALE_LEADER, TRANSIENT, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.model import TopicInfo
 
@@ -327,8 +328,7 @@ class CatalogLog:
         if consumer is None:
             return
         partition = KafkaPartition(self._topic, 0)
-        # Under read_committed this is the last stable offset: nothing committed lies behind it.
-        _, end = consumer.get_watermark_offsets(partition, timeout=left)
+        end = self._end_of(consumer, partition, left)
         if end < self._next:
             if not self._made_anew():
                 return
@@ -348,6 +348,17 @@ class CatalogLog:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
         finally:
             consumer.pause([partition])
+
+    def _end_of(self, consumer: Consumer, partition: KafkaPartition, left: float) -> int:
+        """Under read_committed this is the last stable offset: nothing committed lies behind it."""
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=left)[1]
+        except KafkaException as failure:
+            if error_of(failure).code() in STALE_LEADER:
+                # librdkafka would go on asking the leader that it remembers; this makes it look again.
+                with contextlib.suppress(KafkaException):
+                    consumer.list_topics(self._topic, timeout=min(left, 1.0))
+            raise
 
     def _made_anew(self) -> bool:
         """The topic ends before what was read of it: another one, or the same on a broker that has just started."""

@@ -31,7 +31,16 @@ from kafka_pubsub.errors import (
 #: What librdkafka puts around the reason: its own name for the broker, and how long it had taken.
 _NOISE = re.compile(r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: | \(after \d+ms in state [A-Z_]+\)")
 
-__all__ = ["CONNECTION", "FENCED", "TRANSIENT", "error_of", "is_transient", "translate", "unreachable"]
+__all__ = [
+    "CONNECTION",
+    "FENCED",
+    "STALE_LEADER",
+    "TRANSIENT",
+    "error_of",
+    "is_transient",
+    "translate",
+    "unreachable",
+]
 
 
 class _Meaning(NamedTuple):
@@ -70,6 +79,21 @@ TRANSIENT = frozenset(
     }
 )
 
+#: Answers of a broker that isn't the partition's leader any more, or not yet. librdkafka remembers leaders, and some of
+#: its requests go to the remembered one until the metadata is asked for again.
+STALE_LEADER = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+#: Part of the broker's text when no broker may take replicas for the moment: one that is starved of processor time
+#: misses its heartbeats and is fenced until the next.
+_ALL_FENCED = "currently fenced"
+
 #: The group or the transaction coordinator no longer knows this client: another took its place.
 FENCED = frozenset(
     {
@@ -87,6 +111,7 @@ FENCED = frozenset(
 _LOOK = "check the address, that the cluster runs, and the network between"
 _NO_BROKER = f"no broker could be reached; {_LOOK}"
 _BUSY = "the cluster is electing or loading what this needs; it passes by itself, try again"
+_FENCED_BROKERS = "no broker may take replicas: all have missed their heartbeats; look at their load"
 _SLOW = "no answer in time; the cluster is overloaded or partly down, try again"
 _GONE = "the cluster gave this client's place to another (it was silent too long, or was replaced)"
 _RULES = "the cluster's access rules forbid it; ask for the right"
@@ -236,13 +261,22 @@ def error_of(failure: KafkaError | KafkaException) -> KafkaError:
 
 def is_transient(failure: BaseException) -> bool:
     """Whether the same call is likely to work in a moment."""
-    return isinstance(failure, KafkaException) and error_of(failure).code() in TRANSIENT
+    if not isinstance(failure, KafkaException):
+        return False
+    error = error_of(failure)
+    return error.code() in TRANSIENT or _all_brokers_fenced(error)
+
+
+def _all_brokers_fenced(error: KafkaError) -> bool:
+    return error.code() == KafkaError.INVALID_REPLICATION_FACTOR and _ALL_FENCED in error.str()
 
 
 def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
     """The error in our words; `doing` is what we were at ("create topic 'orders'")."""
     error = error_of(failure)
     meaning = _MEANINGS.get(error.code(), _Meaning(PubSubError, ""))
+    if _all_brokers_fenced(error):
+        meaning = _Meaning(BrokerUnavailable, _FENCED_BROKERS)
     said = error.str().strip()
     text = meaning.text or f"the cluster refused it: {said}"
     quote = f": {said}" if meaning.text and said and error.code() in _QUOTED else ""

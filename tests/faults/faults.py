@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-
+from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalCluster
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
@@ -252,22 +252,19 @@ def _lacks_replicas(stage: Stage, rng: random.Random, topic: str) -> None:
 @contextmanager
 def _setting(stage: Stage, topic: str, name: str, value: int) -> Iterator[None]:
     """The topic has this setting from here to the end of the block, if nobody changes it meanwhile."""
-    admin = AdminClient({"bootstrap.servers": stage.arena.bootstrap})
-    topic_settings = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    (described,) = admin.describe_configs([topic_settings]).values()
-    before = described.result(CONFIG_PATIENCE)[name].value
-
-    def put(to: str) -> None:
-        entry = ConfigEntry(name, to, incremental_operation=AlterConfigOpType.SET)
-        changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        (done,) = admin.incremental_alter_configs([changed]).values()
-        done.result(CONFIG_PATIENCE)
-
-    put(str(value))
+    # Through the library: it asks again where an election, or a broker that goes, swallows the answer.
+    backend = KafkaBackend(stage.arena.bootstrap, {})
+    admin = KafkaAdmin(backend.handles, deadline=CONFIG_PATIENCE)
     try:
-        yield
+        before = admin.topic(topic).config[name]
+        admin.update_topic(topic, {name: str(value)})
+        try:
+            yield
+        finally:
+            admin.update_topic(topic, {name: before})
     finally:
-        put(before)
+        admin.close()
+        backend.close()
 
 
 #: Bursts of the rounds in which anything may happen, those of consumers and those of brokers.

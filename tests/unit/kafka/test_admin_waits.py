@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import NewTopic
 
-from kafka_pubsub.errors import AlreadyExists, NotFound
+from kafka_pubsub.errors import AlreadyExists, InvalidArgument, NotFound
 from kafka_pubsub.kafka import admin, calls
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.handles import Handles
@@ -59,6 +59,13 @@ class Admin(KafkaAdmin):
         return TopicInfo(name, "id", 1, 3, 1000, {})
 
 
+def test_a_leader_that_has_moved_is_looked_for() -> None:
+    moved = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+    client = Client(moved, 7)
+    assert asked(client) == 7
+    assert client.looks == 1
+
+
 def asked(client: Client) -> int:
     return Admin(client).high_watermarks([PLACE])[PLACE]
 
@@ -91,17 +98,17 @@ def test_a_new_topic_may_be_denied_by_a_broker_that_has_not_heard_of_it_yet(
 class Forgetful:
     """An admin client whose brokers deny the topic to the first `denials` questions after it was made."""
 
-    def __init__(self, denials: int, *, made: KafkaError | None = None) -> None:
+    def __init__(self, denials: int, *, made: Sequence[KafkaError] = ()) -> None:
         self._denials = denials
-        self._made = made
+        # What requests to make the topic are refused with, in turn; the one after the last succeeds.
+        self._made = list(made)
         # What waits for the topic to be there, when it is made, isn't what is tried here.
         self.known = False
         self.looks = 0
 
     def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Any]:
-        return {
-            each.topic: _answer(None if self._made is None else KafkaException(self._made)) for each in wanted
-        }
+        answer = KafkaException(self._made.pop(0)) if self._made else None
+        return {each.topic: _answer(answer) for each in wanted}
 
     def delete_topics(self, names: list[str], **_: object) -> dict[str, Any]:
         return dict.fromkeys(names, _answer(None))
@@ -147,12 +154,27 @@ def test_a_topic_that_we_have_made_is_asked_for_again_when_a_broker_denies_it() 
 
 
 def test_a_topic_that_was_there_already_is_asked_for_again_too() -> None:
-    client = Forgetful(1, made=KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    client = Forgetful(1, made=[KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)])
     new = over(client)
     with pytest.raises(AlreadyExists):
         new.create_topic("t", 2, None, {})
     client.known = True
     assert new.topic("t").partitions == 2
+
+
+def test_a_topic_is_made_when_the_brokers_are_let_in_again() -> None:
+    """A broker without processor time misses its heartbeats: the controller fences it until the next one."""
+    fenced = KafkaError(
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        "Unable to replicate the partition 1 time(s): All brokers are currently fenced.",
+    )
+    assert over(Forgetful(0, made=[fenced, fenced])).create_topic("t", 2, None, {}).partitions == 2
+
+
+def test_a_topic_that_wants_more_replicas_than_there_are_brokers_is_refused_at_once() -> None:
+    too_many = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker(s) are registered")
+    with pytest.raises(InvalidArgument, match="larger than the number of brokers"):
+        over(Forgetful(0, made=[too_many])).create_topic("t", 2, 3, {})
 
 
 def test_a_topic_is_denied_at_once_if_it_is_not_new_and_for_good_if_it_stays_denied(
