@@ -4,6 +4,9 @@ Workers: any test may run beside any other, on the same broker. What must not be
 that is killed, a fork, a signal, a count of threads) has a broker or a process of its own, and times are bounds for
 a busy machine. Only the tests of a file with a fixture of its own scope stay together, or each worker would make one.
 
+Fast and slow: `pytest` runs what is fast, `pytest -m slow` the rest. SLOW names the rooms and files whose tests break
+brokers, start several, need Spark or search for long; a single test elsewhere is marked where it stands.
+
 KAFKA_PUBSUB_HYPOTHESIS=deep searches fifty times longer. In CI the search is the same at every run: a red build
 is red again.
 """
@@ -41,6 +44,19 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
         yield broker
 
 
+#: What is slow as a whole, by the beginning of its path.
+SLOW = (
+    "tests/faults/",
+    "tests/integration/",
+    "tests/property/test_retry_load.py",
+    "tests/property/test_retry_rules.py",
+    "tests/simulation/test_answers.py",
+    "tests/simulation/test_growth.py",
+    "tests/simulation/test_mutations.py",
+    "tests/simulation/test_told.py",
+    "tests/spark/",
+)
+
 #: The rooms whose tests take longest come first, so that no worker is left alone with one of them at the end.
 LONGEST_FIRST = [
     "tests/spark",
@@ -58,7 +74,11 @@ LONGEST_FIRST = [
 ONE_SPARK = ["tests/spark/session/test_a", "tests/spark/session/"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _rank(item.nodeid))
 

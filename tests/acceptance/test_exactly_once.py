@@ -94,7 +94,12 @@ def member(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("kind", "count", "lives"), [("go_on", 30_000, 3), ("wait", 2_000, 2), ("batch", 12_000, 2)]
+    ("kind", "count", "lives"),
+    [
+        ("wait", 2_000, 2),
+        pytest.param("go_on", 30_000, 3, marks=pytest.mark.slow),
+        pytest.param("batch", 12_000, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_after_a_sigkill_at_full_speed_nothing_durable_comes_again(
     kafka: RunningKafka, room: Room, tmp_path: Path, kind: str, count: int, lives: int

@@ -12,19 +12,19 @@ import pytest
 
 from tests.unit.house.repository import ROOT, project
 
-SKIPS = ROOT / ".ci" / "skips.py"
+VERDICT = ROOT / ".ci" / "verdict.py"
 RUN = ROOT / ".ci" / "run"
 
 
-def judge(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
+def run_tests(tmp_path: Path, source: str, report: str) -> None:
     (tmp_path / "test_it.py").write_text(source)
-    report = tmp_path / "junit.xml"
     command = [
         sys.executable,
         "-m",
         "pytest",
         "-q",
-        f"--junitxml={report}",
+        "--junitxml",
+        report,
         "-p",
         "no:cacheprovider",
         "test_it.py",
@@ -32,9 +32,17 @@ def judge(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+
+
+def verdict_on(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SKIPS), str(report)], capture_output=True, text=True, check=False
+        [sys.executable, str(VERDICT), *options, str(tmp_path)], capture_output=True, text=True, check=False
     )
+
+
+def judge(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
+    run_tests(tmp_path, source, "stage.xml")
+    return verdict_on(tmp_path)
 
 
 def test_a_run_without_skips_passes(tmp_path: Path) -> None:
@@ -60,6 +68,46 @@ def test_a_test_that_did_not_run_fails_and_says_why(tmp_path: Path, source: str)
 
 def test_a_run_without_tests_fails(tmp_path: Path) -> None:
     assert judge(tmp_path, "").returncode == 1
+    assert verdict_on(tmp_path, "--count").stdout == "0 passed, 0 failed, 0 skipped\n"
+
+
+def source_of(*do: str) -> str:
+    return "".join(f"def test_{number}(): assert {what!r} == 'pass'\n" for number, what in enumerate(do))
+
+
+def test_one_test_may_pass_only_in_the_second_try_and_is_named(tmp_path: Path) -> None:
+    run_tests(tmp_path, source_of("fail", "pass"), "stage.xml")
+    run_tests(tmp_path, source_of("pass"), "stage.again.xml")
+    result = verdict_on(tmp_path)
+    assert (result.returncode, result.stdout) == (0, "passed only in the second try: test_it::test_0\n")
+    assert verdict_on(tmp_path, "--count").stdout == "2 passed, 0 failed, 0 skipped\n"
+
+
+def test_two_tests_that_pass_only_in_the_second_try_fail_the_run(tmp_path: Path) -> None:
+    run_tests(tmp_path, source_of("fail", "fail"), "stage.xml")
+    run_tests(tmp_path, source_of("pass", "pass"), "stage.again.xml")
+    result = verdict_on(tmp_path)
+    assert result.returncode == 1
+    assert "2 tests passed only in the second try" in result.stdout
+
+
+def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
+    run_tests(tmp_path, source_of("fail", "pass"), "stage.xml")
+    run_tests(tmp_path, source_of("fail"), "stage.again.xml")
+    result = verdict_on(tmp_path)
+    assert (result.returncode, result.stdout) == (1, "failed: test_it::test_0\n")
+
+
+def test_a_test_that_took_its_process_down_and_passed_in_a_new_one_counts_as_a_second_try(
+    tmp_path: Path,
+) -> None:
+    run_tests(tmp_path, source_of("pass"), "stage.xml")
+    case = '<testcase classname="test_it" name="test_0" />'
+    crashed = '<testcase classname="test_it" name="test_0"><failure>worker crashed</failure></testcase>'
+    report = tmp_path / "stage.xml"
+    once = re.sub(r"<testcase[^>]*/>", crashed + case, report.read_text())
+    report.write_text(once)
+    assert verdict_on(tmp_path).stdout == "passed only in the second try: test_it::test_0\n"
 
 
 def shell_lines_of_the_readme() -> list[str]:
