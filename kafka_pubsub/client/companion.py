@@ -4,6 +4,8 @@ Rules
 1. Whatever fits the home topic fits here, our headers and another compressor's worse ratio included.
 2. Nothing disappears by age, size or compaction; the owner trims below what it has committed.
 3. A record keeps its publisher's timestamp, however old it is or however wrong its clock was.
+4. What was acknowledged stays: as many replicas must have it as in the home topic, and no replica that lacks a part of
+   the log may lead.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 def companion_settings(home: TopicInfo) -> Mapping[str, str]:
     """Settings for `Admin.create_topic`; partitions and replication are the home topic's."""
-    return {
+    settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "retention.bytes": "-1",
@@ -36,4 +38,9 @@ def companion_settings(home: TopicInfo) -> Mapping[str, str]:
         "message.timestamp.before.max.ms": str(_INT64),
         "message.timestamp.after.max.ms": str(_INT64),
         "compression.type": "producer",
+        "unclean.leader.election.enable": "false",
     }
+    # A client without the right to see settings leaves it to the broker's default.
+    if replicas := home.config.get("min.insync.replicas"):
+        settings["min.insync.replicas"] = replicas
+    return settings

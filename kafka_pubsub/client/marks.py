@@ -34,7 +34,7 @@ MARKS_TOPIC = "_kafka_pubsub.deadletters"
 #: Its only partition.
 MARKS = TopicPartition(MARKS_TOPIC, 0)
 #: How the topic is made; an operator who makes it does the same.
-MARKS_SETTINGS: Mapping[str, str] = {"cleanup.policy": "compact"}
+MARKS_SETTINGS: Mapping[str, str] = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"}
 
 #: Offsets in one record: half a kilobyte, so that a batch of marks stays small beside the records it goes with.
 CHUNK = 4096

@@ -225,27 +225,27 @@ class RetryTopics:
             self._admin.delete_topic(retry.name)
 
     def check(self, record: SubscriptionRecord, home: TopicInfo, partitions: int) -> None:
-        """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its limit above."""
+        """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its settings fit."""
         if record.retry_topic is None:
             self._say_in_place(record.name)
             return
         info = self.find(record.retry_topic.name)
         check_retry_layout(record, info, partitions=partitions)
         if info is not None:
-            self.keep_above(info, home)
+            self.keep_fit(info, home)
 
-    def keep_above(self, info: TopicInfo, home: TopicInfo) -> None:
-        """Raises what the retry topic takes above what the home topic takes, if somebody has raised that."""
-        wanted = _limit(companion_settings(home))
-        # Whoever may not see settings sees Kafka's default for both.
-        if info.max_message_bytes >= wanted or not (info.config and home.config):
+    def keep_fit(self, info: TopicInfo, home: TopicInfo) -> None:
+        """Changes the settings that lag behind the home topic's, or that an earlier version didn't set."""
+        lacking = _lacking(info, home) if home.config else {}
+        if not lacking:
             return
         try:
-            self._admin.update_topic(info.name, {"max.message.bytes": str(wanted)})
+            self._admin.update_topic(info.name, lacking)
         except PubSubError as error:
+            settings = ", ".join(f"{name}={value}" for name, value in lacking.items())
             text = (
-                f"retry topic {info.name!r} takes messages of {info.max_message_bytes} bytes and topic "
-                f"{home.name!r} takes {home.max_message_bytes}: set its max.message.bytes to {wanted} ({error.message})"
+                f"retry topic {info.name!r} must take and keep what topic {home.name!r} takes and keeps: set "
+                f"{settings} ({error.message})"
             )
             if info.max_message_bytes <= home.max_message_bytes:
                 raise FailedPrecondition(text) from error
@@ -289,13 +289,31 @@ def misfits(info: TopicInfo, home: TopicInfo) -> str:
     wrong = []
     if info.partitions != home.partitions:
         wrong.append(f"it has {info.partitions} partitions, not {home.partitions}")
-    if info.config and info.max_message_bytes < _limit(wanted):
-        wrong.append(f"max.message.bytes is {info.max_message_bytes}, not at least {_limit(wanted)}")
     for setting in ("cleanup.policy", "retention.ms", "retention.bytes"):
         found = info.config.get(setting, wanted[setting])
         if found != wanted[setting]:
             wrong.append(f"{setting} is {found}, not {wanted[setting]}")
+    for setting, value in _lacking(info, home).items():
+        found = str(info.max_message_bytes) if setting == "max.message.bytes" else info.config[setting]
+        at_least = "" if setting == "unclean.leader.election.enable" else "at least "
+        wrong.append(f"{setting} is {found}, not {at_least}{value}")
     return "; ".join(wrong)
+
+
+def _lacking(info: TopicInfo, home: TopicInfo) -> dict[str, str]:
+    """The settings that must be changed for the topic to take and keep what `home` takes and keeps."""
+    if not info.config:  # the client has no right to see settings
+        return {}
+    wanted = companion_settings(home)
+    lacking = {}
+    if info.max_message_bytes < _limit(wanted):
+        lacking["max.message.bytes"] = wanted["max.message.bytes"]
+    replicas = "min.insync.replicas"
+    if int(info.config.get(replicas, wanted.get(replicas, 1))) < int(wanted.get(replicas, 1)):
+        lacking[replicas] = wanted[replicas]
+    if info.config.get("unclean.leader.election.enable") == "true":
+        lacking["unclean.leader.election.enable"] = "false"
+    return lacking
 
 
 def _limit(settings: Mapping[str, str]) -> int:

@@ -53,6 +53,7 @@ CATALOG_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     # Milliseconds that a removal stays readable: a week, far above `_STALE_AFTER`.
     "delete.retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
 }
 
 #: Looks at the latest values and decides what to write for the key: (the value or None for a removal), or raises.

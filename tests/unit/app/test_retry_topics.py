@@ -102,6 +102,7 @@ def test_without_the_right_to_make_one_an_operators_is_adopted(
         (3, {"retention_ms": "1000"}, "retention.ms is 1000, not -1"),
         (3, {"cleanup_policy": "compact"}, "cleanup.policy is compact, not delete"),
         (3, {"max_message_bytes": "1048588"}, "max.message.bytes is 1048588, not at least"),
+        (3, {"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable is true, not false"),
     ],
 )
 def test_one_that_does_not_fit_is_refused_or_left_alone(
@@ -279,6 +280,23 @@ def test_its_limit_follows_the_home_topics(
         other.subscription("billing").pull(print)
     sub.pull(lambda message: message.ack()).close()
     assert backend.admin.topic(RETRY).max_message_bytes > 20_000_000
+
+
+def test_it_keeps_what_was_acknowledged_as_the_home_topic_does(
+    ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
+) -> None:
+    replicas, unclean = "min.insync.replicas", "unclean.leader.election.enable"
+    ps.create_topic("orders")
+    backend.admin.update_topic("orders", {replicas: "2"})
+    sub = ps.create_subscription("billing", "orders")
+    assert backend.admin.topic(RETRY).config[replicas] == "2"
+    assert backend.admin.topic(RETRY).config[unclean] == "false"
+    # One from an earlier version, of a home topic that has got more replicas since.
+    backend.admin.update_topic("orders", {replicas: "3"})
+    backend.admin.update_topic(RETRY, {unclean: "true"})
+    sub.pull(lambda message: message.ack()).close()
+    assert backend.admin.topic(RETRY).config[replicas] == "3"
+    assert backend.admin.topic(RETRY).config[unclean] == "false"
 
 
 @pytest.fixture
