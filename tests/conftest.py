@@ -59,6 +59,7 @@ SLOW = (
 
 #: The rooms whose tests take longest come first, so that no worker is left alone with one of them at the end.
 LONGEST_FIRST = [
+    "tests/simulation/test_simulation.py",
     "tests/spark",
     "tests/faults",
     "tests/integration",
