@@ -14,6 +14,7 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.backend import GroupProtocol, KafkaBackend
 from kafka_pubsub.kafka.transactions import KafkaTransactions
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.local.processes import wait_until_frozen
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
 from tests.integration.kafka.conftest import MakeBackend
@@ -173,9 +174,13 @@ class Scene:
         _until(lambda: self.member.reader.position(at) == end, self.member)
         return self.member.seen
 
+    def freeze(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        wait_until_frozen(self.pid, PATIENCE)
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        os.kill(self.pid, signal.SIGSTOP)
+        self.freeze()
         try:
             yield
         finally:
@@ -223,7 +228,7 @@ def test_a_commit_without_an_answer_is_unknown_and_settled_by_fencing_ourselves(
     assert scene.transact(writer, 1).ending is Ending.STORED
     with scene.frozen():
         os.kill(scene.pid, signal.SIGCONT)
-        writer.freeze = lambda: os.kill(scene.pid, signal.SIGSTOP)
+        writer.freeze = scene.freeze
         began = time.monotonic()
         outcome = scene.transact(writer, 2)
         assert time.monotonic() - began < BOUND
