@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from confluent_kafka import Producer
 
+from kafka_pubsub.config import Batching
 from tests.benchmarks.cluster import PRODUCER
 from tests.benchmarks.data import Payloads, key_name, keys
 from tests.benchmarks.figures import percentile
@@ -47,7 +48,9 @@ def _keep_time(send: Send, rate: int, total: int, distinct: int, start: int, hot
 
 
 def _raw(bootstrap: str, topic: str, run: Callable[[Send], list[float]]) -> list[float]:
-    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
+    # The same wait for a batch as ours by default; librdkafka's own is 5 ms.
+    linger_ms = Batching().max_latency * 1000
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER, "linger.ms": linger_ms})
 
     def send(key: str, value: bytes) -> None:
         producer.produce(topic, value, key, on_delivery=lambda *_: None)

@@ -54,11 +54,9 @@ def _pull(quick: bool) -> Scenario:
     warmup, measured = (2_000, 20_000) if quick else (200_000, 2_000_000)
     size: dict[str, Parameter] = {**_READ, "warmup": warmup, "measured": measured, "patience": 600}
     slow = {**size, "warmup": 200 if quick else 2_000, "measured": 1_000 if quick else 20_000}
-    best: dict[str, Parameter] = {
-        **size,
-        "threads": [16] if quick else [16, 64, 100, 200],
-        "trial": 5_000 if quick else 400_000,
-    }
+    trial: dict[str, Parameter] = {"trial": 5_000 if quick else 400_000}
+    best: dict[str, Parameter] = {**size, **trial, "threads": [16] if quick else [16, 64, 100, 200]}
+    raw: dict[str, Parameter] = {**size, **trial, "batches": [500] if quick else [200, 500, 1000, 5000]}
     return Scenario(
         "pull",
         "Pull with a callback that only acknowledges",
@@ -66,7 +64,7 @@ def _pull(quick: bool) -> Scenario:
         {"rate": "msg/s"},
         [
             Row("ours", "kafka_pubsub: ack each, order per key", f"{_ROWS}ours:pull", True, "raw", size),
-            Row("raw", "confluent-kafka: consume(5000), fields read", f"{_ROWS}raw:pull", parameters=size),
+            Row("raw", "confluent-kafka: consume(n), fields read", f"{_ROWS}raw:pull", parameters=raw),
             Row(
                 "parallel-consumer",
                 "Parallel Consumer KEY, best thread count",

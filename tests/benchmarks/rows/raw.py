@@ -56,28 +56,51 @@ def _values(count: int, distinct: int) -> list[tuple[str, bytes]]:
     ]
 
 
-def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float) -> Measured:
-    """`consume(5000)`, with key, value, partition and offset read of each message; nothing is committed."""
+def pull(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    warmup: int,
+    measured: int,
+    patience: float,
+    batches: list[int],
+    trial: int,
+) -> Measured:
+    """`consume(n)` at the best of several `n`, found by shorter trials over the same topic."""
+    tried = {
+        batch: _pull(bootstrap, topic, f"{group}-trial-{batch}", warmup, trial, patience, batch)
+        for batch in batches
+    }
+    best = max(tried, key=lambda batch: tried[batch])
+    rate = _pull(bootstrap, topic, group, warmup, measured, patience, best)
+    trials = ", ".join(f"{batch}: {each / 1000:.0f}k/s" for batch, each in tried.items())
+    return {"rate": rate, "note": f"consume({best}) (trials of {trial:,}: {trials})"}
+
+
+def _pull(
+    bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float, batch_size: int
+) -> float:
+    """Messages per second, with key, value, partition and offset read of each message; nothing is committed."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **CONSUMER})
     consumer.subscribe([topic])
     meter = Meter(warmup, measured)
     deadline = time.monotonic() + patience
     read_on = True
     while read_on and time.monotonic() < deadline:
-        batch = consumer.consume(5000, 0.1)
+        batch = consumer.consume(batch_size, 0.1)
         for message in batch:
             if message.error():
                 raise RuntimeError(str(message.error()))
             message.key(), message.value(), message.partition(), message.offset()
         read_on = meter.many(len(batch))
     consumer.close()
-    return {"rate": meter.rate()}
+    return meter.rate()
 
 
 def memory(bootstrap: str, topic: str, group: str, messages: int, patience: float) -> Measured:
     """The highest resident memory of the reader above, at librdkafka's own limits."""
-    measured = pull(bootstrap, topic, group, 1, messages - 1, patience)
-    return {"peak_mb": peak_megabytes(), **measured}
+    rate = _pull(bootstrap, topic, group, 1, messages - 1, patience, 5000)
+    return {"peak_mb": peak_megabytes(), "rate": rate}
 
 
 def bare_threads(workers: int, warmup: int, measured: int, handler: float) -> Measured:
