@@ -9,8 +9,9 @@ callbacks run on the fetcher, which asks the runner and waits.
 Rules
 1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
    ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
-2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again, so at a revoke every
-   commit has been answered before the last word is sent.
+2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again. A commit that it can't
+   wait for any longer stays in flight until the reader's library lets go of it, and no other is sent meanwhile: it
+   may be stored at any time until then, over whatever was stored in between.
 3. The runner never waits for the fetcher, a worker or the log.
 4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
    at a time by `core`, which nobody holds while it waits or while a callback runs.
@@ -117,6 +118,8 @@ class Engine(Hearing):
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
+        #: Commits that were given up, until the library lets go of them (rule 2). Empty: it has nothing of ours.
+        self._given_up: dict[int, Commit | CommitBoth] = {}
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
@@ -358,17 +361,25 @@ class Engine(Hearing):
             self._reader.resume([self.rebalances.place(number) for number in resume])
 
     def _commit_posted(self) -> None:
+        if self._reader.unanswered():
+            return
+        if self._given_up:
+            over, self._given_up = self._given_up, {}
+            self.post(lambda: self.coordinator.unanswered(over, self.clock()))
         together: dict[int, Commit | CommitBoth] = {}
         while self._to_commit:  # a request takes as long for one partition as for all
             together |= self._to_commit.popleft()
         self.commit(self.coordinator.current(together))
 
     def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        """Sends commits and posts their answers."""
+        """Sends commits and posts their answers, as far as they have any."""
         if not commits:
             return
-        accepted = self.rebalances.commit(commits)
-        self.post(lambda: self.coordinator.answered(accepted, self.clock()))
+        answers = self.rebalances.commit(commits)
+        if self._reader.unanswered():
+            self._given_up |= {number: commits[number] for number, accepted in answers.items() if not accepted}
+            answers = {number: accepted for number, accepted in answers.items() if accepted}
+        self.post(lambda: self.coordinator.answered(answers, self.clock()))
 
     def _behind(self) -> bool:
         return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED
@@ -479,9 +490,8 @@ class Engine(Hearing):
 
     def announce(self, numbers: Sequence[int]) -> None:
         """Tells the log who works there now, on which their first delivery waits, before anything is read."""
-        words = self.ask(lambda: self.coordinator.first_words(numbers, self.clock()))
-        self._commit_posted()  # the runner may have been quicker
-        self.commit(words)
+        self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
+        self._commit_posted()
 
     def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""

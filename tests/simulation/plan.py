@@ -127,7 +127,7 @@ class Plan:
         )
 
     def with_more(self, random: Random) -> Plan:
-        """The same world, in some seeds with exactly-once acks, or a topic that grows.
+        """The same world, in some seeds with exactly-once acks, a topic that grows, or commits that are stored late.
 
         The group's positions aren't forgotten there.
         """
@@ -136,6 +136,10 @@ class Plan:
             plan = plan.asking(random.choice([0.3, 1.0]), random.choice([0.0, 0.3]))
         if random.random() < GROWING:
             plan = plan.growing(random.randint(1, 4))
+        retry = plan.retry
+        if retry is not None and not retry.killers_only:
+            late = random.choice([0.0, 0.0, 0.05, 0.2])
+            plan = replace(plan, retry=replace(retry, late_commits=late))
         return plan
 
     def growing(self, partitions: int) -> Plan:

@@ -17,7 +17,7 @@ from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.core import parking, retries
 from kafka_pubsub.core.chores import Chores
-from kafka_pubsub.core.effects import Effect
+from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.moves import Move, Moves
 from kafka_pubsub.core.notes import NOTHING
@@ -238,6 +238,16 @@ def relocation_beside_a_commit(patch: Patch) -> None:
             yield from real(self, now)
 
     patch.setattr(RetryHalf, "send", send)
+
+
+def given_up_is_answered(patch: Patch) -> None:
+    """A commit that was given up counts as refused while it may still be stored."""
+
+    def commit(self: Engine, commits: Mapping[int, Commit | CommitBoth]) -> None:
+        accepted = self.rebalances.commit(commits)
+        self.post(lambda: self.coordinator.answered(accepted, self.clock()))
+
+    patch.setattr(Engine, "commit", commit)
 
 
 def commit_before_ack(patch: Patch) -> None:
@@ -465,6 +475,7 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     backlog_stays: foci.stuck,
     two_in_flight: foci.failing,
     relocation_beside_a_commit: foci.crossing,
+    given_up_is_answered: foci.late_commits,
     commit_before_ack: foci.failing,
     source_finished_at_once: foci.failing,
     map_truncated: foci.failing,
