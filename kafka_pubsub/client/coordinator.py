@@ -293,8 +293,8 @@ class Coordinator(Holdings):
             self._stop(partition.leases.active)
             self._do(number, Returned(), now)
 
-    def tick(self, now: float) -> None:
-        """Time has passed: progress, deadlines, redeliveries, commits."""
+    def tick(self, now: float, wall: float | None = None) -> None:
+        """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
         self.progress(now)
         benched = self._benched()  # none more come meanwhile
         numbers = [*self.owned, *self.resting]
@@ -305,7 +305,7 @@ class Coordinator(Holdings):
         for number in numbers:
             if number not in self._leaving:
                 taken = benched > 0 and self._free() <= 0
-                self._to(number, Tick(stuffed=number in self.gate.paused, taken=taken), now)
+                self._to(number, Tick(number in self.gate.paused, taken, wall), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 

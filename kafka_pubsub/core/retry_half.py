@@ -127,6 +127,8 @@ class RetryHalf:
 
     def tick(self, event: Tick, now: float) -> None:
         """Time has passed."""
+        if event.wall is not None:
+            self.retries.fates.clock_offset = event.wall
         if self.retries.caught_up and self.retries.tallies.look(self.retries.rooms.retry()):
             self.commits.dirty = True
         self.chores.do(now, stuffed=event.stuffed)

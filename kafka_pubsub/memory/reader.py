@@ -148,7 +148,9 @@ class MemoryReader:
         """Commits as the member that this reader is now, under the generation it knows."""
         self._check_open()
         if self.unanswered():
-            waiting = BrokerUnavailable("injected: the commit before isn't answered yet; nothing was committed")
+            waiting = BrokerUnavailable(
+                "injected: the commit before isn't answered yet; nothing was committed"
+            )
             return dict.fromkeys(positions, waiting)
         fate = self._faults.commit(self._group, self._client, positions)
         if fate is Fate.REFUSED:

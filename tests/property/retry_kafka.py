@@ -234,7 +234,7 @@ class RetryLog:
         if info.why is Why.UNBURIED:  # noted as the one after the last, once
             assert info.attempt - before.attempt + crashed == (before.why is not Why.UNBURIED), info
         elif not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
-            failed = info.why in (Why.NACKED, Why.EXPIRED)
+            failed = info.why in (Why.NACKED, Why.DELAYED, Why.EXPIRED)
             assert info.attempt - before.attempt == failed, (
                 f"attempt {info.attempt} after {before.attempt}: {info}"
             )

@@ -210,6 +210,8 @@ class Process:
         faults = Faults(world)
         self._backend = MemoryBackend(cluster=world.cluster, faults=faults, session_timeout=SESSION)
         self.subscription = world.record()
+        #: Seconds by which its wall clock is wrong.
+        self.wrong_by = 0.0
         self._joining = RejoiningReader(lambda: self._backend.reader(self.subscription.name, name))
         number = world.bits()
         self.relocating: SteppedRelocating | None = None
@@ -230,7 +232,7 @@ class Process:
             on_end=lambda: None,
             on_handed_out=lambda ack_id, message: None,
             clock=world.now,
-            wall=world.now,
+            wall=lambda: world.now() + self.wrong_by,
             relocating=self.relocating,
         )
         self.engine.owner = self
@@ -464,7 +466,7 @@ class Process:
             together,
             valid=valid,
             alone=alone,
-            now=self.world.now(),
+            now=self.world.now() + (0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks),
         )
         if self.poison(lease, message) == "kills":
             self.die(f"of {message.offset} of {lease.partition}")

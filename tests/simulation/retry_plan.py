@@ -40,6 +40,8 @@ class RetryPlan:
     refused: float = 0.0
     #: Chance that a plain commit is given up, and stored later.
     late_commits: float = 0.0
+    #: Seconds by which a process's wall clock may be wrong, ahead or behind, until it is set the next time.
+    wrong_clocks: float = 0.0
     #: Chance, at each request, that the process dies right before it.
     dies: float = 0.0
     #: Chance, at each request, that others go on while it is on its way.

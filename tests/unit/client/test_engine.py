@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from kafka_pubsub.client.batches import by_partition
+from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import READ, Engine
+from kafka_pubsub.client.engine import READ, TICK, Engine
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
@@ -175,13 +176,27 @@ def test_the_end_of_a_commit_that_was_given_up_is_no_answer_to_a_later_one(
     late = Commit(3, "")
     monkeypatch.setattr(engine, "post", lambda call: call())
     monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
-    monkeypatch.setattr(engine.coordinator, "_in_flight", lambda number: Commit(3, "") if number == 0 else None)
+    monkeypatch.setattr(
+        engine.coordinator, "_in_flight", lambda number: Commit(3, "") if number == 0 else None
+    )
     log.refused = {TopicPartition("orders", number): PubSubError("nobody answered") for number in (0, 1)}
     log.in_hand = True
     engine.commit({0: late, 1: late})
     log.in_hand = False
     engine._commit_posted()
     assert not any(told)
+
+
+def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be wrong when a partition is taken over, and be set right later."""
+    told: list[float | None] = []
+    wall = [5000.0]
+    engine.clock, engine.wall = lambda: 100.0, WallClock(lambda: wall[0])
+    monkeypatch.setattr(engine.coordinator, "tick", lambda now, wall: told.append(wall))
+    engine.step(100.0)
+    wall[0] = 4000.0
+    engine.step(100.0 + TICK)
+    assert told == [4900.0, 3900.0]
 
 
 class Rebuilding:

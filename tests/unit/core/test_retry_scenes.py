@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.core.rules import EVERYTHING, RetryStart, Rules, Start
+from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending, Header
 from tests.support import FakeBody
 
@@ -82,23 +83,9 @@ def leases_of(effects: Sequence[Effect]) -> list[Lease]:
 class Scene:
     """One partition; what it wants is kept until the scene answers."""
 
-    def __init__(
-        self,
-        retry: Sequence[Stored] = (),
-        policy: Policy | None = None,
-        main_exists: int = EVERYTHING,
-        crashed_before: int = 0,
-    ) -> None:
-        """`crashed_before`: how far the last owner may have come, which died; 0: it left in good order."""
-        start = RetryStart(
-            "t",
-            TOPIC_ID,
-            0,
-            clean=not crashed_before,
-            main_end=crashed_before,
-            end=len(retry),
-            main_exists=main_exists,
-        )
+    def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None, **beside: Any) -> None:
+        """`beside`: what else the ownership is told of its retry partition."""
+        start = RetryStart("t", TOPIC_ID, 0, end=len(retry), **beside)
         rules = Rules(ordered=True, backoff=Backoff(1, 1), policy=policy or Policy(), subscription="s")
         commit = CommitBoth(0, "", Commit(0, ""))
         self.partition = Partition(Start(0, 1, 1, commit, 0, retry=start), rules, lambda: 0.5)
@@ -139,12 +126,6 @@ class Scene:
 
     def begun(self, limit: int = 9) -> list[Lease]:
         return leases_of(self.do(Demand(limit, 9)))
-
-    def noted(self) -> list[Lease]:
-        """What begins once the log has taken a commit that notes it."""
-        self.begun()
-        self.tick()
-        return leases_of(self.do(CommitAnswered(True)))
 
     def fetch(self, *records: tuple[int, bytes | None]) -> None:
         self.do(Fetched([FakeBody(1, offset, key) for offset, key in records]))
@@ -352,41 +333,6 @@ def test_a_refused_commit_is_not_sent_again_and_again_at_once() -> None:
                     scene.do(CommitAnswered(False))
         scene.now += 0.01
     assert 2 <= sent <= 1 + 1.0 / COMMIT_INTERVAL + 1
-
-
-@pytest.mark.parametrize("moves", [True, False])
-def test_only_a_commit_that_was_made_after_the_return_lets_handlers_begin(moves: bool) -> None:
-    """One that was in flight then, plain or with a transaction, doesn't tell that the partition is still ours."""
-    scene = Scene()
-    scene.fetch((0, b"a"), (1, b"b"))
-    (first, second) = scene.begun()
-    (scene.nack if moves else scene.ack)(first)
-    (old,) = scene.tick()
-    assert isinstance(old, Relocate if moves else CommitBoth)
-    scene.do(Returned())
-    scene.ack(second)
-    scene.fetch((2, b"c"))
-    assert not leases_of(scene.do(Relocated(Ending.STORED) if moves else CommitAnswered(True)))
-    assert not scene.begun()
-    assert any(isinstance(effect, CommitBoth) for effect in scene.tick())
-    scene.do(CommitAnswered(True))
-    assert [lease.key for lease in scene.begun()] == [b"c"]
-
-
-@pytest.mark.parametrize("moves", [True, False])
-def test_a_handler_that_waited_for_a_note_waits_for_one_that_was_made_after_the_return(moves: bool) -> None:
-    scene = Scene(crashed_before=10)
-    scene.fetch((0, b"a"), (1, b"b"))
-    (noted, *_) = scene.noted()
-    if moves:
-        scene.nack(noted)
-    scene.fetch((2, b"c"))
-    scene.begun()
-    assert any(isinstance(effect, Relocate if moves else CommitBoth) for effect in scene.tick(0.3))
-    scene.do(Returned())
-    assert not leases_of(scene.do(Relocated(Ending.STORED) if moves else CommitAnswered(True)))
-    assert any(isinstance(effect, CommitBoth) for effect in scene.tick())
-    assert [lease.key for lease in leases_of(scene.do(CommitAnswered(True)))] == [b"c"]
 
 
 def test_what_was_being_read_at_a_revoke_is_asked_for_again() -> None:
