@@ -286,5 +286,6 @@ class Chores:
         else:
             line = parking.lines.get(key)
             entry = None if line is None else line.at(origin)
-        dropped = entry is not None and request.info.why is Why.DROP
-        return None if dropped and entry.due != NEVER else entry
+        if entry is not None and request.info.why is Why.DROP and entry.due != NEVER:
+            return None
+        return entry

@@ -83,6 +83,9 @@ class Plan:
     inline: bool = True
     #: How much likelier a crash is while commits name a tally.
     after_tallies: float = 1.0
+    #: Chances at each step that the owner's process stood still, and that the wall clock is set, right or wrong.
+    doubts: float = 0.0
+    clock_steps: float = 0.0
 
 
 class RetryLog:
