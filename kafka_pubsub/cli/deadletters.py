@@ -227,11 +227,11 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
 def release(
     session: Session, subscription: str, chosen: Chosen, drop: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Let messages that are parked, or wait for their time, be tried again at once.
+    """Let messages that wait be tried again.
 
     All, or those that are picked. Under `--on-exhausted park` a message that failed too often keeps its key until
-    it is released; others wait until they are due. Each is tried again, its attempts beginning anew, and the later
-    messages of its key follow. --drop concerns those that failed too often. --since and --until mean the first failure.
+    it is released; others wait until they are due. Each is tried again at once, its attempts beginning anew, and the
+    later messages of its key follow. --drop concerns those that failed too often. --since and --until mean the first failure.
     """
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)

@@ -286,6 +286,7 @@ def test_a_commit_that_is_stored_late_undoes_nothing(
         return commit_now(self, offsets)
 
     monkeypatch.setattr(reader, "_COMMIT_TIMEOUT", 0.5)
+    monkeypatch.setattr(reader, "_COMMIT_DEADLINE", 0.1)
     monkeypatch.setattr(KafkaLogReader, "_commit_now", commit_late)
     seen = Seen(lambda message: int(message.data) >= 3 and message.delivery_attempt < 2)
     with sub.pull(seen) as stream:
@@ -293,7 +294,7 @@ def test_a_commit_that_is_stored_late_undoes_nothing(
         assert held.wait(PATIENCE)
         publish(ps, name, range(3, 9), 3)
         until(lambda: stream.stats.received >= 9)
-        time.sleep(2.0)  # the commit is given up after 0.5 s; a relocation would follow within 0.2 s
+        time.sleep(3.0)  # the commit is given up after 0.5 s; a relocation would follow within 0.2 s
         assert stream.stats.relocated == 0
         thaw.set()
         seen.wait_for(9)
