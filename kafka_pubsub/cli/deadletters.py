@@ -231,7 +231,8 @@ def release(
 
     All, or those that are picked. Under `--on-exhausted park` a message that failed too often keeps its key until
     it is released; others wait until they are due. Each is tried again at once, its attempts beginning anew, and the
-    later messages of its key follow. --drop concerns those that failed too often. --since and --until mean the first failure.
+    later messages of its key follow. --drop concerns those that failed too often. --since and --until mean the first
+    failure.
     """
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)

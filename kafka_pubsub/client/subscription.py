@@ -224,8 +224,8 @@ class Subscription:
 
         Those that are parked for ever (`on_exhausted="park"`), and those whose time hasn't come, however far away it
         is. `drop`: sends the messages that are parked for ever to the dead-letter topic instead, and their keys go on.
-        `ids` are `PARTITION:OFFSET` of the home topic, `since` and `until` when they failed first. Whoever receives
-        does it, now or when somebody does.
+        `ids` are `PARTITION:OFFSET` of the home topic, `since` and `until` when they failed first. A stream of the
+        subscription does it, now or when one is opened.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._desk().releases.release(

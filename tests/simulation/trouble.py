@@ -124,7 +124,7 @@ class Troubles(Growth):
             )
 
     def set_clock(self) -> None:
-        """Somebody sets a process's wall clock, right or wrong."""
+        """The wall clock of a process is set, right or wrong."""
         wrong = 0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks
         if self.processes:
             process = self.random.choice(self.processes)
