@@ -230,7 +230,7 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Has parked messages tried again, or dropped; see `kafka_pubsub.Subscription.release`."""
+        """Has messages that wait tried again, or dropped; see `kafka_pubsub.Subscription.release`."""
         return await _long(
             lambda tell: self._sync.release(
                 keys=keys,

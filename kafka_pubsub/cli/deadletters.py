@@ -210,7 +210,7 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
 
 @deadletter.command(
     examples=[
-        ("everything that is parked", "kafka-pubsub deadletter release billing"),
+        ("everything that waits to be tried again", "kafka-pubsub deadletter release billing"),
         ("", "kafka-pubsub deadletter release billing --key user-123"),
         (
             "give a message up, so that its key goes on",
@@ -227,11 +227,12 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
 def release(
     session: Session, subscription: str, chosen: Chosen, drop: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Let parked messages be tried again.
+    """Let messages that wait be tried again.
 
     All, or those that are picked. Under `--on-exhausted park` a message that failed too often keeps its key until
-    it is released. It is tried again, its attempts beginning anew, and the later messages of its key follow.
-    --since and --until mean its first failure.
+    it is released; others wait until they are due. Each is tried again at once, its attempts beginning anew, and the
+    later messages of its key follow. --drop concerns those that failed too often. --since and --until mean the first
+    failure.
     """
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)

@@ -134,8 +134,6 @@ class Coordinator(Holdings):
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
         self.closing = False
-        #: Partitions whose commit in flight was sent before we were away (`doubt`).
-        self._doubted: set[int] = set()
 
     def go_over(self, beside: Beside | None, now: float) -> None:
         """Another retry topic takes the place of the one so far: nothing that rests comes back."""
@@ -183,9 +181,6 @@ class Coordinator(Holdings):
             self.counts.relocated += moved
         old = running(partition) if ending is Ending.UNKNOWN else []
         self._do(number, Relocated(ending, refused), now)
-        if number in self._doubted and number in self.owned:
-            self._doubted.discard(number)
-            self._do(number, Returned(), now)
         if self._under(number, epoch) is None:
             self._lingering.update(old)
 
@@ -276,9 +271,16 @@ class Coordinator(Holdings):
         """The log answered commits: accepted or not."""
         for number, accepted in numbers.items():
             self.counts.commits += accepted
-            doubted = number in self._doubted  # it was sent before we were away: it says nothing about now
-            self._doubted.discard(number)
-            self._to(number, CommitAnswered(accepted and not doubted), now)
+            self._to(number, CommitAnswered(accepted), now)
+
+    def unanswered(self, commits: Mapping[int, Commit | CommitBoth], now: float) -> None:
+        """Commits that were given up aren't on their way any more; nobody knows whether the log has stored them."""
+        over = {number: False for number, commit in commits.items() if self._in_flight(number) is commit}
+        self.answered(over, now)
+
+    def _in_flight(self, number: int) -> Commit | CommitBoth | None:
+        partition = self.owned.get(number) or self.resting.get(number)
+        return None if partition is None else partition.commits.in_flight
 
     def doubt(self, now: float) -> None:
         """We were away for so long that others may own all: nothing begins before the log takes a commit of ours.
@@ -288,13 +290,11 @@ class Coordinator(Holdings):
         for number, partition in list(self.owned.items()):
             if partition.half is None or number in self._leaving:
                 continue
-            if partition.commits.in_flight is not None:
-                self._doubted.add(number)
             self._stop(partition.leases.active)
             self._do(number, Returned(), now)
 
-    def tick(self, now: float) -> None:
-        """Time has passed: progress, deadlines, redeliveries, commits."""
+    def tick(self, now: float, wall: float | None = None) -> None:
+        """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
         self.progress(now)
         benched = self._benched()  # none more come meanwhile
         numbers = [*self.owned, *self.resting]
@@ -305,7 +305,7 @@ class Coordinator(Holdings):
         for number in numbers:
             if number not in self._leaving:
                 taken = benched > 0 and self._free() <= 0
-                self._to(number, Tick(stuffed=number in self.gate.paused, taken=taken), now)
+                self._to(number, Tick(number in self.gate.paused, taken, wall), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 

@@ -9,8 +9,8 @@ callbacks run on the fetcher, which asks the runner and waits.
 Rules
 1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
    ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
-2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again, so at a revoke every
-   commit has been answered before the last word is sent.
+2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again. One that was given up
+   is in flight until the library lets go of it: until then it may be stored, over whatever came in between.
 3. The runner never waits for the fetcher, a worker or the log.
 4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
    at a time by `core`, which nobody holds while it waits or while a callback runs.
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -30,6 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
+from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.hearing import Hearing
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.ownership import Beginning
@@ -49,8 +49,7 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Records asked for in one read: large enough that the cost of a read vanishes among them, small enough that they stay
-#: in a processor's cache, and that nobody waits long for the interpreter meanwhile.
+#: Records asked for in one read: so many that its cost vanishes among them, so few that they stay in a cache.
 READ = 1000
 #: Records of the first read, before anybody knows how large they are; and the share of `max_bytes` for one read.
 FIRST_READ, SHARE = 100, 0.125
@@ -62,9 +61,6 @@ READ_WAIT = 0.05
 PROMPT_WAIT = 0.003
 #: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
-#: Seconds without a sweep after which our partitions may be others': half of the shortest session. Sweeps are a tenth
-#: of a second apart; a machine so busy that it happens to them costs a commit.
-AWAY = 3.0
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
@@ -88,7 +84,7 @@ class Engine(Hearing):
         on_end: Callable[[], None],
         on_handed_out: Callable[[str, Message], None],
         watch: Callable[[], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = steady_time,
         wall: Callable[[], float] = time.time,
         relocating: Relocating | None = None,
     ) -> None:
@@ -102,14 +98,14 @@ class Engine(Hearing):
         self._prompt = record.options.exactly_once
         #: Whether handlers wait for a commit, as the runner saw it last.
         self._hurried = False
-        self.rebalances = Rebalances(self, reader, record, look_up, wall)
+        self.wall = WallClock(wall)
+        self.rebalances = Rebalances(self, reader, record, look_up)
         self.rebalances.begin_with(relocating)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
-        #: Batches posted, counted by the fetcher, and taken, counted by the runner.
+        #: Batches, and records: posted, counted by the fetcher, and taken, counted by the runner.
         self._fetched = self._booked = 0
-        #: The same for records.
         self._records_read = self._records_booked = 0
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
@@ -117,12 +113,13 @@ class Engine(Hearing):
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
+        #: Commits that were given up, and are in flight (rule 2).
+        self._given_up: dict[int, Commit | CommitBoth] = {}
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
-        #: When something was last looked at.
-        self._alive_at = math.inf
+        self._pulse = Pulse()
         self._wake_at: float | None = None
         #: When to look next at how much is held.
         self._gauge_at = 0.0
@@ -134,8 +131,7 @@ class Engine(Hearing):
         self._drained = threading.Event()
         #: Set by the fetcher: waiting for room hasn't helped.
         self._waited = False
-        self._fetching = True
-        self._running = True
+        self._fetching = self._running = True
         self._runner: threading.Thread | None = None
         self._fetcher: threading.Thread | None = None
         #: Held by whoever is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
@@ -283,7 +279,7 @@ class Engine(Hearing):
         self.take_reports(now)
         if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
             self._tick_at = now + TICK
-            coordinator.tick(now)
+            coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
             coordinator.deliver(now)
         if self._room < LEAST_READ or now >= self._gauge_at:
@@ -297,9 +293,8 @@ class Engine(Hearing):
         self._wake_at = coordinator.wakeup_at()
 
     def look_alive(self, now: float) -> None:
-        """Before anything begins: whether this process stood still meanwhile (stopped, swapped out, a laptop's lid)."""
-        away, self._alive_at = now - self._alive_at, now
-        if away > AWAY:
+        """Before anything begins: whether this process stood still meanwhile."""
+        if away := self._pulse.away(now):
             log.warning("subscription %r: this process stood still for %.1f s", self.subscription, away)
             self.take_over()
             self.coordinator.doubt(now)
@@ -358,17 +353,26 @@ class Engine(Hearing):
             self._reader.resume([self.rebalances.place(number) for number in resume])
 
     def _commit_posted(self) -> None:
+        if self._reader.unanswered():
+            return
+        if self._given_up:
+            over, self._given_up = self._given_up, {}
+            self.post(lambda: self.coordinator.unanswered(over, self.clock()))
         together: dict[int, Commit | CommitBoth] = {}
         while self._to_commit:  # a request takes as long for one partition as for all
             together |= self._to_commit.popleft()
         self.commit(self.coordinator.current(together))
 
     def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        """Sends commits and posts their answers."""
+        """Sends commits and posts their answers, as far as they have any."""
         if not commits:
             return
-        accepted = self.rebalances.commit(commits)
-        self.post(lambda: self.coordinator.answered(accepted, self.clock()))
+        answers = self.rebalances.commit(commits)
+        if self._reader.unanswered():
+            for number in [number for number, accepted in answers.items() if not accepted]:
+                self._given_up[number] = commits[number]
+                del answers[number]
+        self.post(lambda: self.coordinator.answered(answers, self.clock()))
 
     def _behind(self) -> bool:
         return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED
@@ -479,9 +483,8 @@ class Engine(Hearing):
 
     def announce(self, numbers: Sequence[int]) -> None:
         """Tells the log who works there now, on which their first delivery waits, before anything is read."""
-        words = self.ask(lambda: self.coordinator.first_words(numbers, self.clock()))
-        self._commit_posted()  # the runner may have been quicker
-        self.commit(words)
+        self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
+        self._commit_posted()
 
     def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kafka_pubsub.client.durable_acks import refused
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.redelivery import LONGEST_DELAY
 from kafka_pubsub.core.retry_record import ERROR_BYTES
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
@@ -70,8 +71,8 @@ class Reports(Protocol):
 
 def check_delay(delay: float | None) -> None:
     """`InvalidArgument` for what no nack can wait."""
-    if delay is not None and not 0 <= delay <= 7 * 86_400:
-        raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to 604800 seconds")
+    if delay is not None and not 0 <= delay <= LONGEST_DELAY:
+        raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to {LONGEST_DELAY} seconds")
 
 
 def check_extension(seconds: float) -> None:

@@ -39,6 +39,7 @@ _NOWHERE = Committed(None, "")
 
 _REASONS = {
     Why.NACKED: "nacked",
+    Why.DELAYED: "nacked with a delay",
     Why.EXPIRED: "its deadline passed",
     Why.BACKLOG: "waits behind an earlier message of its key",
     Why.TAIL: "waits for its redelivery",

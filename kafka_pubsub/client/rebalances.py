@@ -8,8 +8,9 @@ Rules
    partitions are taken on as pairs (`takeovers`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
-3. At a revoke every commit has been answered, and every relocation has landed, before the last word is sent. What
-   can't be told in time is given up without one, as if it had been lost; then the membership ends, too (`rejoining`).
+3. At a revoke every relocation has landed before the last word is sent, and the last word waits for a commit that
+   isn't answered. What can't be told in time is given up without one, as if it had been lost; then, and when a commit
+   is still unanswered, the membership ends, too (`rejoining`).
 4. The retry topic may appear, or be made again, while the stream runs: it leaves, and comes back with the new one.
 """
 
@@ -61,7 +62,6 @@ class Rebalances:
         reader: LogReader,
         record: SubscriptionRecord,
         look_up: Callable[[], SubscriptionRecord],
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.record = record
         #: Set for a subscription that redelivers through a retry topic.
@@ -69,7 +69,6 @@ class Rebalances:
         #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
         self._identity = identity_of(record)
-        self._wall = wall
         self._engine = engine
         self._reader = reader
         self._look_up = look_up
@@ -81,7 +80,7 @@ class Rebalances:
         if relocating is None:
             self.pairs = None
         else:
-            self.pairs = Takeovers(self._engine, self._reader, relocating, self._wall)
+            self.pairs = Takeovers(self._engine, self._reader, relocating)
 
     def go_over(self, record: SubscriptionRecord, relocating: Relocating | None) -> list[str]:
         """Another retry topic, or none, takes the place of the one so far; nothing is ours. Returns what to read."""
@@ -112,7 +111,7 @@ class Rebalances:
         """What the stream reads."""
         return [self.record.topic] if self.pairs is None else [self.record.topic, self.pairs.retry]
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> Mapping[int, bool]:
+    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, bool]:
         """Sends commits; whether each was accepted."""
         positions = self._positions(commits)
         answers: Mapping[TopicPartition, PubSubError | None]

@@ -1,14 +1,16 @@
-"""Releasing what is parked: its attempts begin anew, or it is dropped to the dead letters.
+"""Releasing what waits in the retry topic: it goes at once, its attempts beginning anew, or to the dead letters.
 
 Theory. Under `on_exhausted="park"` a message whose attempts are used up keeps its place in the retry topic, and its
-key, until somebody says otherwise. Only the owner of the partition may move it, so what is written here is a request
-to the owner: a record in the same retry partition that names the message by key and origin (`core/chores.py` rule 3).
-If nobody receives now, it waits there for whoever will.
+key, until it is released; another one waits for its time, which may be far away if a clock was wrong. Only the owner of
+the partition may move it, so what is written here is a request to the owner: a record in the same retry partition that
+names the message by key and origin (`core/chores.py` rule 4). If nothing receives now, it waits there for an owner.
 
 Rules
 1. A request that names nothing any more is finished without effect. Asked twice, a message that fails again gets its
    attempts twice; nothing worse.
-2. Requests are written from the subscription's seat (`seat.py`), like all that changes what is dead or parked.
+2. Released is every message that waits for its time, whatever that is: no clock is asked. Dropped are only those whose
+   attempts are used up.
+3. Requests are written from the subscription's seat (`seat.py`), like all that changes what is dead or parked.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ class Releases:
         self, record: SubscriptionRecord, retry: str, selection: Selection, tell: Tell, why: Why
     ) -> list[NewRecord]:
         found: list[NewRecord] = []
+        # What only waits behind another message has no due time (rule 2).
+        least = FOREVER if why is Why.DROP else 1
         with closing(self._backend.record_fetch()) as fetch:
             room = WaitingRoom(self._backend, record, fetch)
             for at, number in enumerate(room.numbers()):
@@ -86,7 +90,7 @@ class Releases:
                 found += [
                     _request(record, retry, message, why)
                     for message in room.messages(number)
-                    if message.info.due >= FOREVER and _picks(selection, message)
+                    if message.info.due >= least and _picks(selection, message)
                 ]
         return found
 

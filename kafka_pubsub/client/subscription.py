@@ -220,10 +220,12 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Has parked messages (`on_exhausted="park"`) tried again, their attempts beginning anew.
+        """Has messages that wait in the retry topic tried again at once, their attempts beginning anew.
 
-        `drop`: sends them to the dead-letter topic instead, and their keys go on. `ids` are `PARTITION:OFFSET` of the
-        home topic, `since` and `until` when they failed first. Whoever receives does it, now or when somebody does.
+        Those that are parked for ever (`on_exhausted="park"`), and those whose time hasn't come, however far away it
+        is. `drop`: sends the messages that are parked for ever to the dead-letter topic instead, and their keys go on.
+        `ids` are `PARTITION:OFFSET` of the home topic, `since` and `until` when they failed first. A stream of the
+        subscription does it, now or when one is opened.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._desk().releases.release(

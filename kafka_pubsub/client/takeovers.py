@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
@@ -63,14 +62,12 @@ class Takeovers:
         engine: Engine,
         reader: LogReader,
         relocating: Relocating,
-        wall: Callable[[], float] = time.time,
         nonce: Callable[[], int] = lambda: secrets.randbits(30),
     ) -> None:
         self.retry = relocating.retry
         self.relocating = relocating
         self._engine = engine
         self._reader = reader
-        self._wall = wall
         self._nonce = nonce
         self._record: SubscriptionRecord
         #: What the group has given us, whole or not.
@@ -177,7 +174,7 @@ class Takeovers:
             main_end,
             (retry or _NOTHING).notes,
             end,
-            self._wall() - self._engine.clock(),
+            self._engine.wall.offset(self._engine.clock),
             marked_nonce(self._record, self._nonce()),
         )
 

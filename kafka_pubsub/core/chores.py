@@ -230,7 +230,7 @@ class Chores:
                 break
             elif stranded is not None:
                 retries.stranded_to_tail(offset, stranded, together=front)
-            elif body is not None and not retries.to_tail(body, touched, together=front):
+            elif body is not None and not retries.to_tail(body, touched, now, together=front):
                 front = False
         for key in touched:
             retries.settle(key, now)
@@ -258,7 +258,7 @@ class Chores:
             line = None if key is None else self._retries.parking.lines.get(key)
             if line is not None and line.moving and origin in line.moving:
                 continue  # rule 4
-            entry = self._parked_for_ever(key, origin)
+            entry = self._asked_for(request, key)
             body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
             if entry is not None and body is None:
                 self._retries.bodies.want(entry.offset, key)
@@ -278,10 +278,14 @@ class Chores:
         """Whether what is asked for can be done: without a policy there is nowhere to drop a message."""
         return request.info.why is not Why.DROP or bool(self._rules.policy.max_attempts)
 
-    def _parked_for_ever(self, key: bytes | None, origin: int) -> Entry | None:
+    def _asked_for(self, request: RetryRecord, key: bytes | None) -> Entry | None:
+        """The message that waits and is to be released; dropped are only those that wait for ever."""
+        parking, origin = self._retries.parking, request.offset()
         if key is None:
-            some = (entry for entry in self._retries.parking.loose if entry.origin == origin)
-            return next((entry for entry in some if entry.due == NEVER), None)
-        line = self._retries.parking.lines.get(key)
-        entry = None if line is None else line.at(origin)
-        return entry if entry is not None and entry.due == NEVER else None
+            entry = next((entry for entry in parking.loose if entry.origin == origin), None)
+        else:
+            line = parking.lines.get(key)
+            entry = None if line is None else line.at(origin)
+        if entry is not None and request.info.why is Why.DROP and entry.due != NEVER:
+            return None
+        return entry

@@ -180,11 +180,13 @@ class Ended(NamedTuple):
 class Tick(NamedTuple):
     """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read.
 
-    `taken`: the stream has started as many messages as it may, so no trial begins.
+    `taken`: the stream has started as many messages as it may, so no trial begins. `wall`: the wall clock less the
+    core's clock, in seconds; None: as before.
     """
 
     stuffed: bool = False
     taken: bool = False
+    wall: float | None = None
 
 
 class CommitAnswered(NamedTuple):

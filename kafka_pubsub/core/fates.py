@@ -7,7 +7,9 @@ Rules
    the partition probes (`outage`), only once in a while: else the message keeps its last attempt.
    Where a dead letter isn't taken the log is told so (`UNBURIED`): the next owner must not run its handler again.
    One that kills would kill each owner, and nobody else of its partition would have a turn.
-3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8).
+3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
+   due time becomes one of the core's clock: a wall clock that is set afterwards moves nothing that is known here.
+4. No wait is longer than the policy allows, or a delay may be: a due time beyond that is of a clock that was wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.moves import PATIENCE, SHARE, Move
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parked import NEVER, Entry
-from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.redelivery import LONGEST_DELAY, Exhausted
 from kafka_pubsub.core.retry_record import (
     FOREVER,
     Broken,
@@ -55,15 +57,24 @@ class Fates:
         self._rules = rules
         self._jitter = jitter
         self._outage = outage
+        #: The wall clock less the core's clock, in seconds, as of the last look.
+        self.clock_offset = start.wall
 
     def wall(self, time: float) -> int:
         """That time in milliseconds of the wall clock."""
-        return FOREVER if time == NEVER else max(0, ceil((time + self._start.wall) * 1000))
+        return FOREVER if time == NEVER else max(0, ceil((time + self.clock_offset) * 1000))
 
-    def entry(self, info: RetryInfo, offset: int) -> Entry:
-        """A record at `offset` as the index of the retry partition has it."""
-        due = NEVER if info.due >= FOREVER else info.due / 1000 - self._start.wall
+    def entry(self, info: RetryInfo, offset: int, now: float) -> Entry:
+        """A record at `offset` that is read now, as the index of the retry partition has it (rules 3 and 4)."""
+        due = 0.0
+        if info.due >= FOREVER:
+            due = NEVER
+        elif info.due > 0:
+            due = max(0.0, min(info.due / 1000 - self.clock_offset, now + self._longest(info.why)))
         return Entry(info.origin, offset, due, info.attempt, info.crashes, info.why)
+
+    def _longest(self, why: Why) -> float:
+        return LONGEST_DELAY if why is Why.DELAYED else max(LATEST, self._rules.backoff.maximum)
 
     def failed(
         self,
@@ -78,6 +89,7 @@ class Fates:
         """A delivery came to nothing."""
         topic_id, partition, origin, attempt, crashes, _, _, since, _ = self._info(record)
         error = error or _NO_WORDS[why]
+        why = why if delay is None else Why.DELAYED
         self._outage.failed(origin, first=attempt == 1)
         if not self._rules.policy.used_up(attempt + crashes):
             attempt += 1

@@ -52,23 +52,32 @@ class Loose:
         return come
 
     def remove(self, entry: Entry) -> bool:
-        """That entry is gone; False if it doesn't wait here."""
-        second = ticks(entry.due) // 1_000_000
+        """The entry of that place is gone; False if it doesn't wait here. Its due time says where to look first."""
+        likely = ticks(entry.due) // 1_000_000
+        found = self._remove_later(likely, entry) or self._remove_soon(entry)
+        found = found or any(self._remove_later(second, entry) for second in list(self._later))
+        self._count -= found
+        return found
+
+    def _remove_later(self, second: int, entry: Entry) -> bool:
         line = self._later.get(second)
-        if line is not None and (found := line.get(entry.origin, entry.offset)) is not None:
-            line.remove(found)
-            if not len(line):  # nobody is to be woken for it
-                del self._later[second]
-                self._seconds.remove(second)
-                heapq.heapify(self._seconds)
-        else:
-            rest = [each for each in self._soon if each[1][:2] != entry[:2]]
-            if len(rest) == len(self._soon):
-                return False
+        found = None if line is None else line.get(entry.origin, entry.offset)
+        if line is None or found is None:
+            return False
+        line.remove(found)
+        if not len(line):  # nothing is to be woken for it
+            del self._later[second]
+            self._seconds.remove(second)
+            heapq.heapify(self._seconds)
+        return True
+
+    def _remove_soon(self, entry: Entry) -> bool:
+        rest = [each for each in self._soon if each[1][:2] != entry[:2]]
+        found = len(rest) < len(self._soon)
+        if found:
             self._soon = rest
             heapq.heapify(self._soon)
-        self._count -= 1
-        return True
+        return found
 
     def __iter__(self) -> Iterator[Entry]:
         for line in self._later.values():

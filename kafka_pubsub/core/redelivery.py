@@ -18,10 +18,12 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.events import Record
 
-__all__ = ["SOON", "Backoff", "Exhausted", "Policy", "Waiting"]
+__all__ = ["LONGEST_DELAY", "SOON", "Backoff", "Exhausted", "Policy", "Waiting"]
 
 #: Seconds; short beside any handler worth retrying, long beside a spinning loop.
 SOON = 0.01
+#: Seconds; the longest delay that a nack may ask for.
+LONGEST_DELAY = 7 * 86_400
 
 
 class Backoff(NamedTuple):

@@ -191,9 +191,9 @@ class Retries:
         waits = not self.books.finished(offset) and not self.tallies.are_at(offset)
         return waits and offset not in self.loose_wanted
 
-    def to_tail(self, record: RetryRecord, touched: dict[bytes, None], *, together: bool) -> bool:
+    def to_tail(self, record: RetryRecord, touched: dict[bytes, None], now: float, *, together: bool) -> bool:
         """A parked message moves to the tail of the retry partition; False if somebody holds it."""
-        if not self._leaves(record, touched):
+        if not self._leaves(record, touched, now):
             return False
         move = self.fates.stays(record, self.key(record))
         move.together = together
@@ -201,9 +201,9 @@ class Retries:
         return True
 
     def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | None:
-        """A message that was parked for ever may go again; `drop`: to the dead letters. None: somebody holds it."""
+        """A message that waits may go at once; `drop`: to the dead letters. None: somebody holds it."""
         touched: dict[bytes, None] = {}
-        if not self._leaves(record, touched):
+        if not self._leaves(record, touched, now):
             return None
         decide = self.fates.dropped if drop else self.fates.released
         move = decide(record, self.key(record), now)
@@ -211,9 +211,9 @@ class Retries:
         self.settle_all(touched, now)
         return move
 
-    def _leaves(self, record: RetryRecord, touched: dict[bytes, None]) -> bool:
+    def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
         """Takes a parked message out of the index; False if it isn't there: somebody holds it."""
-        key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset)
+        key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset, now)
         self.bodies.forget(entry.offset)
         if key is None:
             return self._leaves_loose(entry)

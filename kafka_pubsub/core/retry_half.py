@@ -6,7 +6,8 @@ leases wait for it.
 
 Rules
 1. Nothing begins before the retry partition was read up to its high watermark (a relocation may hide behind the last
-   stable offset), nor before a commit of this ownership was accepted.
+   stable offset), nor before a commit was accepted that was made since the partition came, or came back: a commit
+   that was in flight then tells neither that the partition is still ours nor whose handlers may start.
 2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
 3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
 4. What a handler keeps for long is named in the log, if need be by a commit that says nothing else: people look there
@@ -78,8 +79,10 @@ class RetryHalf:
         self.chores = Chores(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         self._tried = self.retries.main_suspects
-        #: Whether a commit of this ownership was accepted.
+        #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
+        #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
+        self._before: Commit | CommitBoth | None = None
         self._trimmed = retry.position
         #: Records that the last commit noted, or would have if there had been room.
         self._named: set[tuple[bool, int]] = set()
@@ -124,6 +127,8 @@ class RetryHalf:
 
     def tick(self, event: Tick, now: float) -> None:
         """Time has passed."""
+        if event.wall is not None:
+            self.retries.fates.clock_offset = event.wall
         if self.retries.caught_up and self.retries.tallies.look(self.retries.rooms.retry()):
             self.commits.dirty = True
         self.chores.do(now, stuffed=event.stuffed)
@@ -283,9 +288,11 @@ class RetryHalf:
 
     def answered(self, *, accepted: bool) -> Sequence[Effect]:
         """The plain commit, or the transaction, was answered: what waited for its note may start."""
+        fresh = accepted and self.commits.in_flight is not self._before
+        self._before = None
         self.commits.answered(accepted=accepted)
-        self.announced = self.announced or accepted
-        leases = [lease for suspects in self._both for lease in suspects.answered(accepted=accepted)]
+        self.announced = self.announced or fresh
+        leases = [lease for suspects in self._both for lease in suspects.answered(accepted=fresh)]
         return (Deliver(leases),) if leases else ()
 
     def relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
@@ -319,6 +326,7 @@ class RetryHalf:
     def returned(self) -> None:
         """The partition came back: it is announced anew, and what was being read for it is asked for again."""
         self.announced = False
+        self._before = self.commits.in_flight
         for suspects in self._both:
             suspects.returned()
         self.retries.bodies.answered()

@@ -32,7 +32,7 @@ class Intake:
     def __init__(self, retries: Retries) -> None:
         self._retries = retries
         # Of all that only wait behind others; the number and the origin don't matter.
-        self._followers = fate_of(retries.fates.entry(RetryInfo("", 0, 0, why=Why.BACKLOG), 0))
+        self._followers = fate_of(retries.fates.entry(RetryInfo("", 0, 0, why=Why.BACKLOG), 0, 0.0))
 
     def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
         """Records of the retry partition were read, ours and others'."""
@@ -40,7 +40,7 @@ class Intake:
         touched: dict[bytes, None] = {}
         culprit = retries.suspects.culprit
         hurry = not retries.caught_up and not retries.transit
-        for record in self._deserving(records) if hurry else self._news(records):
+        for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
             found = retries.origins.read(record)
             if isinstance(found, Broken):
@@ -61,7 +61,7 @@ class Intake:
         receive = self._retries.books.receive
         return (record for record in records if receive(cast("int", record.offset())))
 
-    def _deserving(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
+    def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
         """Parks messages of keys that are parked already, without their bodies; yields the other news.
 
         A million may come, and nothing begins before: each call costs a tenth of a second.
@@ -86,11 +86,11 @@ class Intake:
             if found is None:
                 yield record
             else:
-                line.add(retries.fates.entry(found, offset))
+                line.add(retries.fates.entry(found, offset, now))
 
     def _park(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> None:
         retries = self._retries
-        entry, key = retries.fates.entry(record.info, record.retry_offset), retries.key(record)
+        entry, key = retries.fates.entry(record.info, record.retry_offset, now), retries.key(record)
         if key is None:
             retries.parking.loose.add(entry)
             if len(retries.parking.loose) <= BATCH and _is_near(entry, now):

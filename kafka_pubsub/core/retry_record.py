@@ -74,6 +74,7 @@ class Why(IntEnum):
     DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
     UNBURIED = 9  #: attempts used up, but its dead letter wasn't taken: to be buried when due, not delivered
     TALLY = 10  #: no message: it tells which records of the retry partition are finished (`tally`)
+    DELAYED = 11  #: nacked, to wait for as long as the handler said
 
 
 _REASONS = {why.value: why for why in Why}

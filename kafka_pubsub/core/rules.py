@@ -63,7 +63,7 @@ class RetryStart(NamedTuple):
 
     `clean`: the last owner said that nothing it had started was left, or nobody owned the partition before. The ends
     are those of the logs at the takeover: `main_end` as far as the dead owner may have come, `main_exists` the whole of
-    it, asked for after `end`. `wall`: the wall clock less the core's clock, in seconds. `known` is what the retry
+    it, asked for after `end`. `wall`: the wall clock less the core's clock then, in seconds. `known` is what the retry
     partition's map tells, `tally` what the record tells that the map names.
     """
 

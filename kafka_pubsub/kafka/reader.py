@@ -210,8 +210,13 @@ class KafkaLogReader:
             return dict.fromkeys(
                 positions, FailedPrecondition(f"group {self._group!r}: not a member of it now")
             )
+        given_up: PubSubError | None = None
         for request in requests(positions, answers):
+            if given_up is not None and self.unanswered():  # the others would wait for it as long, one by one
+                answers.update(dict.fromkeys(plain(request), given_up))
+                continue
             answers.update(self._commit_request(request))
+            given_up = answers[plain(request)[0]]
         return answers
 
     def unanswered(self) -> bool:

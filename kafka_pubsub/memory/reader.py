@@ -12,6 +12,7 @@ Rules
    `failed` once, as fatal, and stands still until a `seek`.
 4. As with Kafka's client, a share may be empty: `assigned` is told so, and `revoked` or `lost` end it like any
    other. A pause ends with the assignment.
+5. While a late commit is on its way no other is sent, as by Kafka's adapter, which makes the next one wait.
 """
 
 from __future__ import annotations
@@ -146,6 +147,11 @@ class MemoryReader:
     ) -> Mapping[TopicPartition, PubSubError | None]:
         """Commits as the member that this reader is now, under the generation it knows."""
         self._check_open()
+        if self.unanswered():
+            waiting = BrokerUnavailable(
+                "injected: the commit before isn't answered yet; nothing was committed"
+            )
+            return dict.fromkeys(positions, waiting)
         fate = self._faults.commit(self._group, self._client, positions)
         if fate is Fate.REFUSED:
             refusal = BrokerUnavailable(
@@ -178,7 +184,11 @@ class MemoryReader:
 
     def unanswered(self) -> bool:
         """Whether a late commit hasn't been done yet."""
-        return self._late > 0
+        if not self._late:
+            return False
+        with self._cluster.changed:
+            self._cluster.catch_up()
+            return self._late > 0
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""

@@ -18,6 +18,7 @@ from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.kafka import reader
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from tests.support import until
 
@@ -246,18 +247,19 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True)
     members: list[KafkaLogReader] = []
-    unanswered = KafkaLogReader.unanswered
+    unanswered, frozen = KafkaLogReader.unanswered, threading.Event()
 
     def in_hand(self: KafkaLogReader) -> bool:
         if self not in members:
             members.append(self)
-        return self is members[0] or unanswered(self)
+        return (self is members[0] and frozen.is_set()) or unanswered(self)
 
     monkeypatch.setattr(KafkaLogReader, "unanswered", in_hand)
     seen = Seen(lambda message: False)
     with sub.pull(seen) as stream:
         publish(ps, name, range(100), 50)
         seen.wait_for(100)
+        frozen.set()
         with PubSub(kafka.bootstrap) as other, other.subscription(name).pull(seen) as second:
             last = publish_until(ps, name, 100, lambda: second.stats.received > 100)
             seen.wait_for(last)
@@ -265,6 +267,39 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
         seen.wait_for(last + 100)
         assert not stream.done()
         assert members[0].closed
+    seen.check()
+    assert sub.state().lag == 0
+
+
+def test_a_commit_that_is_stored_late_undoes_nothing(
+    ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a coordinator that answers after minutes: a relocation must not be stored before the commit is over."""
+    ps.create_topic(name, partitions=1)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
+    commit_now, held, thaw = KafkaLogReader._commit_now, threading.Event(), threading.Event()
+
+    def commit_late(self: KafkaLogReader, offsets: list[TopicPartition]) -> list[TopicPartition]:
+        if max(each.offset for each in offsets) >= 3 and not held.is_set():
+            held.set()
+            assert thaw.wait(PATIENCE)
+        return commit_now(self, offsets)
+
+    monkeypatch.setattr(reader, "_COMMIT_TIMEOUT", 0.5)
+    monkeypatch.setattr(reader, "_COMMIT_DEADLINE", 0.1)
+    monkeypatch.setattr(KafkaLogReader, "_commit_now", commit_late)
+    seen = Seen(lambda message: int(message.data) >= 3 and message.delivery_attempt < 2)
+    with sub.pull(seen) as stream:
+        publish(ps, name, range(3), 3)
+        assert held.wait(PATIENCE)
+        publish(ps, name, range(3, 9), 3)
+        until(lambda: stream.stats.received >= 9)
+        time.sleep(3.0)  # the commit is given up after 0.5 s; a relocation would follow within 0.2 s
+        assert stream.stats.relocated == 0
+        thaw.set()
+        seen.wait_for(9)
+        assert stream.stats.relocated > 0
+        assert not stream.done()
     seen.check()
     assert sub.state().lag == 0
 

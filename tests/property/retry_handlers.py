@@ -51,6 +51,14 @@ class Owner:
     caught_up: bool = False
     inline: Walker | None = None
     revoked: bool = False
+    #: Its clock less the world's; and by how much the wall clock was wrong when it looked last.
+    shift: float = 0.0
+    wrong_by: float = 0.0
+    #: When what it has read is due, by origin.
+    due: dict[int, float] = field(default_factory=dict)
+    #: Whether its process stood still, and whether the commit that is under way was made since.
+    doubts: bool = False
+    made_since: bool = False
 
 
 class Handlers(RetryLog):
@@ -81,7 +89,9 @@ class Handlers(RetryLog):
                 missing = [o for o in earlier if o not in self.acked and o not in self.dead]
                 assert not missing, f"order: {origin} of {key!r} begins before {missing}"
             assert origin not in self.durable, f"durable: {origin} begins again"
-            due = self.due.get(origin, 0) / 1000 - WALL
+            due = (
+                owner.due.get(origin, 0.0) if self.plan.clock_steps else self.due.get(origin, 0) / 1000 - WALL
+            )
             assert self.now >= due - 1e-6, f"due: {origin} begins at {self.now}, due {due}"
         if origin in self.plan.killers and owner is self.owner:
             self.crash()

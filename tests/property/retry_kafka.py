@@ -83,6 +83,9 @@ class Plan:
     inline: bool = True
     #: How much likelier a crash is while commits name a tally.
     after_tallies: float = 1.0
+    #: Chances at each step that the owner's process stood still, and that the wall clock is set, right or wrong.
+    doubts: float = 0.0
+    clock_steps: float = 0.0
 
 
 class RetryLog:
@@ -234,7 +237,7 @@ class RetryLog:
         if info.why is Why.UNBURIED:  # noted as the one after the last, once
             assert info.attempt - before.attempt + crashed == (before.why is not Why.UNBURIED), info
         elif not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
-            failed = info.why in (Why.NACKED, Why.EXPIRED)
+            failed = info.why in (Why.NACKED, Why.DELAYED, Why.EXPIRED)
             assert info.attempt - before.attempt == failed, (
                 f"attempt {info.attempt} after {before.attempt}: {info}"
             )

@@ -6,9 +6,10 @@ answered; generations that fence commits and transactions, but not handlers. A c
 
 What is checked, by books of its own
   order    a message begins under the current owner only when every earlier one of its key was acked or dead-lettered
+  since    when its process stood still, nothing begins before a commit was accepted that was made since
   alone    in one process no two handlers of a key run at once
   durable  nothing begins again under the current owner after its ack was committed
-  due      nothing begins before the time that its retry record says
+  due      nothing begins before the time that its retry record says, by the wall clock when the record was read
   claims   a stored commit calls nothing finished that wasn't acked, dead-lettered or relocated with it
   lost     when everything settles, every message was acked or is a dead letter
 """
@@ -44,11 +45,12 @@ from kafka_pubsub.core.events import (
     Revoked,
     Tick,
 )
+from kafka_pubsub.core.fates import LATEST
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.notes import NOTHING
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff, Policy
-from kafka_pubsub.core.retry_record import FOREVER
+from kafka_pubsub.core.redelivery import LONGEST_DELAY, Backoff, Policy
+from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.retry_handlers import Handlers, Owner, Walker
@@ -64,6 +66,8 @@ class World(Handlers):
 
     def __init__(self, random: Random, plan: Plan) -> None:
         super().__init__(random, plan)
+        #: Seconds by which the wall clock is wrong.
+        self.wrong_by = 0.0
         self.processes = 0
         self.stale: list[Owner] = []
         self.lingering: list[Walker] = []
@@ -85,7 +89,6 @@ class World(Handlers):
         found_retry = ack_map.decode(retry.metadata, retry.offset)
         named = self.named()
         shift = self.random.choice([0.0, 37.5])
-        self.shift = shift
         start = RetryStart(
             "t",
             TOPIC_ID,
@@ -96,7 +99,7 @@ class World(Handlers):
             len(self.main) and self.main[-1].offset() + 1,
             found_retry.notes if found_retry else NOTHING,
             self.retry_end,
-            WALL - shift,
+            WALL - shift + self.wrong_by,
             self.generation,
             main_exists=len(self.main) and self.main[-1].offset() + 1,
             tally=self.tally(named),
@@ -125,6 +128,8 @@ class World(Handlers):
             partition.offsets.position,
             retry.offset,
             self.retry_end,
+            shift=shift,
+            wrong_by=self.wrong_by,
         )
 
     def crash(self, *, stall: bool = False) -> None:
@@ -162,17 +167,12 @@ class World(Handlers):
     def do(self, owner: Owner, event: Event) -> None:
         if not isinstance(event, Tick):
             self.say(f"{owner.generation}: {str(event)[:150]}")
-        effects = owner.partition.handle(event, self.now + self.clock(owner))
+        effects = owner.partition.handle(event, self.now + owner.shift)
         for effect in effects:
             self.obey(owner, effect)
         owner.partition.check()
         wake = owner.partition.wakeup_at()
         assert wake is None or wake == owner.partition.wakeup_at()
-
-    def clock(self, owner: Owner) -> float:
-        half = owner.partition.half
-        assert half is not None
-        return WALL - half.retries.fates._start.wall
 
     def obey(self, owner: Owner, effect: Effect) -> None:
         self.say(f"{owner.generation}:   -> {str(effect)[:200]}")
@@ -183,10 +183,12 @@ class World(Handlers):
             assert owner.commit is None, "two commits in flight"
             assert owner.transaction is None, "a plain commit beside a transaction"
             owner.commit, owner.commit_applied = effect, None
+            owner.made_since = owner.doubts
         elif isinstance(effect, Relocate):
             assert owner.commit is None, "a transaction beside a plain commit"
             assert owner.transaction is None, "two transactions"
             owner.transaction = Transaction(owner, effect)
+            owner.made_since = owner.doubts
             self.transactions.append(owner.transaction)
         elif isinstance(effect, ReadBodies):
             assert owner.asked is None
@@ -200,6 +202,7 @@ class World(Handlers):
             self.restart(owner)
 
     def delivered(self, owner: Owner, lease: Lease) -> None:
+        assert not owner.doubts, f"since: {lease} begins"
         if lease.key is not None:
             for other in owner.walkers + self.lingering:
                 assert other.lease.key != lease.key or other.owner.process != owner.process, "I1: two holders"
@@ -224,6 +227,11 @@ class World(Handlers):
         batch = self.visible(owner.read_retry)[: self.random.randint(1, 6)]
         if batch:
             owner.read_retry = batch[-1].offset() + 1
+            for record in batch:
+                info = decode((record.headers() or [("", None)])[-1][1])
+                if isinstance(info, RetryInfo) and info.due < FOREVER:
+                    longest = LONGEST_DELAY if info.why is Why.DELAYED else LATEST
+                    owner.due[info.origin] = min(info.due / 1000 - WALL - owner.wrong_by, self.now + longest)
             self.do(owner, RetryFetched(batch))
         if not self.visible(owner.read_retry):
             owner.read_retry = max(owner.read_retry, self.last_stable())
@@ -251,6 +259,7 @@ class World(Handlers):
             if not self.calm and self.random.random() < 0.5:
                 return
         accepted, owner.commit = owner.commit_applied, None
+        owner.doubts = owner.doubts and not (accepted and owner.made_since)
         self.do(owner, CommitAnswered(accepted))
 
     def step_transaction(self, each: Transaction) -> None:
@@ -274,6 +283,7 @@ class World(Handlers):
         ending = Ending.STORED if each.committed else Ending.ABORTED
         if self.chance(self.plan.unknown):
             ending = Ending.UNKNOWN
+        owner.doubts = owner.doubts and not (ending is Ending.STORED and owner.made_since)
         self.do(owner, Relocated(ending, each.refused))
 
     # The schedule
@@ -310,6 +320,14 @@ class World(Handlers):
             self.do(owner, Lost())
             self.restart(owner)
 
+    def stand_still(self, owner: Owner) -> None:
+        """The owner's process finds that it stood still: what isn't begun is taken back, and it announces itself."""
+        self.say("stood still")
+        owner.doubts, owner.made_since, owner.asked = True, False, None
+        for walker in owner.walkers:
+            walker.stopped = True
+        self.do(owner, Returned())
+
     def named(self) -> int | None:
         """The offset of the tally that the last commit names."""
         retry = self.stored.retry
@@ -322,6 +340,10 @@ class World(Handlers):
             self.crash(stall=self.chance(self.plan.stalls))
         elif self.chance(0.01):
             self.revoke()
+        elif self.plan.doubts and self.chance(self.plan.doubts):
+            self.stand_still(self.owner)
+        elif self.plan.clock_steps and self.chance(self.plan.clock_steps):
+            self.wrong_by = self.random.choice([0.0, 20.0, -20.0])
         elif self.plan.broken and self.chance(0.01):
             self.inject_broken()
         else:
@@ -362,12 +384,14 @@ class World(Handlers):
 
     def tick(self, owner: Owner) -> None:
         steps = [
-            Progress(walker.lease, walker.at, walker.started + self.clock(owner))
+            Progress(walker.lease, walker.at, walker.started + owner.shift)
             for walker in owner.walkers
             if walker.running and not walker.kept
         ]
         self.do(owner, Progressed(steps))
-        self.do(owner, Tick())
+        if self.plan.clock_steps:
+            owner.wrong_by = self.wrong_by
+        self.do(owner, Tick(wall=WALL - owner.shift + owner.wrong_by if self.plan.clock_steps else None))
         owner.walkers = [walker for walker in owner.walkers if not (walker.kept and walker.withdrawn)]
 
     def move_handler(self, owner: Owner) -> None:

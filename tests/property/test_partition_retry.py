@@ -16,6 +16,8 @@ PLANS = {
     "park": Plan(on_exhausted=Exhausted.PARK, nacks=0.5),
     "unordered": Plan(ordered=False),
     "many_nacks": Plan(nacks=0.7, crashes=0.002),
+    "stands_still": Plan(doubts=0.03, nacks=0.4),
+    "clocks": Plan(clock_steps=0.03, nacks=0.5),
     "one_key": Plan(keys=(b"a",), messages=20),
 }
 #: Schedules of each plan; more with `SEEDS` raised by hand.

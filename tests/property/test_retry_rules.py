@@ -57,6 +57,8 @@ TALLIES = Plan(
     refusals=0.02,
     after_tallies=40,
 )
+DOUBTS = Plan(nacks=0.4, doubts=0.05)
+CLOCKS = Plan(nacks=0.5, clock_steps=0.05)
 KILLER = Plan(nacks=0.0, crashes=0.0, unknown=0.0, aborts=0.0, refusals=0.0, killers=frozenset({0, 1, 2, 3}))
 
 
@@ -73,6 +75,23 @@ def not_read_past(patch: Patch) -> None:
 def not_up_to_the_high_watermark(patch: Patch) -> None:
     """Delivery begins before the retry partition was read to its end."""
     patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
+
+
+def old_commits_tell_of_now(patch: Patch) -> None:
+    """A commit that was made before the process stood still lets handlers begin after it."""
+    real = RetryHalf.returned
+
+    def returned(self: RetryHalf) -> None:
+        real(self)
+        self._before = None
+
+    patch.setattr(RetryHalf, "returned", returned)
+
+
+def clock_of_the_takeover(patch: Patch) -> None:
+    """The wall clock is looked at once."""
+    real = RetryHalf.tick
+    patch.setattr(RetryHalf, "tick", lambda self, event, now: real(self, event._replace(wall=None), now))
 
 
 def before_it_is_due(patch: Patch) -> None:
@@ -195,6 +214,8 @@ def tally_passed_by(patch: Patch) -> None:
 MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
     (not_up_to_the_high_watermark, NACKS, False),
     (before_it_is_due, NACKS, False),
+    (old_commits_tell_of_now, DOUBTS, False),
+    (clock_of_the_takeover, CLOCKS, False),
     (key_freed_when_stored, NACKS, False),
     (unknown_is_aborted, NACKS, False),
     (source_finished_at_once, LATE, False),
@@ -217,7 +238,7 @@ def tighten(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize("tight", [False, True])
-@pytest.mark.parametrize("plan", [NACKS, LATE, LOOSE, PARKED, TALLIES, KILLER])
+@pytest.mark.parametrize("plan", [NACKS, LATE, LOOSE, PARKED, TALLIES, DOUBTS, CLOCKS, KILLER])
 def test_with_all_rules_nothing_breaks(plan: Plan, tight: bool, monkeypatch: Patch) -> None:
     if tight:
         tighten(monkeypatch)

@@ -54,7 +54,12 @@ class Faults(FaultPlan):
             return Fate.DONE
         if world.chance(world.plan.refused):
             return Fate.REFUSED
+        if world.plan.retry is not None and world.chance(world.plan.retry.late_commits):
+            return Fate.LATE
         return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
+
+    def lateness(self) -> float:
+        return self._world.between(0.2, LATEST)
 
     def request(self, operation: str, name: str) -> PubSubError | None:
         if operation in ("committed", "high_watermarks", "log_range"):

@@ -21,6 +21,7 @@ __all__ = [
     "keeping",
     "killing",
     "late",
+    "late_commits",
     "poisoned",
     "refusing",
     "slow",
@@ -28,6 +29,7 @@ __all__ = [
     "unannounced",
     "unburied",
     "unknown",
+    "wrong_clocks",
 ]
 
 
@@ -154,6 +156,22 @@ def late(plan: Plan) -> Plan:
         "publish": 8.0,
     }
     return _with(plan, weights, replace(_retry(plan), late_markers=0.6))
+
+
+def late_commits(plan: Plan) -> Plan:
+    """Plain commits are given up and stored later, while messages are relocated; processes keep what they have."""
+    plan = replace(
+        failing(plan), partitions=1, processes=1, keys=(b"a", b"b", b"c"), refused=0.0, answer_lost=0.0
+    )
+    weights = {"crash": 0.3, "evict": 0.0, "mover": 40.0, "time": 12.0}
+    quiet = replace(_retry(plan), dies=0.0, unknown=0.0, broken_steps=0.0, late_commits=0.3)
+    return _with(plan, weights, quiet)
+
+
+def wrong_clocks(plan: Plan) -> Plan:
+    """Wall clocks are wrong by hours, and are set at any time."""
+    plan = failing(plan)
+    return _with(plan, {"set_clock": 3.0}, replace(_retry(plan), wrong_clocks=36_000.0))
 
 
 def beside(plan: Plan) -> Plan:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kafka_pubsub.client import engine, rebalances
-from kafka_pubsub.core import ack_map, chores, commits, flow, outage, retries, retry_half
+from kafka_pubsub.core import ack_map, chores, commits, fates, flow, outage, retries, retry_half
 from kafka_pubsub.core.redelivery import Backoff, Policy
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.memory import groups
@@ -127,15 +127,20 @@ class Plan:
         )
 
     def with_more(self, random: Random) -> Plan:
-        """The same world, in some seeds with exactly-once acks, or a topic that grows.
+        """The same world, in some seeds with exactly-once acks, or a topic that grows; then no positions are forgotten.
 
-        The group's positions aren't forgotten there.
+        With a retry topic commits may be stored late, and wall clocks may be wrong.
         """
         plan = self
         if random.random() < ASKING:
             plan = plan.asking(random.choice([0.3, 1.0]), random.choice([0.0, 0.3]))
         if random.random() < GROWING:
             plan = plan.growing(random.randint(1, 4))
+        retry = plan.retry
+        if retry is not None and not retry.killers_only:
+            late, wrong = random.choice([0.0, 0.0, 0.05, 0.2]), random.choice([0.0, 0.0, 0.0, 1.0, 3600.0])
+            plan = replace(plan, retry=replace(retry, late_commits=late, wrong_clocks=wrong))
+            plan = replace(plan, actions={**plan.actions, "set_clock": 1.0 if wrong else 0.0})
         return plan
 
     def growing(self, partitions: int) -> Plan:
@@ -210,6 +215,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         (retries, "BACKLOG", beside.backlog),
         (chores, "BACKLOG", beside.backlog),
         (outage, "ENOUGH", beside.enough),
+        (fates, "LONGEST_DELAY", 20.0),
         (retry_half, "TRIM", beside.trim),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]

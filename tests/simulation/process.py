@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ_WAIT, Engine
+from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit, CommitBoth
@@ -209,22 +210,29 @@ class Process:
         faults = Faults(world)
         self._backend = MemoryBackend(cluster=world.cluster, faults=faults, session_timeout=SESSION)
         self.subscription = world.record()
-        self.reader: MemoryReader = self._backend.reader(self.subscription.name, name)
+        #: Seconds by which its wall clock is wrong.
+        self.wrong_by = 0.0
+        self._joining = RejoiningReader(lambda: self._backend.reader(self.subscription.name, name))
         number = world.bits()
         self.relocating: SteppedRelocating | None = None
         if world.plan.retry is not None:
             self.relocating = SteppedRelocating(
-                world, self._backend, self.subscription, number, self.reader.membership
+                world,
+                self._backend,
+                self.subscription,
+                number,
+                self._joining.membership,
+                self._joining.rejoin,
             )
         self.engine = SimulatedEngine(
-            self.reader,
+            self._joining,
             self.subscription,
             number,
             look_up=world.record,
             on_end=lambda: None,
             on_handed_out=lambda ack_id, message: None,
             clock=world.now,
-            wall=world.now,
+            wall=lambda: world.now() + self.wrong_by,
             relocating=self.relocating,
         )
         self.engine.owner = self
@@ -240,7 +248,7 @@ class Process:
         self.coordinator.owner = self
         #: Inline callbacks that run, one inside the other's take-over.
         self._depth = 0
-        self.reader.subscribe(self.engine.rebalances.topics(), self.engine)
+        self._joining.subscribe(self.engine.rebalances.topics(), self.engine)
         faults.process = self
         #: Set when it has died; how many of its requests are on their way; tries of the last assignment.
         self.dead = False
@@ -355,13 +363,18 @@ class Process:
 
     def finish(self) -> None:
         """Leaves the group, with a last word, as `Stream.close` does."""
-        self.reader.close()
+        self._joining.close()
         self.engine.step(self.world.now())
         Subscriber(self._backend, self.world.record)._copy_positions(self.engine)
         self.coordinator.end(self.world.now())
         self.world.answers.check()
 
     # Looking in
+
+    @property
+    def reader(self) -> MemoryReader:
+        """The member that it is now."""
+        return cast("MemoryReader", self._joining._reader)
 
     def share(self) -> set[int]:
         """The partitions that its reader was told are its own."""
@@ -453,7 +466,7 @@ class Process:
             together,
             valid=valid,
             alone=alone,
-            now=self.world.now(),
+            now=self.world.now() + (0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks),
         )
         if self.poison(lease, message) == "kills":
             self.die(f"of {message.offset} of {lease.partition}")

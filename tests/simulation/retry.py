@@ -43,8 +43,9 @@ class SteppedRelocating(Relocating):
         record: SubscriptionRecord,
         writer: int,
         membership: Callable[[], Membership | None],
+        rejoin: Callable[[], None],
     ) -> None:
-        super().__init__(backend, record, RETRY, writer, membership)
+        super().__init__(backend, record, RETRY, writer, membership, rejoin)
         self._world = world
         self._backend = backend
         self._transactions: MemoryTransactions = backend.transactions(transactional_id(record.name, writer))

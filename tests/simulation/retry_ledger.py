@@ -10,7 +10,7 @@ What is promised besides (docs/invariants.md)
   back     neither position ever goes back
   order    a message begins under a valid owner only when every earlier one of its key was acked or is a dead letter
   durable  it doesn't begin again under a valid owner once the log knows its ack
-  due      it doesn't begin before the time that its newest retry record says
+  due      it doesn't begin before the time that its newest retry record says, but for what clocks may be wrong
   attempt  it begins with the number that its newest retry record says, and that number counts deliveries that failed
   buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
   whole    key, value and headers are the publisher's

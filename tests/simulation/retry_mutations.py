@@ -14,6 +14,7 @@ import pytest
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.mover import Landing
+from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.core import parking, retries
 from kafka_pubsub.core.chores import Chores
@@ -172,6 +173,11 @@ def before_it_is_due(patch: Patch) -> None:
     patch.setattr(parking, "passed", lambda now: 2**61)
 
 
+def waits_without_limit(patch: Patch) -> None:
+    """A due time is believed, however far away it is."""
+    patch.setattr(Fates, "_longest", lambda self, why: float("inf"))
+
+
 def parked_key_forgotten(patch: Patch) -> None:
     """A key goes on as soon as one message of it has gone."""
     real = Parking.settle
@@ -238,6 +244,11 @@ def relocation_beside_a_commit(patch: Patch) -> None:
             yield from real(self, now)
 
     patch.setattr(RetryHalf, "send", send)
+
+
+def given_up_is_answered(patch: Patch) -> None:
+    """A commit that was given up counts as refused while it may still be stored."""
+    patch.setattr(RejoiningReader, "unanswered", lambda self: False)
 
 
 def commit_before_ack(patch: Patch) -> None:
@@ -357,24 +368,20 @@ def nobody_fenced(patch: Patch) -> None:
 
 def unknown_is_aborted(patch: Patch) -> None:
     """Who doesn't know what became of a transaction goes on as if it had failed."""
-    real = Takeovers.landed
-
-    def landed(self: Takeovers, landing: Landing) -> None:
-        if landing.ending is Ending.UNKNOWN:
-            landing = landing._replace(ending=Ending.ABORTED)
-        real(self, landing)
-
-    patch.setattr(Takeovers, "landed", landed)
+    _unknown_is(patch, Ending.ABORTED)
 
 
 def unknown_is_stored(patch: Patch) -> None:
     """Who doesn't know what became of a transaction goes on as if it had succeeded."""
+    _unknown_is(patch, Ending.STORED)
+
+
+def _unknown_is(patch: Patch, ending: Ending) -> None:
     real = Takeovers.landed
 
     def landed(self: Takeovers, landing: Landing) -> None:
-        if landing.ending is Ending.UNKNOWN:
-            landing = landing._replace(ending=Ending.STORED)
-        real(self, landing)
+        unknown = landing.ending is Ending.UNKNOWN
+        real(self, landing._replace(ending=ending) if unknown else landing)
 
     patch.setattr(Takeovers, "landed", landed)
 
@@ -460,11 +467,13 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     not_read_past: foci.slow,
     retries_on_credit: foci.stuck,
     before_it_is_due: foci.patient,
+    waits_without_limit: foci.wrong_clocks,
     parked_key_forgotten: foci.failing,
     key_freed_when_stored: foci.failing,
     backlog_stays: foci.stuck,
     two_in_flight: foci.failing,
     relocation_beside_a_commit: foci.crossing,
+    given_up_is_answered: foci.late_commits,
     commit_before_ack: foci.failing,
     source_finished_at_once: foci.failing,
     map_truncated: foci.failing,

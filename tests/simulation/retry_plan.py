@@ -19,7 +19,8 @@ __all__ = ["ATTEMPTS", "KINDS", "LATEST", "RetryPlan"]
 ATTEMPTS = 5
 #: What poison does.
 KINDS = ("raises", "hangs", "kills")
-#: Seconds after its end at which a transaction shows, where that is late: its author's session may be over by then.
+#: Seconds after its end at which a transaction shows, and after it was given up at which a commit is stored, where
+#: that is late: its author's session may be over by then.
 LATEST = 10.0
 
 #: How often it happens, beside the steps of `plan.LIFE`.
@@ -37,6 +38,10 @@ class RetryPlan:
     unknown: float = 0.0
     late_markers: float = 0.0
     refused: float = 0.0
+    #: Chance that a plain commit is given up, and stored later.
+    late_commits: float = 0.0
+    #: Seconds by which a process's wall clock may be wrong, ahead or behind, until it is set the next time.
+    wrong_clocks: float = 0.0
     #: Chance, at each request, that the process dies right before it.
     dies: float = 0.0
     #: Chance, at each request, that others go on while it is on its way.

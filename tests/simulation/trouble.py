@@ -123,6 +123,14 @@ class Troubles(Growth):
                 f"{process.name} stalls until {process.stalled_until - 1000:.3f}: {sorted(process.stalled)}"
             )
 
+    def set_clock(self) -> None:
+        """The wall clock of a process is set, right or wrong."""
+        wrong = 0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks
+        if self.processes:
+            process = self.random.choice(self.processes)
+            process.wrong_by = self.random.choice([0.0, wrong, -wrong])
+            self.say(f"the clock of {process.name} is wrong by {process.wrong_by} s")
+
     def leave(self) -> None:
         process = self.any_that("fetcher")
         if process is not None and process.patience is None:
@@ -265,3 +273,5 @@ class Troubles(Growth):
             self._end_transaction(committed=True)
         if self._stranger is not None:
             self.stranger()
+        for process in self.processes:
+            process.wrong_by = 0.0

@@ -166,6 +166,20 @@ def test_a_released_message_is_tried_again_before_its_successors(ps: PubSub, sub
     until(lambda: sub.keys() == [])
 
 
+def test_a_message_that_waits_for_its_time_is_released_too(ps: PubSub, sub: Subscription) -> None:
+    """A clock that was wrong may have put it off for days."""
+    publish(ps, ("slow", b"1"), ("slow", b"2"))
+    with sub.pull(lambda message: message.nack(delay=86_400)):
+        until(lambda: [each.state for each in held_up(sub)] == ["waiting"])
+    (state,) = held_up(sub)
+    assert state.reason == "nacked with a delay"
+    assert sub.release(drop=True, dry_run=True).count == 0
+    assert sub.release(dry_run=True).count == 1
+    assert sub.release(keys=["slow"]).count == 1
+    messages = deliver(sub, 2)
+    assert [(each.data, each.delivery_attempt) for each in messages] == [(b"1", 1), (b"2", 1)]
+
+
 def test_a_dropped_message_becomes_a_dead_letter_and_its_key_goes_on(ps: PubSub, sub: Subscription) -> None:
     publish(ps, ("bad", b"1"), ("bad", b"2"))
     park(sub, b"1")

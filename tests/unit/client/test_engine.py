@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from kafka_pubsub.client.batches import by_partition
+from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import READ, Engine
+from kafka_pubsub.client.engine import READ, TICK, Engine
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
@@ -31,6 +32,8 @@ class Valves:
         self.asked: list[int] = []
         self.paused: set[int] = set()
         self.refused: dict[TopicPartition, PubSubError] = {}
+        #: Whether a commit that was given up may still be on its way.
+        self.in_hand = False
 
     def subscribe(self, topics: Sequence[str], listener: object) -> None: ...
 
@@ -60,7 +63,7 @@ class Valves:
         return {place: self.refused.get(place) for place in positions}
 
     def unanswered(self) -> bool:
-        return False
+        return self.in_hand
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
@@ -141,6 +144,59 @@ def test_a_refused_commit_is_no_accepted_one(
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
     engine.commit({0: Commit(3, ""), 1: Commit(4, "")})
     assert told == [{0: True, 1: False}]
+
+
+def test_a_commit_that_was_given_up_is_in_flight_until_the_library_lets_go_of_it(
+    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored later, it would undo a transaction, or a commit, that was stored meanwhile."""
+    told: list[dict[int, bool]] = []
+    late, prompt, next_one = Commit(3, ""), Commit(4, ""), Commit(5, "")
+    in_flight = {0: late}
+    monkeypatch.setattr(engine, "post", lambda call: call())
+    monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
+    monkeypatch.setattr(engine.coordinator, "current", dict)
+    monkeypatch.setattr(engine.coordinator, "_in_flight", in_flight.get)
+    log.refused[TopicPartition("orders", 0)] = PubSubError("nobody answered")
+    log.in_hand = True
+    engine.commit({0: late, 1: prompt})
+    engine._to_commit.append({1: next_one})
+    engine._commit_posted()
+    assert told == [{1: True}], "neither is it answered, nor is another one sent"
+    log.in_hand = False
+    engine._commit_posted()
+    assert told == [{1: True}, {0: False}, {1: True}]
+
+
+def test_the_end_of_a_commit_that_was_given_up_is_no_answer_to_a_later_one(
+    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last word took its place at a revoke, or its partition began anew."""
+    told: list[dict[int, bool]] = []
+    late = Commit(3, "")
+    monkeypatch.setattr(engine, "post", lambda call: call())
+    monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
+    monkeypatch.setattr(
+        engine.coordinator, "_in_flight", lambda number: Commit(3, "") if number == 0 else None
+    )
+    log.refused = {TopicPartition("orders", number): PubSubError("nobody answered") for number in (0, 1)}
+    log.in_hand = True
+    engine.commit({0: late, 1: late})
+    log.in_hand = False
+    engine._commit_posted()
+    assert not any(told)
+
+
+def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be wrong when a partition is taken over, and be set right later."""
+    told: list[float | None] = []
+    wall = [5000.0]
+    engine.clock, engine.wall = lambda: 100.0, WallClock(lambda: wall[0])
+    monkeypatch.setattr(engine.coordinator, "tick", lambda now, wall: told.append(wall))
+    engine.step(100.0)
+    wall[0] = 4000.0
+    engine.step(100.0 + TICK)
+    assert told == [4900.0, 3900.0]
 
 
 class Rebuilding:

@@ -110,7 +110,7 @@ def failing(keys: int, followers: int) -> Scene:
 def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
     """Relocated it would hold its key for longer than the backoff, and more would have to follow."""
     scene = failing(50, HOARD + 200)
-    assert {info.why for info in wait(scene, 0.6 * SOON, stuffed=stuffed)} == {Why.NACKED}
+    assert {info.why for info in wait(scene, 0.6 * SOON, stuffed=stuffed)} == {Why.DELAYED}
     assert waiting(scene) == []
     assert wait(scene, SOON, stuffed=stuffed) == [], "that transaction hasn't been answered"
     assert waiting(scene) != [], "it isn't waited for in vain"
@@ -126,7 +126,7 @@ def test_a_key_that_is_parked_anew_is_waited_for_anew() -> None:
     assert all(lease.entries for lease in again)
     scene.do(Released([Release(lease, 1, Verdict.FINISHED) for lease in again]))
     fail_all(scene)
-    assert {info.why for info in wait(scene, 0.8 * SOON, stuffed=False)} == {Why.NACKED}
+    assert {info.why for info in wait(scene, 0.8 * SOON, stuffed=False)} == {Why.DELAYED}
     assert waiting(scene) == []
     wait(scene, 0.5 * SOON, stuffed=False)
     assert waiting(scene) != []

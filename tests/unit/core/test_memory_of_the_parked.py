@@ -29,11 +29,11 @@ def test_bodies_are_kept_of_what_is_soon_due_and_not_of_what_waits_for_an_hour()
     scene.do(
         RetryFetched(
             [
-                parked(0, 0, b"long", due=IN_AN_HOUR),
+                parked(0, 0, b"long", due=IN_AN_HOUR, why=Why.DELAYED),
                 parked(1, 1, b"long", why=Why.BACKLOG),
                 parked(2, 2, b"soon", due=IN_A_SECOND),
                 parked(3, 3, b"soon", why=Why.BACKLOG),
-                parked(4, 4, None, due=IN_AN_HOUR),
+                parked(4, 4, None, due=IN_AN_HOUR, why=Why.DELAYED),
                 parked(5, 5, None, due=IN_A_SECOND),
             ]
         )
@@ -42,7 +42,9 @@ def test_bodies_are_kept_of_what_is_soon_due_and_not_of_what_waits_for_an_hour()
 
 
 def test_what_waited_for_an_hour_is_read_when_its_time_has_come() -> None:
-    scene = Scene([parked(0, 0, b"long", due=IN_AN_HOUR), parked(1, 1, b"long", why=Why.BACKLOG)])
+    scene = Scene(
+        [parked(0, 0, b"long", due=IN_AN_HOUR, why=Why.DELAYED), parked(1, 1, b"long", why=Why.BACKLOG)]
+    )
     scene.fetch((2, b"other"))
     assert [lease.key for lease in scene.begun()] == [b"other"]
     scene.now = IN_AN_HOUR / 1000

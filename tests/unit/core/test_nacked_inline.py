@@ -34,7 +34,7 @@ def test_what_was_nacked_is_relocated_and_nobody_holds_it() -> None:
     assert [release.lease.state for release in some] == [LeaseState.OVER, LeaseState.OVER]
     found = infos(scene.tick())
     assert [(info.origin, info.attempt, info.why) for info in found] == [
-        (0, 2, Why.NACKED),
+        (0, 2, Why.DELAYED),
         (2, 2, Why.NACKED),
     ]
     assert found[0].due == 3000

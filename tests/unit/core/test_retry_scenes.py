@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
 from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.core.rules import EVERYTHING, RetryStart, Rules, Start
+from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending, Header
 from tests.support import FakeBody
 
@@ -75,13 +76,16 @@ def parked(
     return stored(offset, key, RetryInfo(TOPIC_ID, 0, origin, attempt, 0, due, why))
 
 
+def leases_of(effects: Sequence[Effect]) -> list[Lease]:
+    return [lease for effect in effects if isinstance(effect, Deliver) for lease in effect.leases]
+
+
 class Scene:
     """One partition; what it wants is kept until the scene answers."""
 
-    def __init__(
-        self, retry: Sequence[Stored] = (), policy: Policy | None = None, main_exists: int = EVERYTHING
-    ) -> None:
-        start = RetryStart("t", TOPIC_ID, 0, end=len(retry), main_exists=main_exists)
+    def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None, **beside: Any) -> None:
+        """`beside`: what else the ownership is told of its retry partition."""
+        start = RetryStart("t", TOPIC_ID, 0, end=len(retry), **beside)
         rules = Rules(ordered=True, backoff=Backoff(1, 1), policy=policy or Policy(), subscription="s")
         commit = CommitBoth(0, "", Commit(0, ""))
         self.partition = Partition(Start(0, 1, 1, commit, 0, retry=start), rules, lambda: 0.5)
@@ -121,8 +125,7 @@ class Scene:
         self.do(RetryFetched(self.retry[first:]))
 
     def begun(self, limit: int = 9) -> list[Lease]:
-        effects = self.do(Demand(limit, 9))
-        return [lease for effect in effects if isinstance(effect, Deliver) for lease in effect.leases]
+        return leases_of(self.do(Demand(limit, 9)))
 
     def fetch(self, *records: tuple[int, bytes | None]) -> None:
         self.do(Fetched([FakeBody(1, offset, key) for offset, key in records]))

@@ -1,0 +1,47 @@
+"""A partition that comes back, or whose process stood still: what lets its handlers begin again."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_pubsub.core.effects import CommitBoth, Relocate
+from kafka_pubsub.core.events import CommitAnswered, Relocated, Returned
+from kafka_pubsub.model import Ending
+from tests.unit.core.test_retry_scenes import Scene, leases_of
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_only_a_commit_that_was_made_after_the_return_lets_handlers_begin(moves: bool) -> None:
+    """One that was in flight then, plain or with a transaction, doesn't tell that the partition is still ours."""
+    scene = Scene()
+    scene.fetch((0, b"a"), (1, b"b"))
+    (first, second) = scene.begun()
+    (scene.nack if moves else scene.ack)(first)
+    (old,) = scene.tick()
+    assert isinstance(old, Relocate if moves else CommitBoth)
+    scene.do(Returned())
+    scene.ack(second)
+    scene.fetch((2, b"c"))
+    assert not leases_of(scene.do(Relocated(Ending.STORED) if moves else CommitAnswered(True)))
+    assert not scene.begun()
+    assert any(isinstance(effect, CommitBoth) for effect in scene.tick())
+    scene.do(CommitAnswered(True))
+    assert [lease.key for lease in scene.begun()] == [b"c"]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_handler_that_waited_for_a_note_waits_for_one_that_was_made_after_the_return(moves: bool) -> None:
+    scene = Scene(clean=False, main_end=10)  # the last owner died
+    scene.fetch((0, b"a"), (1, b"b"))
+    scene.begun()
+    scene.tick()
+    noted, *_ = leases_of(scene.do(CommitAnswered(True)))
+    if moves:
+        scene.nack(noted)
+    scene.fetch((2, b"c"))
+    scene.begun()
+    assert any(isinstance(effect, Relocate if moves else CommitBoth) for effect in scene.tick(0.3))
+    scene.do(Returned())
+    assert not leases_of(scene.do(Relocated(Ending.STORED) if moves else CommitAnswered(True)))
+    assert any(isinstance(effect, CommitBoth) for effect in scene.tick())
+    assert [lease.key for lease in leases_of(scene.do(CommitAnswered(True)))] == [b"c"]
