@@ -25,6 +25,7 @@ from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.client.durable_acks import check_answers
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.evidence import Evidence, around, around_coroutine
+from kafka_pubsub.client.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
@@ -90,6 +91,8 @@ class Subscriber:
         #: How many there may be before those that can't be acked any more are looked for.
         self._registry_limit = REGISTRY
         self._closed = False
+        #: Set when a warning of a forgotten ack was logged.
+        self._warned = threading.Event()
         #: Whether acks by id wait until they are durable: as of the last stream that was opened.
         self.exactly_once = False
 
@@ -211,6 +214,9 @@ class Subscriber:
             record.name,
         )
         engine.coordinator.evidence = evidence
+        engine.coordinator.forgotten = ForgottenAcks(
+            record.name, self._warned, at_close=not isinstance(crew, Mailbox)
+        )
         stream = Stream(engine, crew, self._ended)
         with self._lock:
             self._streams.add(stream)
