@@ -13,7 +13,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from kafka_pubsub.aio.stream import Opening
 from kafka_pubsub.client.key_states import KeyState
@@ -43,6 +44,10 @@ class Subscription:
 
         async with ps.subscription("billing").pull(handle) as stream:
             await stream.result(timeout=60)
+
+        async with ps.subscription("billing") as sub:  # its end gives up what `receive` holds
+            for message in await sub.receive(100, timeout=30):
+                await handle(message)
     """
 
     __slots__ = ("_sync",)
@@ -101,7 +106,10 @@ class Subscription:
         )
 
     async def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came."""
+        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came.
+
+        See `kafka_pubsub.Subscription.receive` for the membership that it holds, and for how long.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE if until is None else min(SLICE, max(0.0, until - time.monotonic()))
@@ -119,6 +127,19 @@ class Subscription:
         except asyncio.CancelledError:
             got.add_done_callback(_give_back)
             raise
+
+    async def close(self) -> None:
+        """Gives up at once what `receive` holds; see `kafka_pubsub.Subscription.close`."""
+        await asyncio.to_thread(self._sync.close)
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._sync.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._sync.__exit__, kind, error, trace)
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
