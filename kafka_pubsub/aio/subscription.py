@@ -2,13 +2,15 @@
 
 Rules
 1. Callbacks are coroutine functions, run as tasks of the loop that called `pull`.
-2. A `receive` that is cancelled gives back what it got at that moment: those messages are delivered again at once.
+2. A `receive` that is cancelled takes no message from then on. What it got at that very moment is nacked, so that it is
+   delivered again at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -120,11 +122,15 @@ class Subscription:
                 return messages
 
     async def _receive(self, max_messages: int, timeout: float | None) -> list[Message]:
-        loop = asyncio.get_running_loop()
-        got = loop.run_in_executor(None, self._sync.receive, max_messages, timeout)
+        loop, cancelled = asyncio.get_running_loop(), threading.Event()
+        got = loop.run_in_executor(
+            None,
+            lambda: self._sync._subscriber().receiver.receive(max_messages, timeout, cancelled.is_set),
+        )
         try:
             return await asyncio.shield(got)
         except asyncio.CancelledError:
+            cancelled.set()
             got.add_done_callback(_give_back)
             raise
 

@@ -56,8 +56,13 @@ class Receiver:
         #: How many `with` blocks are under way.
         self._blocks = 0
 
-    def receive(self, max_messages: int, timeout: float | None) -> list[Message]:
-        """Up to `max_messages`; waits up to `timeout` seconds (None: as long as it takes) for the first."""
+    def receive(
+        self, max_messages: int, timeout: float | None, cancelled: Callable[[], bool] = lambda: False
+    ) -> list[Message]:
+        """Up to `max_messages`; waits up to `timeout` seconds (None: as long as it takes) for the first.
+
+        From when `cancelled` says so it takes no message, and soon returns.
+        """
         if not 1 <= max_messages <= 1_000_000:
             raise InvalidArgument(f"max_messages must be from 1 to 1000000, not {max_messages!r}")
         if timeout is not None and not timeout >= 0:  # NaN is neither
@@ -67,9 +72,10 @@ class Receiver:
                 self._session = _Session(self._open_stream, self._give_up)
             session = self._session
             session.mailbox.touch()
-        messages = session.mailbox.receive(max_messages, timeout, session.stream.done)
+        done = session.stream.done
+        messages = session.mailbox.receive(max_messages, timeout, lambda: done() or cancelled())
         session.note_end_of_call()
-        if not messages and session.stream.done():
+        if not messages and done():
             session.stream.result(0)
         return messages
 
