@@ -90,8 +90,6 @@ class Subscriber:
         #: How many there may be before those that can't be acked any more are looked for.
         self._registry_limit = REGISTRY
         self._closed = False
-        #: Set when a warning of a forgotten ack was logged.
-        self._warned = threading.Event()
         #: Whether acks by id wait until they are durable: as of the last stream that was opened.
         self.exactly_once = False
 
@@ -213,9 +211,7 @@ class Subscriber:
             record.name,
         )
         engine.coordinator.evidence = evidence
-        engine.coordinator.forgotten = ForgottenAcks(
-            record.name, self._warned, at_close=not isinstance(crew, Mailbox)
-        )
+        engine.coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, Mailbox))
         stream = Stream(engine, crew, self._ended)
         with self._lock:
             self._streams.add(stream)

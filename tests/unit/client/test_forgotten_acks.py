@@ -1,4 +1,4 @@
-"""A message that was neither acked nor nacked is named in a warning, once for each subscription."""
+"""A message that was neither acked nor nacked is named in a warning, once for each subscription in a process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import Message, PubSub, Subscription
+from kafka_pubsub.client import forgotten_acks
+from kafka_pubsub.memory.backend import MemoryBackend
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -16,8 +18,13 @@ WHAT_TO_DO = ("message.ack()", "message.nack()", "message.extend(seconds)")
 
 
 @pytest.fixture
-def ps() -> Iterator[PubSub]:
-    with PubSub.in_memory() as ps:
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def ps(backend: MemoryBackend) -> Iterator[PubSub]:
+    with PubSub.in_memory(backend) as ps:
         ps.create_topic("orders", partitions=1)
         yield ps
 
@@ -28,7 +35,8 @@ def sub(ps: PubSub) -> Subscription:
 
 
 @pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(forgotten_acks, "_logged", set())
     caplog.set_level(logging.WARNING, "kafka_pubsub.subscriber")
     return caplog
 
@@ -53,7 +61,7 @@ class Forgets:
 
 
 def test_it_is_said_once_with_the_key_and_what_to_do(
-    ps: PubSub, sub: Subscription, log: pytest.LogCaptureFixture
+    ps: PubSub, sub: Subscription, backend: MemoryBackend, log: pytest.LogCaptureFixture
 ) -> None:
     handle = Forgets()
     publish(ps, "k1", "k2")
@@ -61,6 +69,9 @@ def test_it_is_said_once_with_the_key_and_what_to_do(
         until(lambda: handle.came >= 4, "the second delivery of both")
     with sub.pull_batch(handle):
         until(lambda: handle.came >= 6, "one more delivery")
+    other = PubSub.in_memory(MemoryBackend(cluster=backend.cluster))
+    with other, other.subscription("billing").pull(handle):
+        until(lambda: handle.came >= 8, "a delivery in another PubSub")
     (said,) = warnings(log)
     assert said.startswith("subscription 'billing': message orders:0:")
     assert " with ordering key 'k" in said
