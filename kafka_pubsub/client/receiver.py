@@ -1,7 +1,7 @@
 """Synchronous pull of one subscription: opens a stream when `receive` is called, and ends it soon after the last call.
 
 Theory. A consumer group shares its partitions out among its members, and what a member has fetched no other member
-delivers. So a membership that nobody uses holds messages back. `receive` can't know whether it is called again, so it
+delivers. So a membership that isn't used holds messages back. `receive` can't know whether it is called again, so it
 keeps its membership only for as long as it is in use, and a few seconds more.
 
 Rules

@@ -270,7 +270,7 @@ class RetryHalf:
         return self.plain_last_word()
 
     def plain_last_word(self) -> Commit | CommitBoth | None:
-        """The last word without moves."""
+        """What is sent at a revoke where no move may be sent."""
         self.commits.dirty = True  # rule 5
         return self.commits.last_word(clean=self._clean)
 

@@ -120,7 +120,7 @@ def test_receive_returns_nothing_after_its_timeout(room: Room) -> None:
 
 
 def test_pull_gets_every_message_soon_after_the_last_receive(room: Room, log: Deliveries) -> None:
-    """Both are members of the group; the one that nobody calls any more gives its partitions up."""
+    """Both are members of the group; the one of `receive` gives its partitions up."""
     topic, subscription = room.pair()
     assert subscription.receive(10, timeout=2) == []
     with subscription.pull(log.ack) as stream:

@@ -152,7 +152,7 @@ def test_one_that_gives_up_leaves_the_others_waiting(post: Post) -> None:
     assert patient() == [0]
 
 
-# When nobody receives any more
+# When receive is not called any more
 
 
 def test_it_is_idle_from_the_end_of_the_last_call(post: Post) -> None:
