@@ -2,18 +2,21 @@
 
 Rules
 1. Callbacks are coroutine functions, run as tasks of the loop that called `pull`.
-2. A `receive` that is cancelled gives back what it got at that moment: those messages are delivered again at once.
+2. A `receive` that is cancelled takes no message from then on. What it got at that very moment is nacked, so that it is
+   delivered again at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from kafka_pubsub.aio.stream import Opening
 from kafka_pubsub.client.key_states import KeyState
@@ -43,6 +46,10 @@ class Subscription:
 
         async with ps.subscription("billing").pull(handle) as stream:
             await stream.result(timeout=60)
+
+        async with ps.subscription("billing") as sub:  # its end gives up what `receive` holds
+            for message in await sub.receive(100, timeout=30):
+                await handle(message)
     """
 
     __slots__ = ("_sync",)
@@ -101,7 +108,10 @@ class Subscription:
         )
 
     async def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came."""
+        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came.
+
+        See `kafka_pubsub.Subscription.receive` for the membership that it holds, and for how long.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE if until is None else min(SLICE, max(0.0, until - time.monotonic()))
@@ -112,13 +122,30 @@ class Subscription:
                 return messages
 
     async def _receive(self, max_messages: int, timeout: float | None) -> list[Message]:
-        loop = asyncio.get_running_loop()
-        got = loop.run_in_executor(None, self._sync.receive, max_messages, timeout)
+        loop, cancelled = asyncio.get_running_loop(), threading.Event()
+        got = loop.run_in_executor(
+            None,
+            lambda: self._sync._subscriber().receiver.receive(max_messages, timeout, cancelled.is_set),
+        )
         try:
             return await asyncio.shield(got)
         except asyncio.CancelledError:
+            cancelled.set()
             got.add_done_callback(_give_back)
             raise
+
+    async def close(self) -> None:
+        """Gives up at once what `receive` holds; see `kafka_pubsub.Subscription.close`."""
+        await asyncio.to_thread(self._sync.close)
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._sync.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._sync.__exit__, kind, error, trace)
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""

@@ -58,7 +58,10 @@ STEP_S = 0.2
 @click.argument("subscription")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more until Ctrl-C or SIGTERM (exit code 0).")
 @click.option(
-    "--ack/--no-ack", default=True, show_default=True, help="Ack what was shown, or give it back at the end."
+    "--ack/--no-ack",
+    default=True,
+    show_default=True,
+    help="Ack what was shown, or only look: it is delivered again, and no attempt is counted.",
 )
 @click.option("--max", "limit", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
 @click.option(
@@ -80,7 +83,8 @@ def pull(
 ) -> None:
     """Show messages of a subscription, and ack them.
 
-    Ends when nothing is left to receive, unless --follow. With --json each line is one message:
+    Ends when nothing is left to receive, unless --follow. While it runs it is a member of the group, and other
+    members don't get what its partitions hold. With --json each line is one message:
     message_id, ordering_key, data, attributes, publish_time, attempt; what isn't UTF-8 is base64, and
     `data_encoding` or `key_encoding` says so.
     """

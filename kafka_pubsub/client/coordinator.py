@@ -406,9 +406,14 @@ class Coordinator(Holdings):
         effects = partition.handle(event, now)
         self._leased += len(partition.leases.active) - before
         if effects:
-            if self.evidence is not None and isinstance(event, Tick):
-                self.evidence.expiring(effects)
+            if isinstance(event, Tick):
+                self._expiring(effects)
             self._effects(number, effects, now)
+
+    def _expiring(self, effects: Sequence[Effect]) -> None:
+        for each in (self.evidence, self.forgotten):
+            if each is not None:
+                each.expiring(effects)
 
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:

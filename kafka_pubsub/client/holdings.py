@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_pubsub.client.evidence import Evidence
+from kafka_pubsub.client.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
@@ -67,6 +68,8 @@ class Holdings(ABC):
         self._leased = 0
         #: None: nobody keeps a history.
         self.evidence: Evidence | None = None
+        #: None: no warning is wanted.
+        self.forgotten: ForgottenAcks | None = None
 
     @abstractmethod
     def _do(self, number: int, event: Event, now: float) -> None:
@@ -184,6 +187,8 @@ class Holdings(ABC):
 
     def end(self, now: float) -> None:
         """The stream is over: what is still leased isn't its any more, so that later verdicts are stale."""
+        if self.forgotten is not None:
+            self.forgotten.closing(lease for each in self._all() for lease in each.leases.active)
         self.lose([*self.owned, *self.resting], now)
 
     def _forget(self, number: int, now: float) -> None:

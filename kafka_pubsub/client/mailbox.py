@@ -3,8 +3,10 @@
 Rules
 1. A lease is asked for only when somebody waits for a message, so nothing is leased that nobody asked for. Several
    threads may wait: what is asked for is the sum of what each still wants.
-2. Its clock starts when it comes into the box: from then on it must be acked within the ack deadline. One that is
-   over before anybody took it out is dropped: it comes again.
+2. A message's clock starts when `receive` returns it: from then on it must be acked within the ack deadline. One that
+   came when its call had just ended waits for the next call, and no attempt of it is counted.
+3. The box is idle while no call runs and no returned message has an open lease (it was acked or nacked, or its deadline
+   has passed). An idle box is given up (`receiver`), because its membership keeps partitions from other members.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from kafka_pubsub.client.holders import Holder, Reports
+from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import Message
 
@@ -33,14 +36,21 @@ class Mailbox:
     spread = False
     inline = None
 
-    def __init__(self, reports: Reports, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        reports: Reports,
+        ring: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reports = reports
         self._ring = ring
-        self._box: deque[tuple[Holder, Message]] = deque()
-        #: Messages that waiting threads still want.
-        self._wanted = 0
+        self._clock = clock
+        self._box: deque[Holder] = deque()
+        #: Messages that waiting threads still want, and how many threads wait.
+        self._wanted = self._waiting = 0
         self._changed = threading.Condition()
-        self.used = time.monotonic()
+        #: When it was last seen not to be idle.
+        self._used = clock()
 
     def wants(self, free: int) -> int:
         with self._changed:
@@ -50,23 +60,17 @@ class Mailbox:
         with self._changed:
             for lease in leases:
                 lease.holder = holder = Holder(lease, self._reports)
-                message = holder.begin()
-                assert message is not None
-                if (evidence := self._reports.evidence) is not None:  # a box has no handler that could end
-                    evidence.begins(message)
-                    evidence.ends(message)
-                self._reports.released(holder.left(message))
-                self._box.append((holder, message))
+                self._box.append(holder)
             self._changed.notify_all()
 
     def receive(self, most: int, timeout: float | None, ended: Callable[[], bool]) -> list[Message]:
         """Up to `most` messages; waits up to `timeout` seconds for the first one."""
-        self.used = time.monotonic()
         # Without a moment for the runner, a timeout of nothing would never find a message.
         until = None if timeout is None else time.monotonic() + max(timeout, COLLECT)
         messages: list[Message] = []
         with self._changed:
             self._wanted += most
+            self._waiting += 1
         self._ring()
         try:
             while len(messages) < most and (message := self._next(until, ended)) is not None:
@@ -75,7 +79,8 @@ class Mailbox:
         finally:
             with self._changed:
                 self._wanted -= most - len(messages)
-            self.used = time.monotonic()
+                self._waiting -= 1
+                self._used = self._clock()
         return messages
 
     def _next(self, until: float | None, ended: Callable[[], bool]) -> Message | None:
@@ -91,11 +96,32 @@ class Mailbox:
 
     def _out(self) -> Message | None:
         while self._box:
-            holder, message = self._box.popleft()
-            if not holder.withdrawn:
-                self._wanted -= 1
-                return message
+            holder = self._box.popleft()
+            message = holder.begin()
+            if message is None:  # its partition was revoked, or the stream is about to end
+                holder.let_go()
+                self._reports.released(Release(holder.lease, 0, Verdict.UNTOUCHED))
+                continue
+            if (evidence := self._reports.evidence) is not None:  # a box has no handler that could end
+                evidence.begins(message)
+                evidence.ends(message)
+            self._reports.released(holder.left(message))
+            self._wanted -= 1
+            return message
         return None
+
+    def touch(self) -> None:
+        """A call is about to come."""
+        with self._changed:
+            self._used = self._clock()
+
+    def idle(self, leases: int) -> float:
+        """For how many seconds it has been idle (rule 3); `leases`: how many are open, those in the box included."""
+        with self._changed:
+            now = self._clock()
+            if self._waiting or leases > sum(not holder.withdrawn for holder in self._box):
+                self._used = now
+            return now - self._used
 
     def walking(self) -> Iterable[Holder]:
         return ()

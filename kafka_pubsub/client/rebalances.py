@@ -74,6 +74,8 @@ class Rebalances:
         self._look_up = look_up
         #: Since when commits are told that there is no such topic; None: they aren't.
         self._denied_at: float | None = None
+        #: Whether the group has answered: with partitions, or with none because other members have them all.
+        self.joined = False
 
     def begin_with(self, relocating: Relocating | None) -> None:
         """Reads by the retry topic of `relocating` from now on; None: without one."""
@@ -156,7 +158,9 @@ class Rebalances:
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """They are ours; where to read each from."""
-        return self._patiently(lambda: self._take_on(partitions))
+        starts = self._patiently(lambda: self._take_on(partitions))
+        self.joined = True
+        return starts
 
     def look_again(self) -> SubscriptionRecord:
         """The subscription as it is now."""

@@ -2,7 +2,7 @@
 
 Rules
 1. Each `pull` is a stream with a reader of its own, a member of the subscription's group.
-2. `receive` opens a stream at the first call and keeps it until `close`, or 60 s without a call and a lease.
+2. Synchronous pull has a stream, too, while it is in use (`receiver`).
 3. Ack ids are good across the streams of one subscriber: the registry knows every message whose id was asked for.
 4. At each close the positions are copied to the catalog, for the day when the broker has forgotten the group's.
 """
@@ -15,7 +15,6 @@ import os
 import random
 import secrets
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
@@ -25,11 +24,13 @@ from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.client.durable_acks import check_answers
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.evidence import Evidence, around, around_coroutine
+from kafka_pubsub.client.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.ports import Backend, LogReader
+from kafka_pubsub.client.receiver import Receiver
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating, retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
@@ -58,8 +59,6 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 WORKERS = 16
 #: The same for coroutines, which cost little.
 TASKS = 1000
-#: Seconds without a call after which `receive` lets its partitions go.
-IDLE = 60.0
 #: Seconds that the end of a stream waits for the copy of its positions. It takes some 20 ms; with 20 processes that end
 #: at once, which take turns at the catalog, a second or two.
 COPY_WAIT = 5.0
@@ -84,7 +83,8 @@ class Subscriber:
         self._lock = threading.RLock()
         self._streams: set[Stream] = set()
         self._engines: dict[Stream, Engine] = {}
-        self._mailbox: tuple[Mailbox, Stream] | None = None
+        #: Synchronous pull.
+        self.receiver = Receiver(self._open)
         #: Messages whose ack id somebody has asked for.
         self._registry: dict[str, Message] = {}
         #: How many there may be before those that can't be acked any more are looked for.
@@ -211,6 +211,7 @@ class Subscriber:
             record.name,
         )
         engine.coordinator.evidence = evidence
+        engine.coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, Mailbox))
         stream = Stream(engine, crew, self._ended)
         with self._lock:
             self._streams.add(stream)
@@ -228,8 +229,6 @@ class Subscriber:
         with self._lock:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
-            if self._mailbox is not None and self._mailbox[1] is stream:
-                self._mailbox = None
         if engine is not None and engine.evidence is not None:
             engine.evidence.close()
         if engine is not None:
@@ -271,37 +270,7 @@ class Subscriber:
         except PubSubError as error:
             log.warning("the positions of %r weren't copied to the catalog: %s", engine.subscription, error)
 
-    # Synchronous pull
-
-    def receive(self, max_messages: int, timeout: float | None) -> list[Message]:
-        """Up to `max_messages`; waits up to `timeout` seconds (None: as long as it takes) for the first."""
-        if not 1 <= max_messages <= 1_000_000:
-            raise InvalidArgument(f"max_messages must be from 1 to 1000000, not {max_messages!r}")
-        if timeout is not None and not timeout >= 0:  # NaN is neither
-            raise InvalidArgument(f"timeout must not be negative, not {timeout!r}")
-        mailbox, stream = self._box()
-        messages = mailbox.receive(max_messages, timeout, stream.done)
-        if not messages and stream.done():
-            stream.result(0)
-        return messages
-
-    def _box(self) -> tuple[Mailbox, Stream]:
-        with self._lock:
-            if self._mailbox is None or self._mailbox[1].done():
-                made: list[Mailbox] = []
-
-                def crew(engine: Engine, name: str) -> Crew:
-                    made.append(Mailbox(engine, engine.ring))
-                    return made[0]
-
-                def watch() -> None:
-                    idle = time.monotonic() - made[0].used
-                    if idle > IDLE and not stream.stats.in_flight:
-                        stream.cancel()
-
-                stream = self._open(crew, FlowControl(max_messages=1_000_000), watch)
-                self._mailbox = (made[0], stream)
-            return self._mailbox
+    # Acks by id
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acks by id. Late ones are counted; ids that aren't ours raise `UnknownAck` after the others were acked.

@@ -2,18 +2,21 @@
 
 Rules
 1. Making a handle does no I/O; the first call that receives looks the subscription up.
-2. All handles of one `PubSub` on one subscription share one subscriber, so an ack id is good on each of them.
+2. All handles of one `PubSub` on one subscription share one subscriber, so an ack id is good on each of them, and all
+   calls of `receive` share one membership of the group.
 3. What isn't built yet is refused, never ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult, Selection
 from kafka_pubsub.client.resources import refuse_unbuilt
@@ -25,6 +28,7 @@ from kafka_pubsub.model import Message
 if TYPE_CHECKING:
     from kafka_pubsub.client.desk import Desk
     from kafka_pubsub.client.key_states import KeyState
+    from kafka_pubsub.client.receiver import Receiver
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
     from kafka_pubsub.client.subscriber import Subscriber
@@ -38,9 +42,13 @@ class Subscription:
     Example:
         with ps.subscription("billing").pull(handle) as stream:
             stream.result(timeout=60)
+
+        with ps.subscription("billing") as sub:  # its end gives up what `receive` holds
+            for message in sub.receive(100, timeout=30):
+                handle(message)
     """
 
-    __slots__ = ("_admin", "_delete", "_desk", "_name", "_subscriber")
+    __slots__ = ("_admin", "_delete", "_desk", "_entered", "_name", "_subscriber")
 
     def __init__(
         self,
@@ -56,6 +64,8 @@ class Subscription:
         self._subscriber = subscriber
         self._desk = desk
         self._delete = delete
+        #: Of each `with` block that is under way, whose `receive` it uses. Empty: there is none.
+        self._entered: list[Receiver] = []
 
     @property
     def name(self) -> str:
@@ -117,8 +127,38 @@ class Subscription:
         return self._subscriber().pull_async(callback, loop, flow=flow, max_workers=max_workers)
 
     def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came."""
-        return self._subscriber().receive(max_messages, timeout)
+        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came.
+
+        `timeout`: None, the default, waits until a message comes. Ack each message within the ack deadline; one that
+        isn't acked by then is delivered again, and its attempt counts.
+
+        The first call joins the consumer group, which takes up to some seconds; a shorter `timeout` finds nothing. The
+        membership holds partitions that other members don't get meanwhile. It ends when for 5 seconds no call was
+        running and no message that `receive` returned had an open lease; at `close()`; and at the end of the `with`
+        block of the subscription. The next call joins again.
+        """
+        return self._subscriber().receiver.receive(max_messages, timeout)
+
+    def close(self) -> None:
+        """Gives up at once what `receive` holds, of all handles of this `PubSub` on the subscription.
+
+        Messages that aren't acked are delivered again, no attempt is counted, and their acks come too late. Streams
+        of `pull` go on, and `receive` may be called again.
+        """
+        with contextlib.suppress(FailedPrecondition):  # the PubSub is closed, and this with it
+            self._subscriber().receiver.stop()
+
+    def __enter__(self) -> Self:
+        receiver = self._subscriber().receiver
+        receiver.enter()
+        self._entered.append(receiver)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`, unless another `with` block on the subscription is under way."""
+        self._entered.pop().leave()
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""

@@ -308,7 +308,7 @@ class Partition:
         if event.ending is Ending.UNKNOWN:
             return [*self._lost(Lost(), now), Restart()]
         effects = list(self.half.relocated(event, now))
-        if not self.open and event.ending is Ending.ABORTED and (last := self.commits.last_word(clean=False)):
+        if not self.open and event.ending is Ending.ABORTED and (last := self.half.plain_last_word()):
             effects.append(last)  # it was the last word of a partition that is given up
         return effects
 

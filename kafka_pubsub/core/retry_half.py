@@ -12,6 +12,8 @@ Rules
 3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
 4. What a handler keeps for long is named in the log, if need be by a commit that says nothing else: people look there
    for what holds a key up.
+5. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
+   flag, and without the flag the next owner takes what this one had started for suspects.
 """
 
 from __future__ import annotations
@@ -266,12 +268,21 @@ class RetryHalf:
 
     def last_word(self, now: float) -> Commit | CommitBoth | Relocate | None:
         """What is sent at a revoke: with the moves that wait, if there are any."""
-        clean = not any(suspects.duty for suspects in self._both)
         free = self.announced and self.commits.in_flight is None
         batch = self.retries.load(now, early=True) if free else ()
         if batch:
-            return self.commits.relocation(batch, now, clean=clean)
-        return self.commits.last_word(clean=clean)
+            return self.commits.relocation(batch, now, clean=self._clean)
+        return self.plain_last_word()
+
+    def plain_last_word(self) -> Commit | CommitBoth | None:
+        """What is sent at a revoke where no move may be sent."""
+        self.commits.dirty = True  # rule 5
+        return self.commits.last_word(clean=self._clean)
+
+    @property
+    def _clean(self) -> bool:
+        """Whether the next owner need not look for suspects."""
+        return not any(suspects.inherited for suspects in self._both)
 
     def wakeup_at(self) -> list[float | None]:
         """When something becomes due by itself."""

@@ -10,7 +10,7 @@ A lease here is BENCHED (a suspect that waits for the trial), UNNOTED (waits for
 (that commit isn't answered), and then given out, still noted until it is over.
 
 Rules
-1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes.
+1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes (but rule 5).
 2. One trial at a time in a process (`Turn`): else a neighbour partition's innocent would share the blame each time.
    A trial isn't over before the log has stopped naming it: who was acked a moment before a neighbour's trial killed the
    process would share the blame, too. The next one of the same log is named by the same commit, so some go in a row.
@@ -19,6 +19,8 @@ Rules
    fewer where many keys are noted.
 4. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, one crash later; the
    message on trial then has one crash too many, but never again for the same culprit.
+5. The last word at a revoke names only what dead owners left. It shows that this process lives, so no message that
+   started here has killed it: a look, an ack that is withheld and a clean close count as no failure.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Suspects:
         self._row = 0
         #: Whether the commit that was made last names no trial.
         self._cleared = False
-        #: False once the partition is revoked: no further commit tells that a trial is over.
+        #: False once the partition is revoked: the next commit is its last word (rule 5).
         self._open = True
 
     @property
@@ -128,6 +130,11 @@ class Suspects:
     def duty(self) -> bool:
         """Whether somebody is under suspicion, or noted."""
         return bool(self._duty())
+
+    @property
+    def inherited(self) -> set[int]:
+        """What dead owners left: their suspects, and the message that was on trial when the last one died."""
+        return self.left if self.culprit is None else self.left | {self.culprit}
 
     @property
     def room(self) -> int:
@@ -199,17 +206,17 @@ class Suspects:
         tried = () if self._trial is None else (self._on_its_way | self._given).get(self._trial, ())
         trial = tried[0] if tried else None
         self._cleared = trial is None
+        named = self._duty()
+        if not self._open:
+            named, wishes, trial = self.inherited, (), None
         if trial is None and self.culprit is not None:
             trial = self.culprit  # its move hasn't committed: a second crash must not make it innocent
-        duty = {offset for offset in self._duty() if offset >= position and offset not in gone}
+        duty = {offset for offset in named if offset >= position and offset not in gone}
         return notes.fit(duty, wishes, position, trial if trial in duty else None)
 
     def _duty(self) -> set[int]:
         known = [self._unnoted, self._on_its_way, self._given]
-        duty = self.left.union(*(offsets for each in known for offsets in each.values()))
-        if self.culprit is not None:
-            duty.add(self.culprit)
-        return duty
+        return self.inherited.union(*(offsets for each in known for offsets in each.values()))
 
     def answered(self, *, accepted: bool) -> list[Lease]:
         """The commit was answered; returns the leases that may start."""

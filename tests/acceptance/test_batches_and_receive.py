@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from kafka_pubsub import InvalidArgument, Message, RetryPolicy
+from kafka_pubsub import DeadLetterPolicy, InvalidArgument, Message, PubSub, RetryPolicy
+from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)
@@ -116,6 +117,41 @@ def test_receive_returns_nothing_after_its_timeout(room: Room) -> None:
     _, subscription = room.pair()
     assert subscription.receive(10, timeout=0) == []
     assert subscription.receive(10, timeout=0.2) == []
+
+
+def test_pull_gets_every_message_soon_after_the_last_receive(room: Room, log: Deliveries) -> None:
+    """Both are members of the group; the one of `receive` gives its partitions up."""
+    topic, subscription = room.pair()
+    assert subscription.receive(10, timeout=2) == []
+    with subscription.pull(log.ack) as stream:
+        all_stored(topic.publish(b"%d" % at, ordering_key=f"key-{at}") for at in range(100))
+        log.wait_for_distinct(100)
+        assert len(stream.stats.partitions) == 4
+    assert len(log.all) == 100
+
+
+def test_the_end_of_a_with_block_gives_up_what_receive_holds(room: Room, log: Deliveries) -> None:
+    topic, subscription = room.pair()
+    topic.publish(b"x", ordering_key="key").result(PATIENCE)
+    with subscription:
+        assert len(subscription.receive(10, timeout=PATIENCE)) == 1
+    with subscription.pull(log.ack):
+        log.wait_for(1)
+    assert log.bodies == [b"x"]
+
+
+def test_looking_at_a_message_counts_no_attempt(kafka: RunningKafka, room: Room) -> None:
+    """Each look is a process of its own, closed in good order, that acks nothing; the policy allows five attempts."""
+    topic = room.topic(partitions=1)
+    policy = DeadLetterPolicy(topic=room.topic(partitions=1).name, max_attempts=5)
+    subscription = room.subscription(topic, dead_letter=policy)
+    topic.publish(b"x", ordering_key="key").result(PATIENCE)
+    for _ in range(8):
+        with PubSub(kafka.bootstrap) as ps:
+            (message,) = ps.subscription(subscription.name).receive(1, timeout=PATIENCE)
+            assert message.delivery_attempt == 1
+    assert list(subscription.dead_letters()) == []
+    assert subscription.keys() == []
 
 
 def test_modify_ack_deadline_extends_and_nacks(room: Room, log: Deliveries) -> None:

@@ -19,7 +19,8 @@ class Post:
 
     def __init__(self, stock: int = 1_000) -> None:
         self.reports = Reported()
-        self.box = Mailbox(self.reports, self.ring)
+        self.now = 0.0
+        self.box = Mailbox(self.reports, self.ring, clock=lambda: self.now)
         self.stock = stock
         self.brought = 0
         self.rung = threading.Semaphore(0)
@@ -71,10 +72,12 @@ def test_as_much_is_wanted_as_was_asked_for_and_may_be(post: Post) -> None:
     assert post.box.wants(100) == 0
 
 
-def test_a_received_message_is_leased_from_when_it_came_into_the_box(post: Post) -> None:
-    result = asking(post, 1)
-    post.bring()
-    result()
+def test_the_lease_of_a_message_begins_when_it_is_returned(post: Post) -> None:
+    """One that came too late for its call doesn't expire unseen."""
+    post.box.take([lease_of(first=7, key=None)])
+    assert post.reports.releases == []
+    (message,) = post.box.receive(1, 0.0, lambda: False)
+    assert message.offset == 7
     (release,) = post.reports.releases
     assert (release.done, release.verdict) == (0, Verdict.KEPT)
 
@@ -114,6 +117,19 @@ def test_a_message_whose_lease_ended_in_the_box_is_not_handed_out(post: Post) ->
     assert isinstance(holder, Holder)
     withdraw(holder)
     assert post.box.receive(1, 0.01, lambda: False) == []
+    (release,) = post.reports.releases
+    assert (release.done, release.verdict) == (0, Verdict.UNTOUCHED), "its key would be held back for ever"
+
+
+def test_a_message_whose_partition_was_revoked_in_the_box_is_given_back_unseen(post: Post) -> None:
+    lease = lease_of(first=7, key=None)
+    post.box.take([lease])
+    holder = lease.holder
+    assert isinstance(holder, Holder)
+    holder.stopped = True
+    assert post.box.receive(1, 0.01, lambda: False) == []
+    (release,) = post.reports.releases
+    assert (release.done, release.verdict) == (0, Verdict.UNTOUCHED)
 
 
 def test_several_threads_get_what_each_asked_for(post: Post) -> None:
@@ -134,3 +150,52 @@ def test_one_that_gives_up_leaves_the_others_waiting(post: Post) -> None:
     assert post.box.wants(100) == 1
     post.bring()
     assert patient() == [0]
+
+
+# When receive is not called any more
+
+
+def test_it_is_idle_from_the_end_of_the_last_call(post: Post) -> None:
+    post.now = 3.0
+    assert post.box.receive(1, 0.0, lambda: False) == []
+    post.now = 7.5
+    assert post.box.idle(0) == 4.5
+    post.box.touch()
+    assert post.box.idle(0) == 0.0
+
+
+def test_it_is_not_idle_while_a_call_waits(post: Post) -> None:
+    result = asking(post, 1)
+    post.now = 60.0
+    assert post.box.idle(0) == 0.0
+    post.bring()
+    assert result() == [0]
+
+
+def test_it_is_not_idle_while_a_message_that_was_returned_may_be_acked(post: Post) -> None:
+    """A program that works on a message for long and then acks must not find that its lease is gone."""
+    result = asking(post, 1)
+    post.bring()
+    result()
+    post.now = 600.0
+    assert post.box.idle(1) == 0.0
+    assert post.box.idle(0) == 0.0, "the time counts from the ack, for the next call comes soon after it"
+    post.now = 602.0
+    assert post.box.idle(0) == 2.0
+
+
+def test_what_came_too_late_does_not_keep_it_from_being_idle(post: Post) -> None:
+    post.box.take([lease_of(first=7, key=None)])
+    post.now = 5.0
+    assert post.box.idle(1) == 5.0
+    assert post.box.idle(2) == 0.0, "the other one was returned"
+
+
+def test_what_is_over_in_the_box_is_not_taken_for_a_message_that_was_returned(post: Post) -> None:
+    lease = lease_of(first=7, key=None)
+    post.box.take([lease])
+    holder = lease.holder
+    assert isinstance(holder, Holder)
+    withdraw(holder)
+    post.now = 5.0
+    assert post.box.idle(1) == 0.0, "the open lease is of a message that was returned"

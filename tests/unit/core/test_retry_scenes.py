@@ -322,6 +322,7 @@ def test_in_an_outage_it_probes_and_buries_few() -> None:
 def test_a_refused_commit_is_not_sent_again_and_again_at_once() -> None:
     scene = Scene()
     scene.do(Revoked())
+    scene.do(CommitAnswered(True))
     scene.do(Returned())
     sent = 0
     for _ in range(100):

@@ -1,0 +1,127 @@
+"""What a partition says when it is given up in good order: nothing that started here is blamed for a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_pubsub.core import ack_map, notes
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, Relocate
+from kafka_pubsub.core.events import (
+    CommitAnswered,
+    Demand,
+    Event,
+    Fetched,
+    Release,
+    Released,
+    Relocated,
+    RetryCaughtUp,
+    Returned,
+    Revoked,
+    Tick,
+    Verdict,
+)
+from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.model import Ending
+from tests.support import FakeBody
+
+#: Messages that the last owner may have read.
+READ = 3
+
+
+class Owned:
+    """A partition that was taken over; the log takes every commit. `found`: what the last owner's commit named."""
+
+    def __init__(self, *, clean: bool = False, found: Notes = notes.NOTHING) -> None:
+        retry = RetryStart("t", "id", 0, clean=clean, main_notes=found, main_end=READ)
+        start = Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), 0, retry=retry)
+        self.partition = Partition(start, Rules(ordered=True, subscription="s"), lambda: 0.5)
+        self.now = 0.0
+        self.do(RetryCaughtUp(0))
+        self.pass_time()
+        self.do(Fetched([FakeBody(1, at, b"k%d" % at) for at in range(READ)]))
+
+    def do(self, event: Event) -> Sequence[Effect]:
+        effects = self.partition.handle(event, self.now)
+        self.partition.check()
+        return effects
+
+    def pass_time(self) -> list[Lease]:
+        """A second, whose commits the log takes; returns the leases that waited for them."""
+        self.now += 1.0
+        started: list[Lease] = []
+        for effect in self.do(Tick()):
+            if isinstance(effect, CommitBoth):
+                started += _leases(self.do(CommitAnswered(True)))
+        return started
+
+    def started(self) -> list[Lease]:
+        """What begins, at once or when it is noted."""
+        return [*_leases(self.do(Demand(9, 9))), *self.pass_time()]
+
+    def nack(self, lease: Lease) -> None:
+        self.do(Released([Release(lease, 0, Verdict.NACKED)]))
+
+
+def _leases(effects: Sequence[Effect]) -> list[Lease]:
+    return [lease for effect in effects if isinstance(effect, Deliver) for lease in effect.leases]
+
+
+def told(effects: Sequence[Effect]) -> AckMap:
+    """What the only commit among these says of main."""
+    (commit,) = [effect for effect in effects if isinstance(effect, CommitBoth)]
+    found = ack_map.decode(commit.metadata, commit.offset)
+    assert found is not None
+    return found
+
+
+def test_the_last_word_is_sent_though_nothing_has_changed_and_names_nothing() -> None:
+    owned = Owned(clean=True)
+    assert len(owned.started()) == READ
+    owned.pass_time()
+    last = told(owned.do(Revoked()))
+    assert (last.clean, last.notes) == (True, notes.NOTHING)
+
+
+def test_what_was_noted_because_the_last_owner_died_is_no_suspect_after_a_clean_stop() -> None:
+    owned = Owned()
+    assert len(owned.started()) == READ
+    last = told(owned.do(Revoked()))
+    assert (last.clean, last.notes) == (True, notes.NOTHING)
+
+
+def test_a_suspect_stays_one_but_its_trial_is_not_named() -> None:
+    owned = Owned(found=Notes(((1, 2),)))
+    assert any(lease.records[0].offset() == 1 for lease in owned.started()), "it must be on trial"
+    last = told(owned.do(Revoked()))
+    assert (last.clean, last.notes) == (False, Notes(((1, 2),)))
+
+
+def test_a_trial_that_goes_on_after_a_rebalance_is_named_again() -> None:
+    owned = Owned(found=Notes(((1, 2),)))
+    owned.started()
+    owned.do(Revoked())
+    owned.do(CommitAnswered(True))
+    owned.do(Returned())
+    owned.now += 1.0
+    again = told(owned.do(Tick()))
+    assert again.notes == Notes(((0, READ),), trial=1)
+
+
+def test_a_culprit_whose_blame_is_not_stored_yet_stays_the_culprit() -> None:
+    owned = Owned(found=Notes(((1, 2),), trial=1))
+    assert any(isinstance(effect, Relocate) for effect in owned.do(Revoked())), "the blame is the last word"
+    last = told(owned.do(Relocated(Ending.ABORTED, {})))
+    assert (last.clean, last.notes) == (False, Notes(((1, 2),), trial=1))
+
+
+def test_a_last_word_follows_moves_that_were_aborted_and_is_clean() -> None:
+    owned = Owned(clean=True)
+    for lease in owned.started():
+        owned.nack(lease)
+    assert any(isinstance(effect, Relocate) for effect in owned.do(Revoked()))
+    last = told(owned.do(Relocated(Ending.ABORTED, {})))
+    assert (last.clean, last.notes) == (True, notes.NOTHING)
