@@ -92,7 +92,8 @@ class LogReader(Protocol):
     def membership(self) -> Membership | None:
         """Our place as of the last assignment; None before one, and once it was revoked or lost.
 
-        It stays valid inside `revoked`, for the last transaction.
+        It stays valid inside `revoked`, for the last transaction. Where the group moves on without calling back,
+        because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
         """
 
     def position(self, partition: TopicPartition) -> int | None:

@@ -39,7 +39,7 @@ from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachab
 from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.listener import Listener
-from kafka_pubsub.kafka.membership import membership_of
+from kafka_pubsub.kafka.membership import membership_of, renewed
 from kafka_pubsub.kafka.places import name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
@@ -68,6 +68,9 @@ _REVOKE_DEADLINE = 10.0
 
 #: Seconds between two looks at the revocation while closing.
 _CLOSE_SLICE = 0.05
+
+#: Seconds between two looks for a newer epoch: a transaction that was refused for an old one is sent again soon.
+_EPOCH_EVERY = 0.5
 
 #: Seconds between two reports of the same trouble.
 _REPORT_EVERY = 1.0
@@ -118,8 +121,10 @@ class KafkaLogReader:
         self._assigned: dict[TopicPartition, int | None] = {}
         # Whether the group counts us as a member, as far as we were told.
         self._joined = False
-        # Our place in the group as of the last assignment; None: none, or it was taken from us.
+        # Our place in the group, as of the last assignment or rise of the epoch; None: none, or it was taken from us.
         self._membership: Membership | None = None
+        # When to look for a newer epoch (monotonic seconds).
+        self._epoch_at = 0.0
         # What came or went during the read that is running. Empty in between.
         self._moved: set[TopicPartition] = set()
         # What a listener raised, until `read` raises it.
@@ -144,6 +149,8 @@ class KafkaLogReader:
         """Up to `max_records`, waiting up to `timeout` seconds for the first."""
         self._handles.check()
         with self._reading, self._calls.one():
+            if self._incremental and self._membership is not None:
+                self._follow_epoch(self._membership)
             try:
                 records = self._consumer.consume(max_records, 0)
                 if timeout > 0 and say_nothing(records):
@@ -194,7 +201,7 @@ class KafkaLogReader:
         return self._admin.unstable_offsets(self._group, partitions)
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment."""
+        """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
     def commit(
@@ -303,6 +310,11 @@ class KafkaLogReader:
         return records
 
     # -- inside read -----------------------------------------------------------------------------------------
+
+    def _follow_epoch(self, membership: Membership) -> None:
+        if (now := time.monotonic()) >= self._epoch_at:
+            self._epoch_at = now + _EPOCH_EVERY
+            self._membership = renewed(self._consumer, membership)
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined = True

@@ -72,7 +72,7 @@ class MemoryReader:
         # The membership as this reader knows it; the coordinator may know better. None: not a member.
         self._member: str | None = None
         self._generation = -1
-        # The same as of the last assignment; None: none, or it was taken from us.
+        # The same as of the last assignment or rise of the epoch; None: none, or it was taken from us.
         self._membership: Membership | None = None
         # What the listener was told is ours, in the order of fairness; None: told nothing since the last end.
         self._share: list[TopicPartition] | None = None
@@ -128,7 +128,7 @@ class MemoryReader:
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment."""
+        """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -242,6 +242,9 @@ class MemoryReader:
         elif standing is Standing.ASSIGNED:
             self._generation = generation
             self._take(listener, share)
+        elif standing is Standing.RAISED:
+            self._generation = generation
+            self._membership = Membership(self._group, (self._member, generation))
         return standing not in (Standing.STEADY, Standing.WAITING)
 
     def _join(self, listener: Listener) -> None:
