@@ -102,6 +102,9 @@ class LogReader(Protocol):
         None if it isn't assigned, or without a position. What `read` hasn't returned yet is above it.
         """
 
+    def at_end(self, partition: TopicPartition) -> bool:
+        """Whether the log had ended at our position when it was last asked for more; no request is made for it."""
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
 

@@ -31,7 +31,17 @@ from kafka_pubsub.errors import (
 #: What librdkafka puts around the reason: its own name for the broker, and how long it had taken.
 _NOISE = re.compile(r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: | \(after \d+ms in state [A-Z_]+\)")
 
-__all__ = ["CONNECTION", "FENCED", "TRANSIENT", "error_of", "is_transient", "translate", "unreachable"]
+__all__ = [
+    "CONNECTION",
+    "FENCED",
+    "PARTITION_FATAL",
+    "READER_FATAL",
+    "TRANSIENT",
+    "error_of",
+    "is_transient",
+    "translate",
+    "unreachable",
+]
 
 
 class _Meaning(NamedTuple):
@@ -68,6 +78,24 @@ TRANSIENT = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._WAIT_COORD,
     }
+)
+
+#: Errors after which a member of a group can't go on reading.
+READER_FATAL = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._FATAL,
+        KafkaError._FENCED,
+    }
+)
+
+#: Errors after which one partition can't be read on from where the reader is.
+PARTITION_FATAL = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._UNKNOWN_PARTITION}
 )
 
 #: The group or the transaction coordinator no longer knows this client: another took its place.

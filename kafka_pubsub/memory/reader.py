@@ -135,6 +135,11 @@ class MemoryReader:
         """Everything below it was read or never can be."""
         return self._positions.get(partition)
 
+    def at_end(self, partition: TopicPartition) -> bool:
+        """Whether all that is committed was read."""
+        with self._cluster.changed:
+            return self._positions.get(partition) == self._cluster.log(partition).stable_end
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""
         self._may_ask("high_watermarks")

@@ -1,4 +1,4 @@
-"""Under the protocol `consumer` a member's epoch rises without an assignment: its transactions must go through all the same.
+"""Under the protocol `consumer` a member's epoch rises without an assignment: its transactions must go on.
 
 Brokers 4.0 to 4.2 refuse a transaction that names an older epoch than the member's own; 4.3 accepts it as long as the
 partition was assigned in that epoch or before. The embedded broker is a 4.3; the others are fetched, so they are slow.
