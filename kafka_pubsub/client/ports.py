@@ -266,6 +266,10 @@ class Backend(Protocol):
     """One cluster: makes the adapters. `app.PubSub` owns one and closes it."""
 
     @property
+    def address(self) -> str:
+        """Where the cluster is, for the commands that people are told to run."""
+
+    @property
     def admin(self) -> Admin: ...
     @property
     def catalog(self) -> Catalog: ...
