@@ -1,4 +1,4 @@
-"""Ends of logs: a marker behind the last message must not look like a message that nobody has acked.
+"""Ends of logs: a marker behind the last message must not look like a message that waits.
 
 Theory. Each transaction leaves a marker in the log. A reader never returns one, so a committed position would stay
 before it, and Kafka's own tools would show a lag of 1 for as long as no message comes. The reader's position passes

@@ -3,8 +3,8 @@
 Theory. Readers of committed records don't pass the first record of an open transaction (the last stable offset). So a
 transaction that never ends holds up the whole retry partition: what moved there isn't read back, its keys wait, and an
 owner that takes the partition on delivers nothing of it. A killed owner's own transaction is over within 20 s, ended by
-its successor or the broker. What stays for longer is somebody else's, or hangs: its coordinator has forgotten it, and
-no time-out ends it. Ending it may throw away what a living producer is about to commit, so an operator has to do it.
+its successor or the broker. What stays for longer is a foreign producer's, or hangs: its coordinator has forgotten it,
+so no time-out ends it. Ending it may throw away what a living producer is about to commit, so an operator has to do it.
 
 Rules
 1. Nothing is asked of the cluster where all that is stored was read; else one request for what is committed.

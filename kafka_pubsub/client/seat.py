@@ -42,7 +42,7 @@ def seat_group(subscription: str) -> str:
 
 
 def forget_seat(admin: Admin, subscription: str) -> None:
-    """Deletes the group, unless somebody sits there. If the cluster doesn't let us, it stays, and only looks untidy."""
+    """Deletes the group, unless it has a member. If the cluster refuses, it stays: its lag means nothing."""
     group = seat_group(subscription)
     try:
         admin.group_offsets(group, MARKS_TOPIC)  # waits until the last transaction's position is stored
