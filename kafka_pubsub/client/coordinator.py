@@ -55,6 +55,7 @@ from kafka_pubsub.core.events import (
     Passed,
     Progress,
     Progressed,
+    ReadUpTo,
     Record,
     Release,
     Released,
@@ -170,6 +171,11 @@ class Coordinator(Holdings):
         """A retry partition was read as far as it went at the assignment."""
         if number in self.owned:
             self._do(number, RetryCaughtUp(position), now)
+
+    def read_up_to(self, number: int, position: int, retry: int | None, now: float) -> None:
+        """A partition was read up to there, markers included; of the retry partition up to `retry`."""
+        if number in self.owned:
+            self._do(number, ReadUpTo(position, retry), now)
 
     def landed(
         self, number: int, epoch: int, ending: Ending, refused: Mapping[int, str], moved: int, now: float

@@ -32,6 +32,7 @@ from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.hearing import Hearing
 from kafka_pubsub.client.joining import join
+from kafka_pubsub.client.log_ends import LogEnds
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.rebalances import Rebalances
@@ -101,6 +102,7 @@ class Engine(Hearing):
         self.wall = WallClock(wall)
         self.rebalances = Rebalances(self, reader, record, look_up)
         self.rebalances.begin_with(relocating)
+        self._ends = LogEnds(self, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
@@ -332,7 +334,7 @@ class Engine(Hearing):
                     self._commit_posted()
         finally:
             if mine:
-                self._reader.close()
+                self._ends.leave(in_order=not self._fetching)
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
@@ -385,7 +387,8 @@ class Engine(Hearing):
         inline = self.walks.limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
         records = self._reader.read(most, wait)
-        read = len(records)
+        if not (read := len(records)):
+            self._ends.look()
         if (pairs := self.rebalances.pairs) is not None:
             records = pairs.sort_out(records)
         if not records:

@@ -42,6 +42,9 @@ class PassingReader:
     def position(self, partition: TopicPartition) -> int | None:
         return self._reader.position(partition)
 
+    def at_end(self, partition: TopicPartition) -> bool:
+        return self._reader.at_end(partition)
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.high_watermarks(partitions)
 

@@ -92,7 +92,8 @@ class LogReader(Protocol):
     def membership(self) -> Membership | None:
         """Our place as of the last assignment; None before one, and once it was revoked or lost.
 
-        It stays valid inside `revoked`, for the last transaction.
+        It stays valid inside `revoked`, for the last transaction. Where the group moves on without calling back,
+        because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
         """
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -100,6 +101,9 @@ class LogReader(Protocol):
 
         None if it isn't assigned, or without a position. What `read` hasn't returned yet is above it.
         """
+
+    def at_end(self, partition: TopicPartition) -> bool:
+        """Whether the log had ended at our position when it was last asked for more; no request is made for it."""
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
@@ -260,6 +264,10 @@ class Catalog(Protocol):
 
 class Backend(Protocol):
     """One cluster: makes the adapters. `app.PubSub` owns one and closes it."""
+
+    @property
+    def address(self) -> str:
+        """Where the cluster is, for the commands that people are told to run."""
 
     @property
     def admin(self) -> Admin: ...

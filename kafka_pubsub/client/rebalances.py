@@ -109,6 +109,15 @@ class Rebalances:
         """A partition of the topic."""
         return TopicPartition(self.record.topic, number)
 
+    def retries_read(self) -> Mapping[TopicPartition, int]:
+        """Up to where each retry partition of ours was read; any thread may call."""
+        pairs, owned = self.pairs, list(self._engine.coordinator.owned.items())
+        return {
+            TopicPartition(pairs.retry, number): partition.half.retries.books.position
+            for number, partition in owned
+            if pairs is not None and partition.half is not None
+        }
+
     def topics(self) -> list[str]:
         """What the stream reads."""
         return [self.record.topic] if self.pairs is None else [self.record.topic, self.pairs.retry]

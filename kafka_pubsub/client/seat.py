@@ -9,20 +9,25 @@ Rules
 1. Sitting down: wait until nobody else is there, join, be given the partition, then `fence`: what a killed or stalled
    predecessor left open is over from then on. Only then the marks are read, up to their very end.
 2. After any ending but "stored": sit down anew (same rule), read the marks, and believe only them.
-3. For one thread. Between two transactions the member reads (nothing ever comes), so that the group hears of it.
+3. The group is deleted when the seat is left: what it has committed would look like a lag for ever, because every
+   subscription writes to the topic of the marks. Nothing is ever read from those positions, they are the fence only.
+4. For one thread. Between two transactions the member reads (nothing ever comes), so that the group hears of it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pubsub.client.marks import MARKS, MARKS_TOPIC, Marks, make_marks_topic
-from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.client.ports import Admin, Backend
+from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, Ending, NewRecord, Outcome, TopicPartition
 
-__all__ = ["Seat", "seat_group"]
+__all__ = ["Seat", "forget_seat", "seat_group"]
+
+log = logging.getLogger("kafka_pubsub.deadletter")
 
 #: Seconds that a seat which is taken is waited for: a killed member is noticed after 6.
 PATIENCE = 12.0
@@ -34,6 +39,18 @@ _POLL = 0.2
 def seat_group(subscription: str) -> str:
     """The group, and the transactional id, of whoever changes the subscription's dead letters."""
     return f"_kafka_pubsub.deadletter.{subscription}"
+
+
+def forget_seat(admin: Admin, subscription: str) -> None:
+    """Deletes the group, unless it has a member. If the cluster refuses, it stays: its lag means nothing."""
+    group = seat_group(subscription)
+    try:
+        admin.group_offsets(group, MARKS_TOPIC)  # waits until the last transaction's position is stored
+        admin.delete_group(group)
+    except NotFound:
+        pass
+    except PubSubError as error:
+        log.info("group %r stays: %s", group, error)
 
 
 class _Listener:
@@ -96,6 +113,7 @@ class Seat:
     def __exit__(self, *_: object) -> None:
         self._transactions.close()
         self._reader.close()
+        forget_seat(self._backend.admin, self._subscription)
 
     def _wait_for_others(self) -> None:
         until = self._clock() + PATIENCE

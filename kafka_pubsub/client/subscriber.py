@@ -29,6 +29,7 @@ from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
+from kafka_pubsub.client.open_transactions import OpenTransactions
 from kafka_pubsub.client.ports import Backend, LogReader
 from kafka_pubsub.client.receiver import Receiver
 from kafka_pubsub.client.rejoining import RejoiningReader
@@ -90,6 +91,7 @@ class Subscriber:
         #: How many there may be before those that can't be acked any more are looked for.
         self._registry_limit = REGISTRY
         self._closed = False
+        self._open_transactions = OpenTransactions(backend)
         #: Whether acks by id wait until they are durable: as of the last stream that was opened.
         self.exactly_once = False
 
@@ -350,6 +352,8 @@ class Subscriber:
             engines = list(self._engines.values())
         for engine in engines:
             engine.rebalances.noticed(record)
+        read = [engine.rebalances.retries_read() for engine in engines]
+        self._open_transactions.look(record.name, {place: at for each in read for place, at in each.items()})
 
     @property
     def pulling(self) -> bool:

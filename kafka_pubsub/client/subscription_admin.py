@@ -35,6 +35,7 @@ from kafka_pubsub.client.resources import (
     unless_overtaken,
 )
 from kafka_pubsub.client.retry_topics import RetryTopics
+from kafka_pubsub.client.seat import forget_seat
 from kafka_pubsub.client.topic_admin import TopicAdmin
 from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import (
@@ -332,6 +333,7 @@ class SubscriptionAdmin:
         self._remove_retry(going, record)
         with contextlib.suppress(NotFound):
             self._backend.admin.delete_group(name)
+        forget_seat(self._backend.admin, name)
         with conflicts():
             self._backend.catalog.remove_subscription(going)
 

@@ -201,6 +201,11 @@ class Takeovers:
         """Whether a retry partition that holds up its main half is still being read."""
         return bool(self._behind)
 
+    def holds_up(self, number: int) -> bool:
+        """Whether something of the partition has to be read or sought first: positions don't tell what was read."""
+        late = self._late
+        return number in self._behind or self._main(number) in late or self._beside(number) in late
+
     # What goes
 
     def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:

@@ -220,6 +220,16 @@ class RetryCaughtUp(NamedTuple):
     position: int
 
 
+class ReadUpTo(NamedTuple):
+    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records).
+
+    `retry`: None where there is no retry partition.
+    """
+
+    position: int
+    retry: int | None = None
+
+
 class Bodies(NamedTuple):
     """The answer to `ReadBodies`: `missing` offsets have no record; what is in neither is asked for again."""
 
@@ -254,6 +264,7 @@ Event = (
     | Relocated
     | RetryFetched
     | RetryCaughtUp
+    | ReadUpTo
     | Bodies
     | Revoked
     | Returned

@@ -61,7 +61,7 @@ class Offsets:
         self._last = -1
         #: True when records of `known` lie between the last received one and `position`.
         self._skipped = False
-        self._advance(position)
+        self.advance(position)
 
     @property
     def committable(self) -> int:
@@ -91,10 +91,11 @@ class Offsets:
                 self._last, self._skipped = final, False
             else:
                 self._receive_sparse(records)
-        self._advance(last + 1)
+        self.advance(last + 1)
         return records
 
-    def _advance(self, position: int) -> None:
+    def advance(self, position: int) -> None:
+        """There is nothing to be read below `position` any more: what wasn't received is a hole."""
         self.position = max(self.position, position)
         while self.known and self.known[0][0] <= self.position:
             end = self.known.pop(0)[1]

@@ -44,6 +44,7 @@ from kafka_pubsub.core.events import (
     Lost,
     Passed,
     Progressed,
+    ReadUpTo,
     Record,
     Released,
     Relocated,
@@ -104,6 +105,7 @@ class Partition:
     def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
         table: dict[type, Callable[..., Sequence[Effect]]] = {
             Fetched: self._fetched,
+            ReadUpTo: self.places.read_up_to,
             Passed: self._passed,
             Released: self.verdicts.released,
             Progressed: self.verdicts.progressed,
@@ -138,8 +140,7 @@ class Partition:
             times.append(self.commits.due_at())
             if self.half is not None:
                 times += self.half.wakeup_at()
-        known = [time for time in times if time is not None]
-        return min(known) if known else None
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def finished(self) -> int:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.events import Record, Release, Verdict
+from kafka_pubsub.core.effects import Effect
+from kafka_pubsub.core.events import ReadUpTo, Record, Release, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
@@ -57,6 +58,17 @@ class Places:
         self._queues.add(records)
         if self._half is not None and self._half.retries.parking.lines:
             self._half.retries.main_came(records, self.now)
+
+    def read_up_to(self, event: ReadUpTo, now: float) -> Sequence[Effect]:
+        """Holes at the end of a log are finished: else each would look like a message that waits, until one comes."""
+        before = self._offsets.committable
+        self._offsets.advance(event.position)
+        if self._half is not None and event.retry is not None:
+            self._half.read_up_to(event.retry)
+        self.line_up(())  # a parked message may have waited for main to be read past its origin
+        if self._offsets.committable != before:
+            self._commits.dirty = True
+        return ()
 
     def nacked_inline(self, left: Sequence[Release]) -> Sequence[Release]:
         """Relocates what was nacked of what an inline lease has left; returns the others. Before anything lines up."""

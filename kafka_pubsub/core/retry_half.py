@@ -329,6 +329,14 @@ class RetryHalf:
         self.retries.settle_everybody(now)
         return ()
 
+    def read_up_to(self, position: int) -> None:
+        """There is nothing to be read below `position` any more."""
+        books = self.retries.books
+        before = books.committable
+        if self.retries.caught_up:
+            books.advance(position)
+        self.commits.dirty = self.commits.dirty or books.committable != before
+
     def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
         """Bodies were read."""
         self.intake.bodies(event, now)

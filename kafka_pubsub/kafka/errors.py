@@ -35,6 +35,8 @@ __all__ = [
     "CONNECTION",
     "FENCED",
     "STALE_LEADER",
+    "PARTITION_FATAL",
+    "READER_FATAL",
     "TRANSIENT",
     "error_of",
     "is_transient",
@@ -93,6 +95,23 @@ STALE_LEADER = frozenset(
 #: Part of the broker's text when no broker may take replicas for the moment: one that is starved of processor time
 #: misses its heartbeats and is fenced until the next.
 _ALL_FENCED = "currently fenced"
+#: Errors after which a member of a group can't go on reading.
+READER_FATAL = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._FATAL,
+        KafkaError._FENCED,
+    }
+)
+
+#: Errors after which one partition can't be read on from where the reader is.
+PARTITION_FATAL = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._UNKNOWN_PARTITION}
+)
 
 #: The group or the transaction coordinator no longer knows this client: another took its place.
 FENCED = frozenset(

@@ -5,6 +5,13 @@ joining, and after being thrown out) isn't fenced at all: the broker takes it fo
 nobody may send one, and librdkafka gives one at any moment, also inside a rebalance callback. The bytes are those of
 `rd_kafka_consumer_group_metadata_write`: a tag, the generation as a native int32, group and member id.
 tests/integration/kafka/test_transactions.py notices when that changes.
+
+Under the protocol `consumer` the generation is the member's epoch. It rises with every change of the group, also when
+the member's own share stays the same, and nothing is called back then. Brokers 4.0 to 4.2 refuse a transaction that
+names an older epoch; 4.3 compares with the epoch in which the partition was assigned. So a reader takes over a newer
+epoch (`renewed`). It may do so between two callbacks only: a broker raises the epoch of a member that has to give
+something up only after the member has told that this is done, and librdkafka joins again only after `lost` has
+returned. So an epoch seen between two callbacks never covers the loss of a partition that we still count as ours.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from confluent_kafka import Consumer
 
 from kafka_pubsub.model import Membership
 
-__all__ = ["in_force", "membership_of"]
+__all__ = ["in_force", "membership_of", "renewed"]
 
 _TAG = b"CGMDv2:"
 _GENERATION = struct.Struct("=i")
@@ -27,14 +34,25 @@ def membership_of(consumer: Consumer, group: str) -> Membership | None:
     return found if in_force(found) else None
 
 
+def renewed(consumer: Consumer, membership: Membership) -> Membership:
+    """The same place under the epoch that it has now, if that is newer; never call it inside a callback."""
+    found = Membership(membership.group, consumer.consumer_group_metadata())
+    return found if _generation(found) > _generation(membership) else membership
+
+
 def in_force(membership: Membership) -> bool:
     """Whether it has a generation: whether the broker would fence what is sent under it."""
+    return _generation(membership) >= 0
+
+
+def _generation(membership: Membership) -> int:
+    """-1: the place has no generation, or names no member."""
     token = membership.token
     if not isinstance(token, bytes) or not token.startswith(_TAG):
-        return False
+        return -1
     body = token[len(_TAG) :]
     if len(body) < _GENERATION.size:
-        return False
+        return -1
     (generation,) = _GENERATION.unpack_from(body)
     _, _, rest = body[_GENERATION.size :].partition(b"\0")
-    return generation >= 0 and not rest.startswith(b"\0")
+    return -1 if rest.startswith(b"\0") else int(generation)

@@ -35,11 +35,18 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, P
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.calls import Bounded, ask
 from kafka_pubsub.kafka.commits import requests
-from kafka_pubsub.kafka.errors import CONNECTION, error_of, translate, unreachable
+from kafka_pubsub.kafka.errors import (
+    CONNECTION,
+    PARTITION_FATAL,
+    READER_FATAL,
+    error_of,
+    translate,
+    unreachable,
+)
 from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.listener import Listener
-from kafka_pubsub.kafka.membership import membership_of
+from kafka_pubsub.kafka.membership import membership_of, renewed
 from kafka_pubsub.kafka.places import name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
@@ -69,29 +76,14 @@ _REVOKE_DEADLINE = 10.0
 #: Seconds between two looks at the revocation while closing.
 _CLOSE_SLICE = 0.05
 
+#: Seconds between two looks for a newer epoch: a transaction that was refused for an old one is sent again soon.
+_EPOCH_EVERY = 0.5
+
 #: Seconds between two reports of the same trouble.
 _REPORT_EVERY = 1.0
 
-#: Errors after which the whole reader can't go on.
-_FATAL = frozenset(
-    {
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
-        KafkaError.INVALID_SESSION_TIMEOUT,
-        KafkaError.GROUP_MAX_SIZE_REACHED,
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError._FATAL,
-        KafkaError._FENCED,
-    }
-)
-
 #: Refusals of a commit that may concern one partition of several.
 _OF_ONE_PARTITION = (InvalidArgument, NotFound, PermissionDenied)
-
-#: Errors after which a partition can't go on.
-_PARTITION_FATAL = frozenset(
-    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._UNKNOWN_PARTITION}
-)
 
 
 class KafkaLogReader:
@@ -118,12 +110,16 @@ class KafkaLogReader:
         self._assigned: dict[TopicPartition, int | None] = {}
         # Whether the group counts us as a member, as far as we were told.
         self._joined = False
-        # Our place in the group as of the last assignment; None: none, or it was taken from us.
+        # Our place in the group, as of the last assignment or rise of the epoch; None: none, or it was taken from us.
         self._membership: Membership | None = None
+        # When to look for a newer epoch (monotonic seconds).
+        self._epoch_at = 0.0
         # What came or went during the read that is running. Empty in between.
         self._moved: set[TopicPartition] = set()
         # What a listener raised, until `read` raises it.
         self._raised: BaseException | None = None
+        # Where the log ended when its end was last told.
+        self._ends: dict[TopicPartition, int | None] = {}
         # Trouble -> when it was last told (monotonic seconds). Empty: none so far.
         self._told: dict[tuple[TopicPartition | None, int], float] = {}
 
@@ -144,6 +140,8 @@ class KafkaLogReader:
         """Up to `max_records`, waiting up to `timeout` seconds for the first."""
         self._handles.check()
         with self._reading, self._calls.one():
+            if self._incremental and self._membership is not None:
+                self._follow_epoch(self._membership)
             try:
                 records = self._consumer.consume(max_records, 0)
                 if timeout > 0 and say_nothing(records):
@@ -194,7 +192,7 @@ class KafkaLogReader:
         return self._admin.unstable_offsets(self._group, partitions)
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment."""
+        """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
     def commit(
@@ -237,6 +235,11 @@ class KafkaLogReader:
             return None
         with self._calls.one():
             return self._positions([partition])[partition]
+
+    def at_end(self, partition: TopicPartition) -> bool:
+        """Whether the end was told where we are now."""
+        position = self.position(partition)
+        return position is not None and position == self._ends.get(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """The next record read of the partition is the first at or after `offset`."""
@@ -309,6 +312,11 @@ class KafkaLogReader:
 
     # -- inside read -----------------------------------------------------------------------------------------
 
+    def _follow_epoch(self, membership: Membership) -> None:
+        if (now := time.monotonic()) >= self._epoch_at:
+            self._epoch_at = now + _EPOCH_EVERY
+            self._membership = renewed(self._consumer, membership)
+
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined = True
         # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
@@ -345,6 +353,7 @@ class KafkaLogReader:
         self._moved.update(partitions)
         for each in partitions:
             self._assigned.pop(each, None)
+            self._ends.pop(each, None)
 
     def _tell(self, call: Callable[[Listener], _T]) -> _T | None:
         if self._listener is None:
@@ -398,7 +407,7 @@ class KafkaLogReader:
 
     def _on_error(self, error: KafkaError) -> None:
         code = error.code()
-        if error.fatal() or code in _FATAL:
+        if error.fatal() or code in READER_FATAL:
             self._report(None, code, translate(error, f"group {self._group!r}"), fatal=True)
             return
         if code not in CONNECTION:
@@ -415,10 +424,12 @@ class KafkaLogReader:
     def _report_records(self, records: Sequence[Message]) -> None:
         for record in records:
             error = record.error()
-            # The end is no trouble: it moves librdkafka's position over markers.
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
+            if error is None:
                 continue
             where = where_of(record)
+            if error.code() == KafkaError._PARTITION_EOF and where is not None:
+                self._ends[where] = record.offset()  # no trouble: it moves librdkafka's position over markers
+                continue
             if where not in self._assigned:
                 # What concerns a whole topic comes with the number of a partition that means nothing.
                 where = None
@@ -426,8 +437,8 @@ class KafkaLogReader:
             if where is None and record.topic():
                 doing = f"read of topic {record.topic()!r}"
             code = error.code()
-            fatal = error.fatal() or code in (_FATAL if where is None else _FATAL | _PARTITION_FATAL)
-            self._report(where, code, translate(error, doing), fatal=fatal)
+            ends = code in READER_FATAL or (where is not None and code in PARTITION_FATAL)
+            self._report(where, code, translate(error, doing), fatal=error.fatal() or ends)
 
     def _report(
         self, partition: TopicPartition | None, code: int, error: PubSubError, *, fatal: bool

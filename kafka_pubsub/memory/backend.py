@@ -53,6 +53,11 @@ class MemoryBackend:
         self._catalog = MemoryCatalog(self.cluster, self._faults)
 
     @property
+    def address(self) -> str:
+        """Nowhere: no tool of Kafka's finds it."""
+        return "memory"
+
+    @property
     def admin(self) -> MemoryAdmin:
         """Topics and groups."""
         return self._admin

@@ -243,6 +243,11 @@ class MemoryCluster:
         with self.change():
             self.group(group).offsets.clear()
 
+    def raise_epoch(self, group: str) -> None:
+        """The group moves on while all members keep their shares, as under Kafka's protocol `consumer`."""
+        with self.change():
+            self.group(group).raise_epoch()
+
     def evict(self, group: str, member: str | None = None) -> None:
         """The sessions of a group's member (or of all) run out now; `member` is the reader's client name."""
         with self.change():

@@ -17,6 +17,8 @@ Rules
    partition since: whoever wrote later wins, even if he knew less.
 6. Who was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it was
    removed, so its listener hears an ordinary `revoked`, when commits are refused already.
+7. The generation may also rise while all shares stay as they are (`raise_epoch`), as a member's epoch does under the
+   protocol `consumer`. Fencing is strict then, as brokers before 4.3 have it: the newer epoch only.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Standing(Enum):
     REJOIN = "a rebalance is open and waits for it"
     WAITING = "it has joined, others haven't"
     ASSIGNED = "a new generation has begun"
+    RAISED = "the generation has risen, its share is the same"
     UNKNOWN = "its session ran out or it was removed"
     OUSTED = "it was removed because it didn't answer a rebalance"
 
@@ -63,6 +66,8 @@ class Group:
     def __init__(self, name: str, partitions_of: Callable[[str], int | None]) -> None:
         self.name = name
         self.generation = 0
+        # The generation in which the members got their shares.
+        self._shared_at = 0
         # Commits by partition; a missing one: never committed, or forgotten by the broker.
         self.offsets: dict[TopicPartition, Committed] = {}
         # Which write each of them came from; a missing one is older than all.
@@ -128,6 +133,11 @@ class Group:
             for entry in self._members.values():
                 entry.joined = False
 
+    def raise_epoch(self) -> None:
+        """The generation rises, and everyone keeps its share; while a rebalance is open, that does it."""
+        if not self._rebalancing:
+            self.generation += 1
+
     def topic_changed(self, topic: str) -> None:
         """A topic came, went or grew: those who list it must share anew."""
         if any(topic in entry.topics for entry in self._members.values()):
@@ -143,7 +153,9 @@ class Group:
         entry.seen = now
         if self._rebalancing:
             return Standing.WAITING if entry.joined else Standing.REJOIN
-        return Standing.STEADY if generation == self.generation else Standing.ASSIGNED
+        if generation == self.generation:
+            return Standing.STEADY
+        return Standing.RAISED if generation >= self._shared_at else Standing.ASSIGNED
 
     def assignment(self, member: str) -> Sequence[TopicPartition]:
         """The member's share of the current generation."""
@@ -231,6 +243,7 @@ class Group:
             return
         self._rebalancing = False
         self.generation += 1
+        self._shared_at = self.generation
         shares: dict[str, list[TopicPartition]] = {name: [] for name in self._members}
         for topic in sorted({topic for entry in self._members.values() for topic in entry.topics}):
             self._share(topic, shares)

@@ -73,7 +73,7 @@ class MemoryReader:
         # The membership as this reader knows it; the coordinator may know better. None: not a member.
         self._member: str | None = None
         self._generation = -1
-        # The same as of the last assignment; None: none, or it was taken from us.
+        # The same as of the last assignment or rise of the epoch; None: none, or it was taken from us.
         self._membership: Membership | None = None
         # What the listener was told is ours, in the order of fairness; None: told nothing since the last end.
         self._share: list[TopicPartition] | None = None
@@ -129,12 +129,17 @@ class MemoryReader:
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment."""
+        """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
     def position(self, partition: TopicPartition) -> int | None:
         """Everything below it was read or never can be."""
         return self._positions.get(partition)
+
+    def at_end(self, partition: TopicPartition) -> bool:
+        """Whether all that is committed was read."""
+        with self._cluster.changed:
+            return self._positions.get(partition) == self._cluster.log(partition).stable_end
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""
@@ -252,6 +257,9 @@ class MemoryReader:
         elif standing is Standing.ASSIGNED:
             self._generation = generation
             self._take(listener, share)
+        elif standing is Standing.RAISED:
+            self._generation = generation
+            self._membership = Membership(self._group, (self._member, generation))
         return standing not in (Standing.STEADY, Standing.WAITING)
 
     def _join(self, listener: Listener) -> None:

@@ -38,6 +38,7 @@ from kafka_pubsub.core.events import (
     Lost,
     Progress,
     Progressed,
+    ReadUpTo,
     Relocated,
     RetryCaughtUp,
     RetryFetched,
@@ -235,7 +236,9 @@ class World(Handlers):
             self.do(owner, RetryFetched(batch))
         if not self.visible(owner.read_retry):
             owner.read_retry = max(owner.read_retry, self.last_stable())
-        if not owner.caught_up and owner.read_retry >= owner.end:
+        if owner.caught_up:
+            self.do(owner, ReadUpTo(owner.read_main, owner.read_retry))
+        elif owner.read_retry >= owner.end:
             owner.caught_up = True
             self.do(owner, RetryCaughtUp(owner.read_retry))
 

@@ -37,7 +37,8 @@ class Member:
         self.owned: set[TopicPartition] = set()
         self.shares: list[set[TopicPartition]] = []
         self.seen: list[bytes | None] = []
-        self.reader.subscribe(topics, self)
+        if topics:
+            self.reader.subscribe(topics, self)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self.shares.append(set(partitions))
@@ -62,7 +63,7 @@ class Member:
         return found
 
 
-def _until(condition: Callable[[], object], *members: Member) -> None:
+def step_until(condition: Callable[[], object], *members: Member) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, [member.shares for member in members]
@@ -80,11 +81,11 @@ def test_a_topic_and_its_retry_topic_come_and_go_together(
     for topic in (main, retry):
         backend.admin.create_topic(topic, 5, None, {})
     first = Member(backend, group, main, retry)
-    _until(lambda: len(first.owned) == 10, first)
+    step_until(lambda: len(first.owned) == 10, first)
     before = first.membership
     second = Member(backend, group, main, retry)
     # Who gets more is decided by the members' random ids.
-    _until(lambda: {len(first.owned), len(second.owned)} == {4, 6}, first, second)
+    step_until(lambda: {len(first.owned), len(second.owned)} == {4, 6}, first, second)
     # Under `consumer` a share comes bit by bit (a topic that the client has just heard of comes later): whoever serves
     # a partition has to wait until it has all of that number.
     wholes = [*first.shares, *second.shares] if protocol == "classic" else [first.owned, second.owned]
@@ -110,7 +111,7 @@ def test_more_full_maps_than_one_request_takes_pass_in_one_transaction(
     topic, group, count = unique("t"), unique("g"), 100
     backend.admin.create_topic(topic, count, None, {})
     member = Member(backend, group, topic)
-    _until(lambda: len(member.owned) == count, member)
+    step_until(lambda: len(member.owned) == count, member)
     positions = {TopicPartition(topic, number): Committed(number, FULL_MAP) for number in range(count)}
     outcome = backend.transactions(unique("w")).transact([], positions, member.membership)
     assert outcome.ending is Ending.STORED, outcome
@@ -122,7 +123,7 @@ def test_a_users_settings_do_not_weaken_it(make_backend: MakeBackend, unique: Un
     topic, group = unique("t"), unique("g")
     backend.admin.create_topic(topic, 1, None, {"max.message.bytes": "20000"})
     member = Member(backend, group, topic)
-    _until(lambda: member.owned, member)
+    step_until(lambda: member.owned, member)
     # Far above the limit before compression, and still written at once.
     records = [NewRecord(topic, 0, None, b"x" * 3_000_000)]
     positions = {TopicPartition(topic, 0): Committed(0, "")}
@@ -150,7 +151,7 @@ class Scene:
 
     def join(self) -> Member:
         member = Member(self.backend, self.group, self.topic)
-        _until(lambda: len(member.owned) == 2, member)
+        step_until(lambda: len(member.owned) == 2, member)
         return member
 
     def transact(self, writer: KafkaTransactions, number: int) -> Outcome:
@@ -171,7 +172,7 @@ class Scene:
         """All that can be read."""
         at = TopicPartition(self.topic, 1)
         end = self.member.reader.high_watermarks([at])[at]
-        _until(lambda: self.member.reader.position(at) == end, self.member)
+        step_until(lambda: self.member.reader.position(at) == end, self.member)
         return self.member.seen
 
     def freeze(self) -> None:

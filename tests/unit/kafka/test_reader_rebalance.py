@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.kafka import reader
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.kafka.handles import Handles, OnError
@@ -28,6 +29,7 @@ class ScriptedConsumer:
         self.steps: list[Callable[[], list[Message]]] = []
         self.seeks: list[tuple[int, int]] = []
         self.callbacks: dict[str, Callback] = {}
+        self.epoch = 1
 
     def subscribe(self, topics: list[str], **callbacks: Callback) -> None:
         self.callbacks = callbacks
@@ -41,10 +43,10 @@ class ScriptedConsumer:
     def assign(self, partitions: list[KafkaPartition]) -> None:
         pass
 
-    resume = pause = assign
+    resume = pause = incremental_assign = assign
 
     def consumer_group_metadata(self) -> bytes:
-        return b"CGMDv2:" + struct.pack("=i", 1) + b"g\0m-1\0\x01"
+        return b"CGMDv2:" + struct.pack("=i", self.epoch) + b"g\0m-1\0\x01"
 
     def tell(self, what: str, *partitions: TopicPartition) -> None:
         self.callbacks[what](self, [KafkaPartition(*each) for each in partitions])
@@ -87,10 +89,10 @@ class Listener:
 class World:
     """A reader that owns both partitions and has read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str = "classic") -> None:
         self.consumer = ScriptedConsumer()
         handles = ScriptedHandles(self.consumer)
-        self.reader = KafkaLogReader(handles, KafkaAdmin(handles), "g", "m", "classic")
+        self.reader = KafkaLogReader(handles, KafkaAdmin(handles), "g", "m", protocol)
         self.listener = Listener()
         self.reader.subscribe(["t"], self.listener)
         self.consumer.steps = [self.step("on_assign", P0, P1)]
@@ -214,3 +216,44 @@ def test_a_place_without_a_generation_or_a_member_is_none(world: World, place: b
     world.consumer.steps = [world.step("on_assign", P0)]
     world.reader.read(10, 0)
     assert world.reader.membership() is None
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A member under the protocol `consumer` that looks for a newer epoch at each read."""
+    monkeypatch.setattr(reader, "_EPOCH_EVERY", 0.0)
+    return World("consumer")
+
+
+def test_a_newer_epoch_is_taken_over_between_two_reads(hasty: World) -> None:
+    first = hasty.reader.membership()
+    hasty.consumer.epoch = 2
+    hasty.reader.read(10, 0)
+    second = hasty.reader.membership()
+    assert second != first
+    for worse in (-1, 0, 1):  # what librdkafka says while it is out of the group, and of an earlier time
+        hasty.consumer.epoch = worse
+        hasty.reader.read(10, 0)
+        assert hasty.reader.membership() == second
+
+
+def test_an_epoch_that_rises_behind_a_revocation_is_not_taken_over_inside_it(hasty: World) -> None:
+    first = hasty.reader.membership()
+    inside: list[object] = []
+
+    def revoked(partitions: Sequence[TopicPartition]) -> None:
+        hasty.consumer.epoch = 2
+        inside.append(hasty.reader.membership())
+
+    hasty.listener.revoked = revoked  # type: ignore[method-assign]
+    hasty.consumer.steps = [hasty.step("on_revoke", P0)]
+    hasty.reader.read(10, 0)
+    assert inside == [first]
+
+
+def test_a_lost_membership_has_no_epoch_until_the_next_assignment(hasty: World) -> None:
+    hasty.consumer.steps = [hasty.step("on_lost", P0, P1)]
+    hasty.reader.read(10, 0)
+    hasty.consumer.epoch = 2
+    hasty.reader.read(10, 0)
+    assert hasty.reader.membership() is None

@@ -261,3 +261,26 @@ def test_who_was_removed_is_refused_before_the_generation_rises() -> None:
     assert isinstance(answer[AT], FailedPrecondition)
     assert other.reader.commit({AT: Committed(6, "")}) == {AT: None}
     assert other.reader.committed([AT]) == {AT: Committed(6, "")}
+
+
+def test_an_epoch_that_rises_is_taken_over_by_the_next_read_and_calls_nobody_back() -> None:
+    cluster, _ = cluster_of("t")
+    alone = Process(cluster, "a", "t")
+    alone.read()
+    alone.read()
+    before = alone.reader.membership()
+    cluster.raise_epoch("g")
+    assert isinstance(alone.reader.commit({AT: Committed(1, "old epoch")})[AT], FailedPrecondition)
+    alone.read()
+    assert alone.reader.membership() != before
+    assert alone.reader.commit({AT: Committed(2, "new epoch")}) == {AT: None}
+    assert alone.log == ["assigned 2"]
+
+
+def test_a_share_that_was_not_told_yet_is_told_after_the_epoch_rose() -> None:
+    cluster, _ = cluster_of("t")
+    alone = Process(cluster, "a", "t")
+    alone.read()
+    cluster.raise_epoch("g")
+    alone.read()
+    assert alone.log == ["assigned 2"]
