@@ -34,9 +34,9 @@ _NOISE = re.compile(r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: | \(after \d+
 __all__ = [
     "CONNECTION",
     "FENCED",
-    "STALE_LEADER",
     "PARTITION_FATAL",
     "READER_FATAL",
+    "STALE_LEADER",
     "TRANSIENT",
     "error_of",
     "is_transient",
