@@ -39,7 +39,7 @@ __all__ = ["PATIENT", "ToldWorld", "judged"]
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
 #: What a history has no words for.
-UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger")
+UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger", "set_clock")
 
 
 def told(plan: Plan) -> Plan:
