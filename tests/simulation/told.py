@@ -46,7 +46,9 @@ def told(plan: Plan) -> Plan:
     """The same plan without what can't be told."""
     actions = {name: weight for name, weight in plan.actions.items() if name not in UNTOLD}
     conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
-    return replace(plan, actions=actions, conduct=conduct)
+    # Late commits are left to the ledger: no history tells of an assignment that has outlasted its session.
+    retry = None if plan.retry is None else replace(plan.retry, late_commits=0.0)
+    return replace(plan, actions=actions, conduct=conduct, retry=retry)
 
 
 class ToldProcess(Process):
