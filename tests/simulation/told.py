@@ -39,14 +39,16 @@ __all__ = ["PATIENT", "ToldWorld", "judged"]
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
 #: What a history has no words for.
-UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger")
+UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger", "set_clock")
 
 
 def told(plan: Plan) -> Plan:
     """The same plan without what can't be told."""
     actions = {name: weight for name, weight in plan.actions.items() if name not in UNTOLD}
     conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
-    return replace(plan, actions=actions, conduct=conduct)
+    # Late commits are left to the ledger: no history tells of an assignment that has outlasted its session.
+    retry = None if plan.retry is None else replace(plan.retry, late_commits=0.0)
+    return replace(plan, actions=actions, conduct=conduct, retry=retry)
 
 
 class ToldProcess(Process):
