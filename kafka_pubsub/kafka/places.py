@@ -12,12 +12,14 @@ from kafka_pubsub.model import TopicPartition
 __all__ = ["name_of", "plain", "say_nothing", "where_of"]
 
 
-def say_nothing(records: Sequence[Message]) -> bool:
-    """Whether there are none, or only ends of logs: nobody waits for those."""
+def say_nothing(records: Sequence[Message], ends: dict[TopicPartition, int | None]) -> bool:
+    """Whether there are none, or only ends of logs, which are noted in `ends`: no caller waits for those."""
     for record in records:
-        error = record.error()
+        error, where = record.error(), where_of(record)
         if error is None or error.code() != KafkaError._PARTITION_EOF:
             return False
+        if where is not None:
+            ends[where] = record.offset()
     return True
 
 

@@ -144,7 +144,7 @@ class KafkaLogReader:
                 self._follow_epoch(self._membership)
             try:
                 records = self._consumer.consume(max_records, 0)
-                if timeout > 0 and say_nothing(records):
+                if timeout > 0 and say_nothing(records, self._ends):
                     records = self._wait(max_records, timeout)
             except KafkaException as failure:
                 raise translate(failure, f"read of group {self._group!r}") from None
@@ -304,7 +304,7 @@ class KafkaLogReader:
         """Waiting for many would wait for all of them: waits for one, then takes what came with it."""
         end = time.monotonic() + timeout
         records = self._consumer.consume(1, timeout)
-        while records and say_nothing(records) and (left := end - time.monotonic()) > 0:
+        while records and say_nothing(records, self._ends) and (left := end - time.monotonic()) > 0:
             records = self._consumer.consume(1, left)
         if records and max_records > 1:
             records += self._consumer.consume(max_records - 1, 0)
@@ -427,9 +427,8 @@ class KafkaLogReader:
             if error is None:
                 continue
             where = where_of(record)
-            if error.code() == KafkaError._PARTITION_EOF and where is not None:
-                self._ends[where] = record.offset()  # no trouble: it moves librdkafka's position over markers
-                continue
+            if say_nothing([record], self._ends):
+                continue  # an end is no trouble
             if where not in self._assigned:
                 # What concerns a whole topic comes with the number of a partition that means nothing.
                 where = None

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
@@ -21,6 +21,7 @@ from tests.support import until
 PATIENCE = 60.0
 #: Seconds within which the lag is gone after the last ack; a second is promised, the rest is for a busy machine.
 SOON = 5.0
+Protocol = Literal["classic", "consumer"]
 QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.2)
 
 
@@ -69,8 +70,13 @@ def name() -> str:
 
 
 @pytest.fixture
-def ps(kafka: Any) -> Iterator[PubSub]:
-    with PubSub(kafka.bootstrap) as ps:
+def protocol() -> Protocol:
+    return "classic"
+
+
+@pytest.fixture
+def ps(kafka: Any, protocol: Protocol) -> Iterator[PubSub]:
+    with PubSub(kafka.bootstrap, group_protocol=protocol) as ps:
         yield ps
 
 
@@ -141,6 +147,7 @@ def test_markers_of_a_publisher_leave_no_lag(ps: PubSub, cluster: Cluster, name:
         cluster.await_no_lag()
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_redelivery_leaves_no_lag(ps: PubSub, cluster: Cluster, name: str) -> None:
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)

@@ -54,6 +54,9 @@ class Valves:
     def position(self, partition: TopicPartition) -> int | None:
         return 0
 
+    def at_end(self, partition: TopicPartition) -> bool:
+        return True
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
