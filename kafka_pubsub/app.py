@@ -212,9 +212,12 @@ class PubSub:
         """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
         return self._cluster.repartitioner.look(name)
 
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
-        self._cluster.delete_topic(name)
+    def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and its messages; its subscriptions become detached.
+
+        True: it was adopted, so it is only forgotten, and Kafka keeps it and its messages. The log says so too.
+        """
+        return self._cluster.delete_topic(name)
 
     def list_topics(self) -> list[Topic]:
         """All topics of the catalog, by name."""

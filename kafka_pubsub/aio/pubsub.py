@@ -162,9 +162,12 @@ class PubSub:
         """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
 
-    async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
-        await asyncio.to_thread(self._sync.delete_topic, name)
+    async def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and its messages; its subscriptions become detached.
+
+        True: it was adopted, so it is only forgotten, and Kafka keeps it and its messages. The log says so too.
+        """
+        return await asyncio.to_thread(self._sync.delete_topic, name)
 
     async def list_topics(self) -> list[Topic]:
         """All topics of the catalog, by name."""

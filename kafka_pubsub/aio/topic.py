@@ -40,6 +40,10 @@ class Topic:
         """The stored configuration, read from the catalog now."""
         return await asyncio.to_thread(lambda: self._sync.options)
 
+    async def adopted(self) -> bool:
+        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there."""
+        return await asyncio.to_thread(lambda: self._sync.adopted)
+
     def publish(
         self,
         data: bytes,
@@ -121,9 +125,12 @@ class Topic:
             self._sync.configure, batching=batching, flow=flow, message_ordering=message_ordering
         )
 
-    async def delete(self) -> None:
-        """Deletes the topic and its messages; its subscriptions become detached."""
-        await asyncio.to_thread(self._sync.delete)
+    async def delete(self) -> bool:
+        """Deletes the topic and its messages; its subscriptions become detached.
+
+        True: Kafka keeps the topic and its messages, since it was adopted.
+        """
+        return await asyncio.to_thread(self._sync.delete)
 
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"

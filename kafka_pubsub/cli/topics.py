@@ -15,6 +15,7 @@ from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.output import JsonValue, stderr_console
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import Stopped
+from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["topic"]
 
-COLUMNS = ("name", "partitions", "replication", "message_ordering", "retention", "labels")
+COLUMNS = ("name", "partitions", "replication", "message_ordering", "retention", "adopted", "labels")
 
 
 @click.group(
@@ -123,10 +124,21 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
     An adopted topic is only forgotten: Kafka keeps it, and its messages.
     """
-    shared.confirm(session, f"Delete topic {name} and all its messages?", yes=yes)
+    asks = shared.asks(session, f"deleting topic {name}", yes=yes)
     with session.pubsub() as pubsub:
-        pubsub.delete_topic(name)
-    session.output.result({"deleted": name}, f"Deleted topic {name}")
+        if asks:
+            shared.confirm(_deletion(pubsub, name))
+        kept = pubsub.delete_topic(name)
+    done = f"Forgot topic {name}: it was adopted, so Kafka keeps it and its messages"
+    session.output.result({"deleted": name, "kept_by_kafka": kept}, done if kept else f"Deleted topic {name}")
+
+
+def _deletion(pubsub: PubSub, name: str) -> str:
+    """What a person is asked before it is done."""
+    with contextlib.suppress(NotFound):  # half deleted, perhaps; if there is none, deleting says so
+        if pubsub.topic(name).adopted:
+            return f"Forget topic {name}? Kafka keeps it and its messages, since it was adopted."
+    return f"Delete topic {name} and all its messages?"
 
 
 @topic.command(examples=[("", "kafka-pubsub topic adopt clicks --ordering")])
@@ -311,6 +323,7 @@ def _describe(each: Topic) -> dict[str, JsonValue]:
         "replication": options.replication,
         "message_ordering": options.message_ordering,
         "retention": options.retention,
+        "adopted": each.adopted,
         "labels": dict(options.labels),
     }
 

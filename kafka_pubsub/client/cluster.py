@@ -109,13 +109,16 @@ class Cluster:
                 connection.watch.start()
             return self._subscribers[subscription]
 
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic, after what was published to it from here has been stored or has failed."""
+    def delete_topic(self, name: str) -> bool:
+        """Deletes a topic, after what was published to it from here has been stored or has failed.
+
+        True: Kafka keeps it, since it was adopted.
+        """
         with self._lock:
             publisher = self.publishers.pop(name, None)
         if publisher is not None:
             publisher.close()
-        self.topics.delete(name)
+        return self.topics.delete(name)
 
     def delete_subscription(self, name: str) -> None:
         """Deletes a subscription; its streams in this process end first."""

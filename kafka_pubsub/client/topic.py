@@ -43,7 +43,7 @@ class Topic:
         admin: Callable[[], TopicAdmin],
         publisher: Callable[[], TopicPublisher],
         publishers: Mapping[str, TopicPublisher],
-        delete: Callable[[], None],
+        delete: Callable[[], bool],
     ) -> None:
         self._name = name
         self._admin = admin
@@ -61,6 +61,11 @@ class Topic:
     def options(self) -> TopicOptions:
         """The stored configuration, read from the catalog now."""
         return self._admin().record(self._name).options
+
+    @property
+    def adopted(self) -> bool:
+        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there. Read now."""
+        return self._admin().record(self._name).adopted
 
     def publish(
         self,
@@ -133,9 +138,12 @@ class Topic:
         if batching is not None or flow is not None or message_ordering is not None:
             self._publisher().configure(batching=batching, flow=flow, message_ordering=message_ordering)
 
-    def delete(self) -> None:
-        """Deletes the topic and its messages; its subscriptions become detached."""
-        self._delete()
+    def delete(self) -> bool:
+        """Deletes the topic and its messages; its subscriptions become detached.
+
+        True: Kafka keeps the topic and its messages, since it was adopted.
+        """
+        return self._delete()
 
     def __repr__(self) -> str:
         return f"<Topic {self._name!r}>"

@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -46,6 +47,8 @@ from kafka_pubsub.errors import (
 from kafka_pubsub.model import TopicInfo
 
 __all__ = ["TopicAdmin"]
+
+_log = logging.getLogger("kafka_pubsub.admin")
 
 #: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
 _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
@@ -132,9 +135,12 @@ class TopicAdmin:
         """Stores a changed record and tells who uses the topic here; inside `settle`."""
         self._put(record, previous)
 
-    def delete(self, name: str) -> None:
-        """Deletes a topic and detaches its subscriptions."""
-        settle(lambda: self._delete(name))
+    def delete(self, name: str) -> bool:
+        """Deletes a topic and detaches its subscriptions; True: it was adopted, so Kafka keeps it."""
+        kept = settle(lambda: self._delete(name))
+        if kept:
+            _log.warning("topic %r was adopted: it is forgotten, Kafka keeps it and its messages", name)
+        return kept
 
     # -- one attempt each ------------------------------------------------------------------------------------
 
@@ -234,7 +240,7 @@ class TopicAdmin:
         self._put(after, record)
         return after
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str) -> bool:
         record = self._find(name)
         if record is None:
             raise NotFound(f"topic {name!r} not found: there is nothing to delete")
@@ -247,6 +253,7 @@ class TopicAdmin:
         self._detach_subscriptions(name, keep=None)
         with conflicts():
             self._backend.catalog.remove_topic(going)
+        return record.adopted
 
     def _delete_from_kafka(self, going: TopicRecord, before: TopicRecord) -> None:
         try:
