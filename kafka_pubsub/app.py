@@ -156,13 +156,16 @@ class PubSub:
         message_ordering: bool | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        check_keys: bool = True,
     ) -> Topic:
         """Takes a topic that Kafka has already into the catalog, with its partitions, settings and messages.
 
-        `delete_topic` only forgets it, and leaves the Kafka topic as it is.
+        `delete_topic` only forgets it, and leaves the Kafka topic as it is. `check_keys` (default True) looks at a
+        sample of its records, and logs a warning if keys lie in other partitions than publishing puts them into;
+        `topic.key_places()` gives the same answer at any time.
         """
         wanted = options_of(TopicOptions, message_ordering=message_ordering, labels=labels)
-        self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok)
+        self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok, check_keys=check_keys)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:

@@ -106,10 +106,20 @@ class PubSub:
         message_ordering: bool | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        check_keys: bool = True,
     ) -> Topic:
-        """Takes a topic that Kafka has already into the catalog."""
+        """Takes a topic that Kafka has already into the catalog.
+
+        `check_keys` (default True) looks at a sample of its records, and logs a warning if keys lie in other partitions
+        than publishing puts them into; `topic.key_places()` gives the same answer at any time.
+        """
         await asyncio.to_thread(
-            self._sync.adopt_topic, name, message_ordering=message_ordering, labels=labels, exist_ok=exist_ok
+            self._sync.adopt_topic,
+            name,
+            message_ordering=message_ordering,
+            labels=labels,
+            exist_ok=exist_ok,
+            check_keys=check_keys,
         )
         return self.topic(name)
 

@@ -21,6 +21,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.publisher import TopicPublisher
+    from kafka_pubsub.core.key_places import KeyPlaces
 
 __all__ = ["Topic", "encode_json"]
 
@@ -61,6 +62,14 @@ class Topic:
     def options(self) -> TopicOptions:
         """The stored configuration, read from the catalog now."""
         return self._admin().record(self._name).options
+
+    def key_places(self) -> KeyPlaces | None:
+        """Looks at a sample of what is stored: whether keys lie in the partitions that publishing puts them into.
+
+        `advice` of the answer says what is wrong, and what to do; None if nothing is. It reads up to 1,000 records of
+        up to 16 partitions, for 5 seconds at most. None instead of an answer: the topic couldn't be read.
+        """
+        return self._admin().key_places(self._name)
 
     @property
     def adopted(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from kafka_pubsub.cli import options
 from kafka_pubsub.cli.options import still_there
 from kafka_pubsub.errors import NotFound
+from kafka_pubsub.memory.backend import MemoryBackend
 from tests.unit.cli.conftest import CommandLine
 
 
@@ -57,6 +58,24 @@ def test_deleting_an_adopted_topic_says_that_kafka_keeps_it(
     assert run.pubsub.delete_topic("clicks") is True
     run.json("topic", "create", "orders")
     assert run.pubsub.topic("orders").delete() is False
+
+
+def test_adopting_says_which_keys_lie_elsewhere_and_what_to_do(run: CommandLine) -> None:
+    backend = run.pubsub._cluster._connected().backend
+    assert isinstance(backend, MemoryBackend)
+    backend.admin.create_topic("clicks", 2, None, {})
+    for number in range(100):
+        backend.cluster.append("clicks", 0, b"x", b"key-%d" % number)
+    result = run("topic", "adopt", "clicks")
+    assert result.stdout == "Adopted topic clicks with 2 partitions\n"
+    assert "Warning: " in result.stderr
+    assert "the topic had 1 partition when" in result.stderr
+    again: Any = run.json("topic", "adopt", "clicks", "--exist-ok")
+    places = again["key_places"]
+    assert (places["sampled"], places["former_partitions"]) == (100, 1)
+    assert places["examples"][0]["partition"] == 0
+    backend.admin.create_topic("empty", 2, None, {})
+    assert run("topic", "adopt", "empty").stderr == ""
 
 
 DESTRUCTIVE = [
