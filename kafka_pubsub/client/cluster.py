@@ -203,9 +203,14 @@ def _close_all(publishers: Sequence[TopicPublisher]) -> None:
     """They share the time: while one is waited for, what the others have published goes on too."""
     answered = any(each.answered for each in publishers)
     end = time.monotonic() + (_CLOSE_S if answered else _UNANSWERED_S)
+
+    def close(publisher: TopicPublisher) -> None:
+        # A moment at least, after which the log says what is left.
+        publisher.close(max(end - time.monotonic(), 0.05))
+
     with contextlib.ExitStack() as steps:
         for publisher in publishers:
-            steps.callback(lambda each=publisher: each.close(max(end - time.monotonic(), 0)))
+            steps.callback(close, publisher)
 
 
 def _target(topics: TopicAdmin, name: str) -> PublishTarget:

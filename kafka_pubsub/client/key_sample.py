@@ -8,7 +8,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 
 from kafka_pubsub.client.ports import Backend
@@ -34,7 +34,7 @@ def sample_keys(backend: Backend, topic: str, partitions: int) -> KeyPlaces:
         return judge(partitions, ((key, at) for key, at in keyed if key is not None and at is not None))
 
 
-def _sampled(backend: Backend, topic: str, partitions: int) -> Iterator[StoredRecord]:
+def _sampled(backend: Backend, topic: str, partitions: int) -> Generator[StoredRecord, None, None]:
     until = time.monotonic() + _SECONDS
     ends = backend.admin.last_stable_offsets(topic)
     chosen = min(partitions, _PARTITIONS)

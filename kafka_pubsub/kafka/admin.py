@@ -405,7 +405,8 @@ class KafkaAdmin:
 
     def _layout(self, client: AdminClient, name: str, left: float) -> TopicDescription:
         asked = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
-        return self._wait(client, asked, left)
+        found: TopicDescription = self._wait(client, asked, left)
+        return found
 
     def _describe(self, client: AdminClient, name: str, left: float) -> TopicInfo:
         resource = ConfigResource(ResourceType.TOPIC, name)
