@@ -156,13 +156,16 @@ class PubSub:
         message_ordering: bool | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        check_keys: bool = True,
     ) -> Topic:
         """Takes a topic that Kafka has already into the catalog, with its partitions, settings and messages.
 
-        `delete_topic` only forgets it, and leaves the Kafka topic as it is.
+        `delete_topic` only forgets it, and leaves the Kafka topic as it is. `check_keys` (default True) looks at a
+        sample of its records, and logs a warning if keys lie in other partitions than publishing puts them into;
+        `topic.key_places()` gives the same answer at any time.
         """
         wanted = options_of(TopicOptions, message_ordering=message_ordering, labels=labels)
-        self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok)
+        self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok, check_keys=check_keys)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
@@ -212,9 +215,12 @@ class PubSub:
         """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
         return self._cluster.repartitioner.look(name)
 
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
-        self._cluster.delete_topic(name)
+    def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and its messages; its subscriptions become detached.
+
+        True: it was adopted, so it is only forgotten, and Kafka keeps it and its messages. The log says so too.
+        """
+        return self._cluster.delete_topic(name)
 
     def list_topics(self) -> list[Topic]:
         """All topics of the catalog, by name."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.key_places import former_partitions, remedy
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import TopicPartition
 
@@ -29,7 +30,7 @@ from .place import Place
 from .snapshots import take
 from .transforms.blocks import compared, within
 from .transforms.messages import raw_records
-from .transforms.order import keys_in_several_partitions, numbered, out_of_order
+from .transforms.order import keys_out_of_place, numbered, out_of_order
 from .transforms.rows import may_be_retry, rows
 from .transforms.subscriptions import Positions, finished, judged, unreadable
 
@@ -51,6 +52,8 @@ class Step:
     name: str
     counts: dict[str, int] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    #: What to do about them; empty: nobody has to be told.
+    advice: str = ""
 
     @property
     def clean(self) -> bool:
@@ -139,9 +142,18 @@ class Audit:
         return self._step("order of the log", out_of_order(numbered(self.messages(), sequence)))
 
     def splits(self) -> Step:
-        """Keys that lie in several partitions."""
+        """Keys that lie in several partitions, or in another than publishing puts them into."""
         self._note("keys and partitions")
-        return self._step("keys and partitions", keys_in_several_partitions(self.messages()))
+        partitions = len(self.ends)
+        step = self._step("keys and partitions", keys_out_of_place(self.messages(), partitions))
+        if not step.clean:
+            misplaced = {
+                each["key"].encode(): each["partition"]
+                for each in step.findings
+                if each["kind"] == "misplaced"
+            }
+            step.advice = remedy(former_partitions(partitions, misplaced))
+        return step
 
     def ids(self) -> Step:
         """Messages that were written twice under one id, as a batch that was repeated does."""

@@ -106,10 +106,20 @@ class PubSub:
         message_ordering: bool | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        check_keys: bool = True,
     ) -> Topic:
-        """Takes a topic that Kafka has already into the catalog."""
+        """Takes a topic that Kafka has already into the catalog.
+
+        `check_keys` (default True) looks at a sample of its records, and logs a warning if keys lie in other partitions
+        than publishing puts them into; `topic.key_places()` gives the same answer at any time.
+        """
         await asyncio.to_thread(
-            self._sync.adopt_topic, name, message_ordering=message_ordering, labels=labels, exist_ok=exist_ok
+            self._sync.adopt_topic,
+            name,
+            message_ordering=message_ordering,
+            labels=labels,
+            exist_ok=exist_ok,
+            check_keys=check_keys,
         )
         return self.topic(name)
 
@@ -162,9 +172,12 @@ class PubSub:
         """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
 
-    async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its messages; its subscriptions become detached. An adopted one is only forgotten."""
-        await asyncio.to_thread(self._sync.delete_topic, name)
+    async def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and its messages; its subscriptions become detached.
+
+        True: it was adopted, so it is only forgotten, and Kafka keeps it and its messages. The log says so too.
+        """
+        return await asyncio.to_thread(self._sync.delete_topic, name)
 
     async def list_topics(self) -> list[Topic]:
         """All topics of the catalog, by name."""

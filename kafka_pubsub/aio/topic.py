@@ -12,6 +12,7 @@ from kafka_pubsub.aio.line import PublishLine
 from kafka_pubsub.client.topic import Topic as SyncTopic
 from kafka_pubsub.client.topic import encode_json
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
+from kafka_pubsub.core.key_places import KeyPlaces
 from kafka_pubsub.errors import DeadlineExceeded
 
 __all__ = ["Topic"]
@@ -39,6 +40,18 @@ class Topic:
     async def options(self) -> TopicOptions:
         """The stored configuration, read from the catalog now."""
         return await asyncio.to_thread(lambda: self._sync.options)
+
+    async def key_places(self) -> KeyPlaces | None:
+        """Looks at a sample of what is stored: whether keys lie in the partitions that publishing puts them into.
+
+        `advice` of the answer says what is wrong, and what to do; None if nothing is. None instead of an answer: the
+        topic couldn't be read.
+        """
+        return await asyncio.to_thread(self._sync.key_places)
+
+    async def adopted(self) -> bool:
+        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there."""
+        return await asyncio.to_thread(lambda: self._sync.adopted)
 
     def publish(
         self,
@@ -121,9 +134,12 @@ class Topic:
             self._sync.configure, batching=batching, flow=flow, message_ordering=message_ordering
         )
 
-    async def delete(self) -> None:
-        """Deletes the topic and its messages; its subscriptions become detached."""
-        await asyncio.to_thread(self._sync.delete)
+    async def delete(self) -> bool:
+        """Deletes the topic and its messages; its subscriptions become detached.
+
+        True: Kafka keeps the topic and its messages, since it was adopted.
+        """
+        return await asyncio.to_thread(self._sync.delete)
 
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"

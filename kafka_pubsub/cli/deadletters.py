@@ -214,7 +214,7 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
         ("", "kafka-pubsub deadletter release billing --key user-123"),
         (
             "give a message up, so that its key goes on",
-            "kafka-pubsub deadletter release billing --id 3:17 --drop",
+            "kafka-pubsub deadletter release billing --id 3:17 --drop --yes",
         ),
     ]
 )
@@ -234,13 +234,13 @@ def release(
     later messages of its key follow. --drop concerns those that failed too often. --since and --until mean the first
     failure.
     """
+    what = f"sending parked messages of {subscription} to the dead letters"
+    asks = drop and not dry_run and shared.asks(session, what, yes=yes)
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)
-        if drop and not dry_run and shared.asks(session, yes=yes):
+        if asks:
             count = source.release(**chosen.arguments(), drop=True, dry_run=True).count
-            shared.confirm(
-                session, f"Send {count:,} parked messages of {subscription} to the dead letters?", yes=yes
-            )
+            shared.confirm(f"Send {count:,} parked messages of {subscription} to the dead letters?")
         result = _watched(
             session,
             lambda tell: source.release(**chosen.arguments(), drop=drop, dry_run=dry_run, on_progress=tell),
@@ -273,12 +273,13 @@ def purge(
     All, or those that are picked. They can't be replayed any more. Then what is replayed or purged is deleted
     from the front of the topic, as far as no other subscription needs it; an adopted topic is left as it is.
     """
+    asks = not dry_run and shared.asks(session, f"purging dead letters of {subscription}", yes=yes)
     with session.pubsub() as pubsub:
         source = pubsub.subscription(subscription)
-        if not dry_run and shared.asks(session, yes=yes):
+        if asks:
             count = source.purge_dead_letters(**chosen.arguments(), topic=topic, dry_run=True).count
             if count:
-                shared.confirm(session, f"Purge {count:,} dead letters of {subscription} for good?", yes=yes)
+                shared.confirm(f"Purge {count:,} dead letters of {subscription} for good?")
         result = _watched(
             session,
             lambda tell: source.purge_dead_letters(

@@ -47,7 +47,7 @@ Labels = tuple[tuple[str, str], ...]
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 NAME = click.argument("name")
-YES = click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+YES = click.option("--yes", "-y", is_flag=True, help="Don't ask. Needed without a terminal and with --json.")
 EXIST_OK = click.option("--exist-ok", is_flag=True, help="Succeed if it exists with these settings.")
 LABELS = click.option(
     "--label", "labels", type=PAIR, multiple=True, help="A label of yours. Can be repeated."
@@ -93,15 +93,26 @@ def check_changes(*given: object) -> None:
         raise click.UsageError("nothing to change: give at least one setting")
 
 
-def asks(session: Session, *, yes: bool) -> bool:
-    """Whether there is a person who should be asked; a script has meant what it said."""
-    return not yes and not session.as_json and sys.stdin.isatty()
+def asks(session: Session, what: str, *, yes: bool) -> bool:
+    """Whether a person has to be asked; `UsageError` where none can be: without a terminal, and under `--json`.
+
+    To be called before anything is done. `what` begins the sentence: "deleting topic orders".
+    """
+    if yes:
+        return False
+    if session.as_json or not _at_a_terminal():
+        why = "--json never asks" if session.as_json else "there is no terminal to ask at"
+        raise click.UsageError(f"{what} can't be undone, and {why}: give --yes")
+    return True
 
 
-def confirm(session: Session, question: str, *, yes: bool) -> None:
-    """Asks, if there is a person."""
-    if asks(session, yes=yes):
-        click.confirm(question, abort=True, err=True)
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def confirm(question: str) -> None:
+    """Asks; ends the command unless the answer is yes."""
+    click.confirm(question, abort=True, err=True)
 
 
 def for_a_person(session: Session, shown: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

@@ -156,7 +156,8 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
     The topic's messages stay; those that wait for a redelivery go with it.
     """
-    shared.confirm(session, f"Delete subscription {name} and its position?", yes=yes)
+    if shared.asks(session, f"deleting subscription {name}", yes=yes):
+        shared.confirm(f"Delete subscription {name} and its position?")
     with session.pubsub() as pubsub:
         pubsub.delete_subscription(name)
     session.output.result({"deleted": name}, f"Deleted subscription {name}")

@@ -12,19 +12,21 @@ import click
 
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
-from kafka_pubsub.cli.output import JsonValue, stderr_console
+from kafka_pubsub.cli.output import JsonValue, shown_bytes, stderr_console
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import Stopped
+from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.client.drain import UnreadableRecord
     from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.core.key_places import KeyPlaces
 
 __all__ = ["topic"]
 
-COLUMNS = ("name", "partitions", "replication", "message_ordering", "retention", "labels")
+COLUMNS = ("name", "partitions", "replication", "message_ordering", "retention", "adopted", "labels")
 
 
 @click.group(
@@ -123,10 +125,21 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
     An adopted topic is only forgotten: Kafka keeps it, and its messages.
     """
-    shared.confirm(session, f"Delete topic {name} and all its messages?", yes=yes)
+    asks = shared.asks(session, f"deleting topic {name}", yes=yes)
     with session.pubsub() as pubsub:
-        pubsub.delete_topic(name)
-    session.output.result({"deleted": name}, f"Deleted topic {name}")
+        if asks:
+            shared.confirm(_deletion(pubsub, name))
+        kept = pubsub.delete_topic(name)
+    done = f"Forgot topic {name}: it was adopted, so Kafka keeps it and its messages"
+    session.output.result({"deleted": name, "kept_by_kafka": kept}, done if kept else f"Deleted topic {name}")
+
+
+def _deletion(pubsub: PubSub, name: str) -> str:
+    """What a person is asked before it is done."""
+    with contextlib.suppress(NotFound):  # half deleted, perhaps; if there is none, deleting says so
+        if pubsub.topic(name).adopted:
+            return f"Forget topic {name}? Kafka keeps it and its messages, since it was adopted."
+    return f"Delete topic {name} and all its messages?"
 
 
 @topic.command(examples=[("", "kafka-pubsub topic adopt clicks --ordering")])
@@ -136,13 +149,45 @@ def delete(session: Session, name: str, yes: bool) -> None:
 @shared.EXIST_OK
 @click.pass_obj
 def adopt(session: Session, name: str, ordering: bool | None, labels: shared.Labels, exist_ok: bool) -> None:
-    """Take a topic that Kafka has already, with its messages."""
+    """Take a topic that Kafka has already, with its messages.
+
+    A sample of these is looked at: it warns if keys lie in other partitions than publishing puts them into.
+    """
     with session.pubsub() as pubsub:
         adopted = pubsub.adopt_topic(
-            name, message_ordering=ordering, labels=shared.given_labels(labels), exist_ok=exist_ok
+            name,
+            message_ordering=ordering,
+            labels=shared.given_labels(labels),
+            exist_ok=exist_ok,
+            check_keys=False,
         )
         shown = _describe(adopted)
-    session.output.result(shown, f"Adopted topic {name} with {shown['partitions']} partitions")
+        places = adopted.key_places()
+    session.output.result(
+        shown | {"key_places": _key_places(places)},
+        f"Adopted topic {name} with {shown['partitions']} partitions",
+    )
+    if places is None:
+        session.output.note(
+            "Its messages couldn't be read, so it is unknown whether its keys lie where they belong."
+        )
+    elif places.advice is not None:
+        session.output.note(f"Warning: {places.advice}.")
+
+
+def _key_places(places: KeyPlaces | None) -> JsonValue:
+    if places is None:
+        return None
+    return {
+        "sampled": places.keys,
+        "misplaced": places.misplaced,
+        "former_partitions": places.former_partitions,
+        "examples": [
+            {**shown_bytes("key", each.key), "partition": each.partition, "expected": each.expected}
+            for each in places.examples
+        ],
+        "advice": places.advice,
+    }
 
 
 @topic.command(
@@ -311,6 +356,7 @@ def _describe(each: Topic) -> dict[str, JsonValue]:
         "replication": options.replication,
         "message_ordering": options.message_ordering,
         "retention": options.retention,
+        "adopted": each.adopted,
         "labels": dict(options.labels),
     }
 

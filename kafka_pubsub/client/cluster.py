@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.client.desk import Desk, open_desk
@@ -32,6 +33,10 @@ from kafka_pubsub.client.watch import Watch, reason_to_end
 from kafka_pubsub.errors import FailedPrecondition
 
 __all__ = ["Cluster"]
+
+#: Seconds that closing waits for what was published; and where no broker has ever answered, as with a wrong address:
+#: the first message has waited for one already.
+_CLOSE_S, _UNANSWERED_S = 30.0, 1.0
 
 
 class _Connection(NamedTuple):
@@ -104,13 +109,16 @@ class Cluster:
                 connection.watch.start()
             return self._subscribers[subscription]
 
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic, after what was published to it from here has been stored or has failed."""
+    def delete_topic(self, name: str) -> bool:
+        """Deletes a topic, after what was published to it from here has been stored or has failed.
+
+        True: Kafka keeps it, since it was adopted.
+        """
         with self._lock:
             publisher = self.publishers.pop(name, None)
         if publisher is not None:
             publisher.close()
-        self.topics.delete(name)
+        return self.topics.delete(name)
 
     def delete_subscription(self, name: str) -> None:
         """Deletes a subscription; its streams in this process end first."""
@@ -139,8 +147,7 @@ class Cluster:
             # Run in reverse, each even if another raises.
             steps.callback(connection.backend.close)
             steps.callback(connection.writers.close)
-            for publisher in publishers:
-                steps.callback(publisher.close)
+            steps.callback(_close_all, publishers)
             for subscriber in subscribers:
                 steps.callback(subscriber.close)
             steps.callback(connection.watch.stop)
@@ -190,6 +197,20 @@ class Cluster:
                     topic, lambda: _target(connection.topics, topic), connection.writers, self._histories
                 )
             return self.publishers[topic]
+
+
+def _close_all(publishers: Sequence[TopicPublisher]) -> None:
+    """They share the time: while one is waited for, what the others have published goes on too."""
+    answered = any(each.answered for each in publishers)
+    end = time.monotonic() + (_CLOSE_S if answered else _UNANSWERED_S)
+
+    def close(publisher: TopicPublisher) -> None:
+        # A moment at least, after which the log says what is left.
+        publisher.close(max(end - time.monotonic(), 0.05))
+
+    with contextlib.ExitStack() as steps:
+        for publisher in publishers:
+            steps.callback(close, publisher)
 
 
 def _target(topics: TopicAdmin, name: str) -> PublishTarget:

@@ -151,10 +151,16 @@ class PublishFuture(Future[str]):
         return f"{self.epoch.owner.name}:{self._partition}:{offset}"
 
     def result(self, timeout: float | None = None) -> str:
-        """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds."""
+        """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds.
+
+        While no broker answers, the text of the `TimeoutError` says at which address, and why.
+        """
         if type(self._outcome) is int:
             return self._message_id()
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            raise TimeoutError(self.epoch.owner.waits(timeout)) from None
 
     def done(self) -> bool:
         """True once `result()` doesn't wait."""

@@ -46,6 +46,9 @@ class PublishOwner(Protocol):
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         """What the future fails with; the key is paused when this returns."""
 
+    def waits(self, seconds: float | None) -> str:
+        """What a message waits for that isn't stored after so many seconds, for people."""
+
 
 class Epoch:
     """Counts messages between two flushes: published, and reported."""

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 
-__all__ = ["PublishTarget", "TargetWatch"]
+__all__ = ["PublishTarget", "TargetWatch", "fresh"]
 
 #: Kafka's default of max.message.bytes.
 DEFAULT_LIMIT_BYTES: Final = 1_048_588
@@ -41,6 +41,11 @@ class PublishTarget(NamedTuple):
     partitions: int = 0
 
 
+def fresh(error: PubSubError) -> PubSubError:
+    """A copy to raise: the traceback of an exception that is raised twice grows."""
+    return type(error)(error.message, code=error.code, calls=error.calls)
+
+
 class TargetWatch:
     """The last answer about a topic."""
 
@@ -53,6 +58,9 @@ class TargetWatch:
         self._asked_at = float("-inf")
         self._doubted = False
         self.certain = False
+        #: Whether the cluster has ever answered; and, in brackets, why it didn't when it was asked last. Empty: it did.
+        self.answered = False
+        self.because = ""
         self.renew_locks()
 
     def renew_locks(self) -> None:
@@ -77,6 +85,10 @@ class TargetWatch:
         """What was answered may be outdated: the next `get` asks, and falls back on it if nobody answers."""
         self._doubted = True
 
+    def waits(self, seconds: float | None) -> str:
+        """What a message waits for that isn't stored after so many seconds, for people."""
+        return f"topic {self._topic!r}: not stored after {seconds} s{self.because}; it is sent when a broker answers"
+
     def renew(self) -> PublishTarget:
         """Asks now."""
         with self._asking:
@@ -85,10 +97,7 @@ class TargetWatch:
 
     def _answer(self) -> PublishTarget:
         if self._refusal is not None:
-            # A fresh copy: the traceback of an exception that is raised twice grows.
-            raise type(self._refusal)(
-                self._refusal.message, code=self._refusal.code, calls=self._refusal.calls
-            )
+            raise fresh(self._refusal)
         assert self._target is not None
         return self._target
 
@@ -96,8 +105,9 @@ class TargetWatch:
         self._doubted = False
         try:
             self._target, self._refusal, self.certain = self._ask(), None, True
+            self.answered, self.because = True, ""
         except (BrokerUnavailable, DeadlineExceeded) as error:
-            self.certain = False
+            self.certain, self.because = False, f" ({error.message})"
             if self._target is None:
                 _log.warning(
                     "topic %r can't be looked up (%s); messages wait for the broker",
@@ -107,4 +117,5 @@ class TargetWatch:
                 self._target = PublishTarget(None, DEFAULT_LIMIT_BYTES)
         except PubSubError as error:
             self._refusal, self.certain = error, True
+            self.answered, self.because = True, ""
         self._asked_at = self._clock()

@@ -38,7 +38,7 @@ from kafka_pubsub.client.publish_checks import (
 )
 from kafka_pubsub.client.publish_flow import Callbacks, Outstanding
 from kafka_pubsub.client.publish_pool import ANY_PARTITION, NO_CHANNEL, Pump, WriterPool
-from kafka_pubsub.client.publish_target import PublishTarget, TargetWatch
+from kafka_pubsub.client.publish_target import PublishTarget, TargetWatch, fresh
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     DeadlineExceeded,
@@ -90,6 +90,7 @@ class TopicPublisher:
         self.name = name
         self.callbacks: Callbacks = writers.callbacks
         self._watch = TargetWatch(name, target, clock)
+        self.waits = self._watch.waits
         self._writers = writers
         self._batching = Batching()
         self._flow = PublishFlow()
@@ -115,6 +116,11 @@ class TopicPublisher:
         self._closed = False
         self._forked = False
         _ALL.add(self)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the cluster has ever answered a question about the topic."""
+        return self._watch.answered
 
     def publish(
         self,
@@ -177,10 +183,10 @@ class TopicPublisher:
     ) -> PublishFuture:
         """With everything that may stand in the way; under the lock, which it may release."""
         if key is not None and self._no_keys is not None:
-            raise self._keys_refused(self._no_keys)
+            raise fresh(self._no_keys)
         pump = self._ready(len(data))
         if key is not None and self._no_keys is not None:
-            raise self._keys_refused(self._no_keys)
+            raise fresh(self._no_keys)
         future = PublishFuture(epoch := self._outstanding.current)
         # After everything that may release the lock.
         if key is not None and key in self._paused:
@@ -193,11 +199,6 @@ class TopicPublisher:
         epoch.sent_messages += 1
         epoch.sent_bytes += len(data)
         return future
-
-    @staticmethod
-    def _keys_refused(error: PubSubError) -> PubSubError:
-        # A fresh copy: the traceback of an exception that is raised twice grows.
-        return type(error)(error.message, code=error.code, calls=error.calls)
 
     def _ready(self, size: int) -> Pump:
         """A writer that may be used, and room for the message. May release the lock."""
@@ -441,7 +442,7 @@ class TopicPublisher:
             if not self._settled_by(pump, timeout):
                 raise DeadlineExceeded(
                     f"{what}: {self._outstanding.messages} messages of topic {self.name!r} still wait for the broker "
-                    f"after {timeout} s; they are sent when it answers"
+                    f"after {timeout} s{self._watch.because}; they are sent when it answers"
                 )
 
     def _settled_by(self, pump: Pump, timeout: float | None) -> bool:

@@ -21,6 +21,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.publisher import TopicPublisher
+    from kafka_pubsub.core.key_places import KeyPlaces
 
 __all__ = ["Topic", "encode_json"]
 
@@ -43,7 +44,7 @@ class Topic:
         admin: Callable[[], TopicAdmin],
         publisher: Callable[[], TopicPublisher],
         publishers: Mapping[str, TopicPublisher],
-        delete: Callable[[], None],
+        delete: Callable[[], bool],
     ) -> None:
         self._name = name
         self._admin = admin
@@ -61,6 +62,19 @@ class Topic:
     def options(self) -> TopicOptions:
         """The stored configuration, read from the catalog now."""
         return self._admin().record(self._name).options
+
+    def key_places(self) -> KeyPlaces | None:
+        """Looks at a sample of what is stored: whether keys lie in the partitions that publishing puts them into.
+
+        `advice` of the answer says what is wrong, and what to do; None if nothing is. It reads up to 1,000 records of
+        up to 16 partitions, for 5 seconds at most. None instead of an answer: the topic couldn't be read.
+        """
+        return self._admin().key_places(self._name)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there. Read now."""
+        return self._admin().record(self._name).adopted
 
     def publish(
         self,
@@ -133,9 +147,12 @@ class Topic:
         if batching is not None or flow is not None or message_ordering is not None:
             self._publisher().configure(batching=batching, flow=flow, message_ordering=message_ordering)
 
-    def delete(self) -> None:
-        """Deletes the topic and its messages; its subscriptions become detached."""
-        self._delete()
+    def delete(self) -> bool:
+        """Deletes the topic and its messages; its subscriptions become detached.
+
+        True: Kafka keeps the topic and its messages, since it was adopted.
+        """
+        return self._delete()
 
     def __repr__(self) -> str:
         return f"<Topic {self._name!r}>"

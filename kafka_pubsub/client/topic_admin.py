@@ -14,9 +14,11 @@ Rules
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 
+from kafka_pubsub.client.key_sample import sample_keys
 from kafka_pubsub.client.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
@@ -33,6 +35,7 @@ from kafka_pubsub.client.resources import (
     unless_overtaken,
 )
 from kafka_pubsub.config import TopicOptions, TopicRecord
+from kafka_pubsub.core.key_places import KeyPlaces
 from kafka_pubsub.errors import (
     AlreadyExists,
     Call,
@@ -46,6 +49,8 @@ from kafka_pubsub.errors import (
 from kafka_pubsub.model import TopicInfo
 
 __all__ = ["TopicAdmin"]
+
+_log = logging.getLogger("kafka_pubsub.admin")
 
 #: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
 _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
@@ -119,10 +124,29 @@ class TopicAdmin:
             lambda: self._create(name, wanted, exist_ok), lambda: self._find(name), self._sleep
         )
 
-    def adopt(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
-        """Takes a topic that Kafka has already into the catalog, as it is."""
+    def adopt(
+        self, name: str, wanted: TopicOptions, *, exist_ok: bool, check_keys: bool = True
+    ) -> TopicRecord:
+        """Takes a topic that Kafka has already into the catalog, as it is; `check_keys`: then looks at its keys."""
         check_topic_name(name)
-        return settle(lambda: self._adopt(name, wanted, exist_ok))
+        record, new = settle(lambda: self._adopt(name, wanted, exist_ok))
+        if new and check_keys:
+            self.key_places(name)
+        return record
+
+    def key_places(self, name: str) -> KeyPlaces | None:
+        """Whether the topic's keys lie where publishing puts them, by a sample; a warning is logged if some don't.
+
+        None: it couldn't be looked at, for want of the right to read it, or of an answer.
+        """
+        try:
+            found = sample_keys(self._backend, name, self._backend.admin.topic(name).partitions)
+        except PubSubError as error:
+            _log.warning("the keys of topic %r couldn't be looked at: %s", name, error.message)
+            return None
+        if found.advice is not None:
+            _log.warning("topic %r: %s", name, found.advice)
+        return found
 
     def update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
         """Changes the given options only."""
@@ -132,9 +156,12 @@ class TopicAdmin:
         """Stores a changed record and tells who uses the topic here; inside `settle`."""
         self._put(record, previous)
 
-    def delete(self, name: str) -> None:
-        """Deletes a topic and detaches its subscriptions."""
-        settle(lambda: self._delete(name))
+    def delete(self, name: str) -> bool:
+        """Deletes a topic and detaches its subscriptions; True: it was adopted, so Kafka keeps it."""
+        kept = settle(lambda: self._delete(name))
+        if kept:
+            _log.warning("topic %r was adopted: it is forgotten, Kafka keeps it and its messages", name)
+        return kept
 
     # -- one attempt each ------------------------------------------------------------------------------------
 
@@ -197,7 +224,8 @@ class TopicAdmin:
             raise same_settings(f"topic {record.name!r}", accept)
         return record
 
-    def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
+    def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> tuple[TopicRecord, bool]:
+        """The record, and whether it is new."""
         info = self._appearing(name)
         if info is None:
             make = Call("create_topic", name)
@@ -207,7 +235,8 @@ class TopicAdmin:
             )
         previous = self._find(name)
         if previous is not None and previous.state == "ready" and previous.topic_id == info.topic_id:
-            return self._existing(previous, info, wanted, exist_ok, Call("adopt_topic", name, (EXIST_OK,)))
+            accept = Call("adopt_topic", name, (EXIST_OK,))
+            return self._existing(previous, info, wanted, exist_ok, accept), False
         record = TopicRecord(
             name=name,
             topic_id=info.topic_id,
@@ -217,7 +246,7 @@ class TopicAdmin:
         )
         self._put(record, previous)
         self._detach_subscriptions(name, keep=info.topic_id)
-        return record
+        return record, True
 
     def _update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
         record, _ = self.found(name)
@@ -234,7 +263,7 @@ class TopicAdmin:
         self._put(after, record)
         return after
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str) -> bool:
         record = self._find(name)
         if record is None:
             raise NotFound(f"topic {name!r} not found: there is nothing to delete")
@@ -247,6 +276,7 @@ class TopicAdmin:
         self._detach_subscriptions(name, keep=None)
         with conflicts():
             self._backend.catalog.remove_topic(going)
+        return record.adopted
 
     def _delete_from_kafka(self, going: TopicRecord, before: TopicRecord) -> None:
         try:

@@ -89,11 +89,12 @@ class KafkaAdmin:
     def __init__(self, handles: Handles, *, deadline: float = DEADLINE) -> None:
         self._handles = handles
         self._deadline = deadline
-        self._trouble = Trouble()
+        self._trouble = Trouble(reached=False)
         self._lock = threading.Lock()
         # None until the first call: a process may fork before.
         self._client: AdminClient | None = None
         self._calls = 0
+        self._closed = False
         # When we have last made it, or heard that it is there.
         self._made: dict[str, float] = {}
 
@@ -190,7 +191,7 @@ class KafkaAdmin:
 
         def delete(client: AdminClient, left: float) -> None:
             for future in client.delete_records(wanted, request_timeout=left).values():
-                wait_for(future, left, serving(client))
+                self._wait(client, future, left)
 
         self._ask_here(f"trim topic {topic!r}", delete)
 
@@ -233,9 +234,8 @@ class KafkaAdmin:
         """The next offset to be written of each, open transactions included."""
         if not partitions:
             return {}
-        return self._offsets(
-            partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, f"ends of {_names(partitions)}"
-        )
+        doing = "ends of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
+        return self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, doing)
 
     def unstable_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
@@ -255,7 +255,7 @@ class KafkaAdmin:
 
         def commit(client: AdminClient, left: float) -> None:
             future = client.alter_consumer_group_offsets([wanted], request_timeout=left)[group]
-            for each in wait_for(future, left, serving(client)).topic_partitions:
+            for each in self._wait(client, future, left).topic_partitions:
                 if each.error is not None:
                     raise KafkaException(each.error)
 
@@ -334,12 +334,9 @@ class KafkaAdmin:
         )
 
     def close(self) -> None:
-        """Ends the handle, with librdkafka's threads; one that somebody is using ends when he lets go of it."""
-        with self._lock:
-            client, self._client = self._client, None
-            used = self._calls > 0
-        if client is not None:
-            (self._handles.release if used else self._handles.close_admin)(client)
+        """Ends the handle, with librdkafka's threads; a call that is running ends it when it returns."""
+        self._closed = True
+        self._let_go(0)
 
     # -- parts -----------------------------------------------------------------------------------------------
 
@@ -352,9 +349,10 @@ class KafkaAdmin:
             return self._client
 
     def _ask(self, doing: str, request: Callable[[AdminClient, float], concurrent.futures.Future[_T]]) -> _T:
-        return self._ask_here(
-            doing, lambda client, left: wait_for(request(client, left), left, serving(client))
-        )
+        return self._ask_here(doing, lambda client, left: self._wait(client, request(client, left), left))
+
+    def _wait(self, client: AdminClient, answer: concurrent.futures.Future[_T], left: float) -> _T:
+        return wait_for(answer, left, serving(client, self._trouble))
 
     def _ask_here(
         self,
@@ -384,20 +382,35 @@ class KafkaAdmin:
                 deadline=deadline or self._deadline,
             )
         finally:
-            with self._lock:
-                self._calls -= 1
+            self._handles.reached = self._trouble.reached
+            self._let_go(1)
+
+    def _let_go(self, calls: int) -> None:
+        # The collector may run a client's destructor on a thread of librdkafka's, which aborts the process.
+        with self._lock:
+            self._calls -= calls
+            if self._calls or not self._closed:
+                return
+            client, self._client = self._client, None
+        if client is not None:
+            self._handles.close_admin(client)
 
     def _note(self, name: str) -> None:
         now = time.monotonic()
         # A new one each time, of what is still new: other threads read it.
         self._made = {each: at for each, at in self._made.items() if now < at + _NEW} | {name: now}
 
+    def _layout(self, client: AdminClient, name: str, left: float) -> TopicDescription:
+        asked = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
+        found: TopicDescription = self._wait(client, asked, left)
+        return found
+
     def _describe(self, client: AdminClient, name: str, left: float) -> TopicInfo:
         resource = ConfigResource(ResourceType.TOPIC, name)
         # Both questions at once: they cost one round trip.
         topic = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
         settings = client.describe_configs([resource], request_timeout=left)[resource]
-        found: TopicDescription = wait_for(topic, left, serving(client))
+        found: TopicDescription = self._wait(client, topic, left)
         config = self._settings(client, settings, left)
         return TopicInfo(
             name=name,
@@ -412,7 +425,7 @@ class KafkaAdmin:
         self, client: AdminClient, asked: concurrent.futures.Future[dict[str, ConfigEntry]], left: float
     ) -> Mapping[str, str]:
         try:
-            found = wait_for(asked, left, serving(client))
+            found = self._wait(client, asked, left)
         except KafkaException as failure:
             # Seeing a topic and seeing its settings are two rights; without the second the defaults must do.
             if error_of(failure).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -422,9 +435,7 @@ class KafkaAdmin:
 
     def _shown(self, client: AdminClient, name: str, config: Mapping[str, str | None], left: float) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
-        found = wait_for(
-            client.describe_configs([resource], request_timeout=left)[resource], left, serving(client)
-        )
+        found = self._wait(client, client.describe_configs([resource], request_timeout=left)[resource], left)
         for key, value in config.items():
             entry = found.get(key)
             own = entry is not None and entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -433,11 +444,7 @@ class KafkaAdmin:
 
     def _settled(self, client: AdminClient, name: str, left: float, partitions: int = 1) -> TopicInfo:
         try:
-            found = wait_for(
-                client.describe_topics(TopicCollection([name]), request_timeout=left)[name],
-                left,
-                serving(client),
-            )
+            found = self._layout(client, name, left)
             info = self._describe(client, name, left)
         except KafkaException as failure:
             if error_of(failure).code() in _UNKNOWN:
@@ -449,11 +456,7 @@ class KafkaAdmin:
 
     def _forgotten(self, client: AdminClient, name: str, left: float) -> None:
         try:
-            wait_for(
-                client.describe_topics(TopicCollection([name]), request_timeout=left)[name],
-                left,
-                serving(client),
-            )
+            self._layout(client, name, left)
         except KafkaException as failure:
             if error_of(failure).code() in _UNKNOWN:
                 return
@@ -468,7 +471,7 @@ class KafkaAdmin:
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
                 found = {
-                    TopicPartition(each.topic, each.partition): wait_for(future, left, serving(client)).offset
+                    TopicPartition(each.topic, each.partition): self._wait(client, future, left).offset
                     for each, future in futures.items()
                 }
                 if any(offset < 0 for offset in found.values()):
@@ -487,10 +490,6 @@ class KafkaAdmin:
 
 class _Refused(Exception):
     """The broker's answer means something special to this call; the text is the code's name."""
-
-
-def _names(partitions: Sequence[TopicPartition]) -> str:
-    return "topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
 
 
 def _not_yet(why: str) -> KafkaException:

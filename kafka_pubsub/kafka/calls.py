@@ -6,6 +6,7 @@ Rules
 3. A few of librdkafka's calls take no time limit and never return while a broker is frozen (an answered connection,
    no answers): `Bounded` runs them on a thread of their own and stops waiting.
 4. When time runs out while no broker can be reached, the error says that, with the reason; not "timed out".
+5. Until a broker has answered once, the address may be wrong: a call fails after `FIRST` seconds. Later ones wait on.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
 from kafka_pubsub.kafka.handles import Trouble
 
-__all__ = ["DEADLINE", "LOOK", "Bounded", "ask", "explain", "serving", "wait_for"]
+__all__ = ["DEADLINE", "FIRST", "LOOK", "Bounded", "ask", "explain", "serving", "wait_for"]
 
 #: Seconds for one call. A broker that restarts is back in about 5; more would look like a hang to a person.
 DEADLINE = 15.0
+
+#: Seconds for the first answer of all: with what a slow machine adds, a wrong address is reported within 5.
+FIRST = 3.5
 
 #: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
@@ -51,16 +55,27 @@ def ask(
     deadline: float = DEADLINE,
 ) -> _T:
     """Calls with the seconds that are left, again after a transient error; raises our errors."""
-    end = time.monotonic() + deadline
+    started = time.monotonic()
+    end = started + deadline
+
+    def attempt() -> _T:
+        try:
+            return call(max(end - time.monotonic(), 0.001))
+        except KafkaException as failure:
+            # Only librdkafka's own errors are below -1: any other is a broker's answer.
+            if error_of(failure).code() >= KafkaError.UNKNOWN:
+                trouble.reached = True
+            raise
+
     retries = Retrying(
         retry=retry_if_exception(is_transient),
-        stop=stop_after_delay(deadline),
+        stop=lambda state: time.monotonic() >= (end if trouble.reached else min(end, started + FIRST)),
         # Seconds, with full jitter: an election takes some 100 ms, and 20 clients shouldn't ask in step.
         wait=wait_random_exponential(multiplier=0.02, max=0.5),
         reraise=True,
     )
     try:
-        answer = retries(lambda: call(max(end - time.monotonic(), 0.001)))
+        answer = retries(attempt)
     except KafkaException as failure:
         raise explain(failure, doing, address, trouble) from None
     trouble.clear()
@@ -70,7 +85,8 @@ def ask(
 def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
     """A time-out or a lost connection is told by its reason, if we know it."""
     code = error_of(failure).code()
-    if trouble.last is not None and (code in _SILENCE or code in CONNECTION):
+    told = trouble.last is not None or not trouble.reached
+    if told and (code in _SILENCE or code in CONNECTION):
         return unreachable(doing, address, trouble.last)
     return translate(failure, doing)
 
@@ -88,13 +104,15 @@ def wait_for(future: concurrent.futures.Future[_T], seconds: float, serve: Calla
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
 
 
-def serving(client: AdminClient) -> Callable[[float], object]:
+def serving(client: AdminClient, trouble: Trouble) -> Callable[[float], object]:
     """Runs the client's callbacks while an answer is waited for, and has it look around when none comes.
+
+    Raises when no broker has answered anything for `FIRST` seconds, nor ever before.
 
     Requests go to the broker that was the controller by the last metadata, and without topics of its own an admin
     client never asks for newer ones: with that broker down they would wait until it is back (tried).
     """
-    looked = time.monotonic()
+    began = looked = time.monotonic()
 
     def serve(wait: float) -> None:
         nonlocal looked
@@ -102,7 +120,10 @@ def serving(client: AdminClient) -> Callable[[float], object]:
         if time.monotonic() > looked + _SILENT:
             with contextlib.suppress(KafkaException):
                 client.list_topics(timeout=LOOK)
+                trouble.reached = True
             looked = time.monotonic()
+        if not trouble.reached and time.monotonic() >= began + FIRST:
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no answer"))
 
     return serve
 

@@ -29,7 +29,10 @@ from kafka_pubsub.errors import (
 )
 
 #: What librdkafka puts around the reason: its own name for the broker, and how long it had taken.
-_NOISE = re.compile(r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: | \(after \d+ms in state [A-Z_]+\)")
+_NOISE = re.compile(
+    r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: "
+    r"| \(after \d+ms in state [A-Z_]+(, \d+ identical error\(s\) suppressed)?\)"
+)
 
 __all__ = [
     "CONNECTION",
@@ -302,9 +305,21 @@ def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
     return meaning.kind(f"{doing}: {text}{quote} [{error.name()}]")
 
 
-def unreachable(doing: str, address: str, trouble: KafkaError) -> PubSubError:
-    """No answer came and the connection is known to be the reason."""
-    if trouble.code() in CONNECTION:
-        reason = _NOISE.sub("", trouble.str())
-        return BrokerUnavailable(f"{doing}: no broker answers at {address} ({reason}): {_LOOK}")
+def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubError:
+    """No answer came; `trouble` is what librdkafka complained about, None: of nothing."""
+    if trouble is None or trouble.code() in CONNECTION:
+        return BrokerUnavailable(f"{doing}: no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
     return translate(trouble, f"{doing} at {address}")
+
+
+def _reason(trouble: KafkaError | None) -> str:
+    """Why nobody could be reached, in a few words."""
+    # "1/1 brokers are down" names no reason, so none was known: something takes connections and says nothing.
+    if trouble is None or trouble.code() == KafkaError._ALL_BROKERS_DOWN:
+        return "no answer"
+    said = _NOISE.sub("", trouble.str()).strip()
+    if trouble.code() == KafkaError._RESOLVE:
+        return f"host not found: {said.rpartition(': ')[2]}"
+    if "timed out" in said:
+        return "no answer"
+    return said[:1].lower() + said[1:]

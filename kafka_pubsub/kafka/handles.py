@@ -60,6 +60,9 @@ _ADMIN_DEFAULTS: Mapping[str, ConfigValue] = {"retry.backoff.ms": 100}
 #: aborts and flushes first, and waits for each of its threads.
 _CLOSE_S = 5.0
 
+#: The same where no broker has ever answered: a look for a host name may hold a thread for many seconds.
+_UNREACHED_CLOSE_S = 0.5
+
 #: Seconds in which a caller that discards a producer has returned and let go of it.
 _LET_GO_S = 1.0
 
@@ -67,9 +70,13 @@ _COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "
 
 
 class Trouble:
-    """The last complaint about the connection, if there was one since `clear`."""
+    """The last complaint about the connection, if there was one since `clear`.
 
-    def __init__(self) -> None:
+    `reached`: whether a broker has ever answered; the client that asks before all others begins with False.
+    """
+
+    def __init__(self, *, reached: bool = True) -> None:
+        self.reached = reached
         self.last: KafkaError | None = None
         self.since = 0.0
 
@@ -83,7 +90,7 @@ class Trouble:
 
     def clear(self) -> None:
         """An answer came: whatever it was is over."""
-        self.last = None
+        self.last, self.reached = None, True
 
 
 class Handles:
@@ -95,6 +102,8 @@ class Handles:
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._closed = False
+        #: False: no broker has ever answered, so closing has nothing to wait for.
+        self.reached = True
         # What was made and not closed yet. Empty: this process may still fork freely.
         self._open: list[Consumer | Producer | AdminClient] = []
         _ALL.add(self)
@@ -175,7 +184,7 @@ class Handles:
         if self.foreign:
             return
         self._forget(consumer)
-        _end(consumer.close, "a consumer")
+        _end(consumer.close, "a consumer", self._close_s)
 
     def abandon(self, consumer: Consumer) -> None:
         """A close is under way that may never end, so nobody else may touch it."""
@@ -188,7 +197,7 @@ class Handles:
         self._forget(producer)
         # A producer that failed for good complains while closing, which is what we are doing about it.
         with contextlib.suppress(KafkaException):
-            _end(producer.close, "a producer")
+            _end(producer.close, "a producer", self._close_s)
 
     def close_admin(self, client: AdminClient) -> None:
         """Ends it; nobody may be using it.
@@ -198,7 +207,7 @@ class Handles:
         if self.foreign:
             return
         self._forget(client)
-        _end(partial(client.__exit__, None, None, None), "an admin client")
+        _end(partial(client.__exit__, None, None, None), "an admin client", self._close_s)
 
     def release(self, handle: AdminClient | Producer) -> None:
         """Leaves it to its destructor: for clients without a close, and for a producer with a failed transaction.
@@ -225,6 +234,10 @@ class Handles:
             else:
                 self.release(handle)
 
+    @property
+    def _close_s(self) -> float:
+        return _CLOSE_S if self.reached else _UNREACHED_CLOSE_S
+
     def _forget(self, handle: Consumer | Producer | AdminClient) -> None:
         with self._lock:
             self._open = [known for known in self._open if known is not handle]
@@ -236,8 +249,8 @@ class Handles:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
-def _end(close: Callable[[], object], what: str) -> None:
-    """Runs `close` on a thread of its own, and leaves it behind if it doesn't return (rule 4)."""
+def _end(close: Callable[[], object], what: str, seconds: float) -> None:
+    """Runs `close` on a thread of its own, and leaves it behind if it takes longer than `seconds` (rule 4)."""
     failures: list[KafkaException | RuntimeError] = []
 
     def run() -> None:
@@ -252,9 +265,9 @@ def _end(close: Callable[[], object], what: str) -> None:
     except RuntimeError:  # the interpreter is ending, and starts no more threads
         close()
         return
-    closing.join(_CLOSE_S)
+    closing.join(seconds)
     if closing.is_alive():
-        _LOGGER.warning("%s of librdkafka's doesn't close within %g s: it is left behind", what, _CLOSE_S)
+        _LOGGER.warning("%s of librdkafka's doesn't close within %g s: it is left behind", what, seconds)
     if failures:
         raise failures[0]
 

@@ -45,6 +45,7 @@ def run(
     facts["subscriptions"] = [_shown(each) for each in found]
     facts["messages"] = sum(each["messages"] for each in facts["partitions"])
     facts["steps"] = {step.name: step.counts for step in steps}
+    facts["advice"] = {step.name: step.advice for step in steps if step.advice}
     facts["findings"] = [{"step": step.name, **finding} for step in steps for finding in step.findings]
     facts["ok"] = all(step.clean for step in steps)
     if report is not None:
@@ -76,6 +77,8 @@ def _text(facts: dict[str, Any], report: str | None) -> str:
         )
     for name, counts in facts["steps"].items():
         lines.append(f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "clean"))
+        if name in facts["advice"]:
+            lines.append(f"  {facts['advice'][name]}.")
     for each in facts["findings"][:SHOWN]:
         key = "" if each["key"] is None else f" key {each['key']!r}"
         lines.append(
@@ -99,10 +102,10 @@ def _page(facts: dict[str, Any]) -> str:
         else '<p class="bad">Promises were broken.</p>'
     )
     steps = [
-        {"step": name, **({"found": "nothing"} if not counts else {"found": str(counts)})}
+        {"step": name, "found": str(counts) if counts else "nothing", "advice": facts["advice"].get(name)}
         for name, counts in facts["steps"].items()
     ]
-    sections = [("Verdict", verdict + table(steps, ["step", "found"]))]
+    sections = [("Verdict", verdict + table(steps, ["step", "found", "advice"]))]
     volume = {f"partition {each['partition']}": each["messages"] for each in facts["partitions"]}
     columns = ["partition", "messages", "bytes", "keys", "first", "last"]
     sections.append(("Messages", bars(volume, "messages") + table(facts["partitions"], columns)))

@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["FINDINGS", "keys_in_several_partitions", "numbered", "out_of_order"]
+from .partitioner import partition_of
+
+__all__ = ["FINDINGS", "keys_out_of_place", "numbered", "out_of_order"]
 
 #: The columns of everything that an audit finds.
 FINDINGS = ("kind", "topic", "partition", "offset", "key", "said")
@@ -69,21 +71,32 @@ def _said(kind: str, *parts: str | Column) -> Column:
     return F.struct(F.lit(kind).alias("kind"), F.concat(*texts).alias("said"))
 
 
-def keys_in_several_partitions(messages: DataFrame) -> DataFrame:
-    """Findings of kind split: a key that lies in more than one partition has no order between them."""
-    partitions = F.sort_array(F.collect_set("partition"))
+def keys_out_of_place(messages: DataFrame, partitions: int) -> DataFrame:
+    """Findings about keys of a topic with so many partitions.
+
+    split: a key that lies in more than one partition has no order between them. misplaced: it lies in one, but
+    publishing puts it into another.
+    """
+    lies_in = F.sort_array(F.collect_set("partition"))
     found = (
         messages.where("key is not null")
         .groupBy("topic", "key")
         .agg(
-            partitions.alias("partitions"),
+            lies_in.alias("partitions"),
             F.min("partition").alias("partition"),
             F.min("offset").alias("offset"),
         )
+        .withColumn("expected", partition_of(F.col("key"), partitions))
     )
-    said = F.concat(
-        F.lit("lies in partitions "), F.array_join(F.col("partitions").cast("array<string>"), ", ")
+    split = _said(
+        "split", "lies in partitions ", F.array_join(F.col("partitions").cast("array<string>"), ", ")
     )
-    return found.where(F.size("partitions") > 1).select(
-        F.lit("split").alias("kind"), "topic", "partition", "offset", "key", said.alias("said")
+    misplaced = _said(
+        "misplaced", "lies in partition ", F.col("partition"), ", publishing puts it into ", F.col("expected")
+    )
+    told = F.when(F.size("partitions") > 1, split).when(F.col("partition") != F.col("expected"), misplaced)
+    return (
+        found.withColumn("finding", told)
+        .where("finding is not null")
+        .select("finding.kind", "topic", "partition", "offset", "key", "finding.said")
     )

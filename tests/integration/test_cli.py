@@ -88,8 +88,8 @@ def test_topics_and_subscriptions_live_and_die(cli: Cli) -> None:
     assert json.loads(cli.ok("topic", "describe", name, "--json"))["subscriptions"] == [name]
     again = cli.run("topic", "create", name, "--json")
     assert (again.returncode, json.loads(again.stderr)["error"]["code"]) == (1, 6)
-    cli.ok("sub", "delete", name)
-    cli.ok("topic", "delete", name)
+    cli.ok("sub", "delete", name, "--yes")
+    cli.ok("topic", "delete", name, "--yes")
     gone = cli.run("topic", "describe", name, "--json")
     assert (gone.returncode, json.loads(gone.stderr)["error"]["type"]) == (1, "NotFound")
 

@@ -139,6 +139,28 @@ def test_of_many_that_make_the_same_at_once_one_wins(kafka: LocalKafka, name: st
     assert sorted(outcomes) == ["exists"] * 6 + ["made"] * 2
 
 
+def test_adopting_notices_what_librdkafka_has_put_elsewhere_by_default(
+    ps: PubSub, cluster: AdminClient, kafka: LocalKafka, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(cluster, name, partitions=4)
+    make(cluster, f"{name}-fine", partitions=4)
+    strangers = {
+        name: Producer({"bootstrap.servers": kafka.bootstrap}),
+        f"{name}-fine": Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"}),
+    }
+    for topic, stranger in strangers.items():
+        for number in range(200):
+            stranger.produce(topic, b"x", key=f"key-{number}")
+        assert stranger.flush(SECONDS) == 0
+    found = ps.adopt_topic(name).key_places()
+    assert found is not None
+    assert (found.keys, found.misplaced > 100, found.former_partitions) == (200, True, None)
+    assert "partitioner=murmur2_random" in caplog.text
+    caplog.clear()
+    assert ps.adopt_topic(f"{name}-fine").key_places() == (4, 200, 0, (), None)
+    assert "sampled keys" not in caplog.text
+
+
 def test_a_kafka_topic_is_adopted_with_its_messages_and_survives_being_forgotten(
     kafka: LocalKafka, ps: PubSub, cluster: AdminClient, name: str
 ) -> None:

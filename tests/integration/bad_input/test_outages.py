@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -17,7 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub import BrokerUnavailable, InvalidArgument, Message, PubSub, PubSubError, RetryPolicy
+from kafka_pubsub import (
+    BrokerUnavailable,
+    InvalidArgument,
+    Message,
+    PublishError,
+    PubSub,
+    PubSubError,
+    RetryPolicy,
+    aio,
+)
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.acceptance.support import PATIENCE, Deliveries, Room, until
@@ -39,11 +50,49 @@ def silent_port() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_addresses_where_no_kafka_is_are_named_in_bounded_time() -> None:
-    def error_of(use: Callable[[PubSub], object], address: str) -> PubSubError:
-        with PubSub(address) as ps, pytest.raises(PubSubError) as raised:
+@contextlib.contextmanager
+def deaf_port() -> Iterator[str]:
+    """Something that doesn't even take connections: nothing comes back, as from a host that is switched off."""
+    with contextlib.ExitStack() as sockets:
+        server = sockets.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):  # its queue is full after one or two
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(server.getsockname())
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def nowhere() -> Iterator[dict[str, str]]:
+    """Addresses where no Kafka is, and the reason that is told for each."""
+    with silent_port() as silent, deaf_port() as deaf:
+        yield {
+            "127.0.0.1:1": "connection refused",
+            # Not a host name anywhere: no name server is asked, which may take long.
+            f"{'x' * 64}.invalid:9092": "host not found",
+            silent: "no answer",
+            deaf: "no answer",
+        }
+
+
+#: Seconds until a wrong address is reported, and for the close after it.
+REPORTED = 5.0
+
+
+def test_addresses_where_no_kafka_is_are_named_within_5_seconds_and_so_is_the_reason(
+    nowhere: dict[str, str],
+) -> None:
+    def error_of(use: Callable[[PubSub], object], address: str) -> tuple[PubSubError, float, float]:
+        ps = PubSub(address)
+        begun = time.monotonic()
+        with pytest.raises(PubSubError) as raised:
             use(ps)
-        return raised.value
+        told = time.monotonic()
+        ps.close()
+        return raised.value, told - begun, time.monotonic() - told
 
     uses: list[Callable[[PubSub], object]] = [
         lambda ps: ps.list_topics(),
@@ -51,16 +100,63 @@ def test_addresses_where_no_kafka_is_are_named_in_bounded_time() -> None:
         lambda ps: ps.subscription("s").pull(print),
         lambda ps: ps.subscription("s").receive(1, timeout=1),
     ]
-    started = time.monotonic()
-    with silent_port() as silent, ThreadPoolExecutor(16) as pool:
-        addresses = ["127.0.0.1:1", "no-such-host.invalid:9092", silent]
-        asked = [(use, address) for use in uses for address in addresses]
-        errors = list(pool.map(lambda each: error_of(*each), asked))
-    assert time.monotonic() - started < PATIENCE
-    for (_, address), error in zip(asked, errors, strict=True):
+    with ThreadPoolExecutor(16) as pool:
+        asked = [(use, address) for use in uses for address in nowhere]
+        answers = list(pool.map(lambda each: error_of(*each), asked))
+    for (_, address), (error, told, closed) in zip(asked, answers, strict=True):
         assert isinstance(error, BrokerUnavailable), error
-        assert address in error.message
+        assert f"no broker answers at {address} ({nowhere[address]}" in error.message
         assert error.code == 14
+        assert max(told, closed) < REPORTED
+
+
+def test_publishing_to_an_address_where_no_kafka_is_says_so_within_5_seconds_and_closes(
+    nowhere: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def publish(address: str) -> float:
+        begun = time.monotonic()
+        ps = PubSub(address)
+        future = ps.topic("t").publish(b"x", ordering_key="key")
+        assert f"no broker answers at {address} ({nowhere[address]}" in caplog.text
+        with pytest.raises(TimeoutError, match=address):
+            future.result(0)
+        assert time.monotonic() - begun < REPORTED
+        ps.topic("another").publish(b"y")
+        ended = time.monotonic()
+        ps.close()
+        with pytest.raises(PublishError):
+            future.result(0)
+        return time.monotonic() - ended
+
+    with caplog.at_level(logging.WARNING, "kafka_pubsub.publish"), ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(publish, nowhere)) < REPORTED
+
+
+def test_the_asyncio_surface_and_the_command_line_say_so_too(nowhere: dict[str, str]) -> None:
+    async def ask(address: str) -> None:
+        async with asyncio.timeout(2 * REPORTED), aio.PubSub(address) as ps:
+            begun = time.monotonic()
+            with pytest.raises(BrokerUnavailable, match=address) as raised:
+                await ps.list_topics()
+            assert time.monotonic() - begun < REPORTED
+            assert nowhere[address] in raised.value.message
+
+    async def ask_all() -> None:
+        await asyncio.gather(*map(ask, nowhere))
+
+    asyncio.run(ask_all())
+    for command in (["topic", "list"], ["publish", "t", "x"], ["pull", "s"]):
+        for address, reason in list(nowhere.items())[:2]:
+            answer = subprocess.run(
+                [sys.executable, "-m", "kafka_pubsub.cli.main", "--bootstrap", address, *command],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            assert answer.returncode == 1
+            (line,) = answer.stderr.splitlines()
+            assert f"no broker answers at {address} ({reason}" in line
 
 
 @pytest.mark.parametrize(

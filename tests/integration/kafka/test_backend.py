@@ -50,7 +50,7 @@ def test_a_reader_at_a_wrong_address_tells_its_listener_and_closes(unique: Uniqu
     partition, error, fatal = member.failures[0]
     assert (partition, fatal) == (None, False)
     assert isinstance(error, BrokerUnavailable)
-    assert "Connection refused" in error.message
+    assert "connection refused" in error.message
     for _ in range(20):
         member.reader.read(1, 0.05)
     # librdkafka says so some 20 times a second.

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import Message, NotFound, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
+from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.spark.session.support import Runner
 
@@ -112,15 +113,23 @@ def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
     producer.flush(20)
     outcome = run("audit", topic=name, sequence=SEQUENCE)
     assert not outcome.ok
+    places = {"<b>": 1, "a": 0, "b": 0, "c": 0}
+    elsewhere = [(key, at) for key, at in places.items() if partition_of(key.encode(), 2) != at]
+    assert elsewhere
     found = sorted((each["kind"], each["key"], each["said"]) for each in outcome.facts["findings"])
     assert found == [
         ("duplicate", "<b>", "id q:1 is there 2 times"),
         ("duplicate", "b", "number 2 comes twice"),
         ("gap", "c", "numbers 2 to 3 are missing"),
+        *(
+            ("misplaced", key, f"lies in partition {at}, publishing puts it into {1 - at}")
+            for key, at in elsewhere
+        ),
         ("reorder", "a", "number 2 comes after 3"),
         ("split", "d", "lies in partitions 0, 1"),
     ]
     assert "reorder" in outcome.text
+    assert "partitioner=murmur2_random" in outcome.text
 
 
 def test_what_isn_t_there_is_said(run: Runner, name: str) -> None:

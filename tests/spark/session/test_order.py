@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_pubsub import InvalidArgument
+from kafka_pubsub.core.partitioner import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,18 +100,36 @@ def test_a_number_is_any_expression_and_a_wrong_one_is_said(spark: SparkSession)
         numbered(frame, "nonsense")
 
 
-def test_keys_in_several_partitions(spark: SparkSession) -> None:
-    from spark.transforms.order import keys_in_several_partitions
+def test_keys_that_are_split_or_lie_where_publishing_does_not_put_them(spark: SparkSession) -> None:
+    from spark.transforms.order import keys_out_of_place
 
+    home = {key: partition_of(key, 3) for key in (b"a", b"b", b"c")}
+    elsewhere = (home[b"c"] + 1) % 3
     rows = [
         ("t", 0, 5, b"a", 1),
         ("t", 2, 7, b"a", 2),
-        ("t", 1, 1, b"b", 1),
+        ("t", home[b"b"], 1, b"b", 1),
+        ("t", elsewhere, 1, b"c", 1),
         ("t", 0, 1, None, 1),
         ("t", 1, 2, None, 1),
     ]
-    (row,) = keys_in_several_partitions(spark.createDataFrame(rows, NUMBERED)).collect()
-    assert (row.kind, bytes(row.key), row.said) == ("split", b"a", "lies in partitions 0, 2")
+    found = keys_out_of_place(spark.createDataFrame(rows, NUMBERED), 3).collect()
+    assert sorted((bytes(row.key), row.kind, row.said) for row in found) == [
+        (b"a", "split", "lies in partitions 0, 2"),
+        (b"c", "misplaced", f"lies in partition {elsewhere}, publishing puts it into {home[b'c']}"),
+    ]
+
+
+def test_the_expression_and_the_publisher_agree_on_the_partition_of_every_key(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from spark.transforms import partitioner
+
+    keys = [bytes(random.Random(number).randbytes(number % 41)) for number in range(2000)]
+    frame = spark.createDataFrame([(key,) for key in keys], "key binary")
+    for partitions in (1, 7, 1000):
+        told = frame.select("key", partitioner.partition_of(F.col("key"), partitions).alias("told")).collect()
+        assert [row.told for row in told] == [partition_of(bytes(row.key), partitions) for row in told]
 
 
 def test_an_archive_that_isn_t_the_log(spark: SparkSession) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -13,9 +15,11 @@ from kafka_pubsub import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     PubSub,
     TopicOptions,
 )
+from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from tests.unit.app.support import FailAt, another
@@ -209,6 +213,61 @@ def test_an_adopted_topic_keeps_its_messages_and_may_be_published_to(
     ps.delete_topic("old")
     assert ps.list_topics() == []
     assert sum(backend.admin.last_stable_offsets("old").values()) == 1
+
+
+def write(backend: MemoryBackend, topic: str, places: Iterable[tuple[bytes | None, int]]) -> None:
+    """Records of another program, each put into the partition that it chose."""
+    for key, partition in places:
+        backend.cluster.append(topic, partition, b"x", key)
+
+
+KEYS = [b"key-%d" % number for number in range(3000)]
+
+
+def test_adopting_notices_keys_that_another_rule_has_put_elsewhere(
+    ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.admin.create_topic("old", 2, 1, {})
+    write(backend, "old", [(key, zlib.crc32(key) % 2) for key in KEYS] + [(None, 0)])
+    topic = ps.adopt_topic("old")
+    (said,) = caplog.messages
+    assert "sampled keys lie in another partition" in said
+    assert "partitioner=murmur2_random" in said
+    found = topic.key_places()
+    assert found is not None
+    # The oldest and the newest 500 of each partition.
+    assert 1900 < found.keys <= 2000
+    assert found.misplaced > 800
+    caplog.clear()
+    ps.adopt_topic("old", exist_ok=True)
+    ps.delete_topic("old")
+    ps.adopt_topic("old", check_keys=False)
+    assert not [said for said in caplog.messages if "sampled keys" in said]
+
+
+def test_adopting_says_nothing_of_keys_that_lie_where_they_belong(
+    ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.admin.create_topic("old", 40, 1, {})
+    write(backend, "old", [(key, partition_of(key, 40)) for key in KEYS])
+    found = ps.adopt_topic("old").key_places()
+    assert found is not None
+    assert (found.misplaced, found.advice, found.keys > 1000) == (0, None, True)
+    assert caplog.messages == []
+    backend.admin.create_topic("empty", 2, 1, {})
+    assert ps.adopt_topic("empty").key_places() == (2, 0, 0, (), None)
+
+
+def test_a_topic_that_may_not_be_read_is_adopted_all_the_same(
+    ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionDenied("no right to read")
+
+    backend.admin.create_topic("old", 2, 1, {})
+    monkeypatch.setattr(backend.admin, "last_stable_offsets", refuse)
+    assert ps.adopt_topic("old").key_places() is None
+    assert "couldn't be looked at: no right to read" in caplog.text
 
 
 def test_adopting_twice_is_an_error_unless_that_is_ok(ps: PubSub, backend: MemoryBackend) -> None:

@@ -134,9 +134,9 @@ def test_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...], co
         (("replay", "billing", "--since", "yesterday"), 2, "'yesterday' is not a time"),
         (("replay", "billing", "--since", "99999999999d"), 2, "is not a time"),
         (("replay", "billing", "--id", "7"), 1, "'7' isn't PARTITION:OFFSET"),
-        (("purge", "billing", "--since", "1h", "--until", "2h"), 1, "isn't before until"),
+        (("purge", "billing", "--since", "1h", "--until", "2h", "--yes"), 1, "isn't before until"),
         (("show", "billing", "x"), 1, "'x' isn't PARTITION:OFFSET"),
-        (("release", "plain", "--drop"), 1, "no dead-letter policy, so there is nowhere to drop"),
+        (("release", "plain", "--drop", "--yes"), 1, "no dead-letter policy, so there is nowhere to drop"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -163,7 +163,7 @@ def test_a_topic_that_is_gone_is_named(billing: CommandLine) -> None:
 
 def test_purge_gives_up_what_is_picked(billing: CommandLine) -> None:
     done = {"subscription": "billing", "purged": 2, "keys": 1, "skipped": [], "dry_run": False}
-    assert billing.json("deadletter", "purge", "billing", "--key", "a") == done
+    assert billing.json("deadletter", "purge", "billing", "--key", "a", "--yes") == done
     assert [each["key"] for each in _list(billing)] == ["b"]
     assert (
         billing("deadletter", "purge", "billing", "--yes").stdout
@@ -189,7 +189,7 @@ def test_parked_keys_are_shown_and_released(parked: CommandLine) -> None:
     done = parked.json("deadletter", "release", "billing", "--id", "0:0")
     assert done == {"subscription": "billing", "released": 1, "keys": 1, "skipped": [], "dry_run": False}
     assert [each.data for each in deliver(parked.pubsub.subscription("billing"), 2)] == [b"1", b"3"]
-    result = parked("deadletter", "release", "billing", "--drop")
+    result = parked("deadletter", "release", "billing", "--drop", "--yes")
     assert result.stdout == "Dropped 1 parked message of 1 key (billing)\n"
     assert "as soon as somebody does" in result.stderr
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
+from kafka_pubsub.cli import options
 from kafka_pubsub.cli.options import still_there
 from kafka_pubsub.errors import NotFound
+from kafka_pubsub.memory.backend import MemoryBackend
 from tests.unit.cli.conftest import CommandLine
 
 
@@ -19,6 +22,7 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
         "replication": 1,
         "message_ordering": True,
         "retention": None,
+        "adopted": False,
         "labels": {"team": "shop"},
     }
     assert run.json("topic", "list") == [made]
@@ -29,8 +33,87 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
     run.json("topic", "update", "orders", "--default-retention", "--no-ordering")
     assert run.pubsub.topic("orders").options.retention is None
     assert run.pubsub.topic("orders").options.message_ordering is False
-    assert run.json("topic", "delete", "orders") == {"deleted": "orders"}
+    assert run.json("topic", "delete", "orders", "--yes") == {"deleted": "orders", "kept_by_kafka": False}
     assert run.json("topic", "list") == []
+
+
+def test_deleting_an_adopted_topic_says_that_kafka_keeps_it(
+    run: CommandLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = run.pubsub._cluster._connected().backend.admin
+    admin.create_topic("clicks", 2, None, {})
+    run.json("topic", "adopt", "clicks")
+    listed: Any = run.json("topic", "list")
+    assert [each["adopted"] for each in listed] == [True]
+    described: Any = run.json("topic", "describe", "clicks")
+    assert described["adopted"] is True
+    assert run.pubsub.topic("clicks").adopted
+    result = run("topic", "delete", "clicks", "--yes")
+    assert result.stdout == "Forgot topic clicks: it was adopted, so Kafka keeps it and its messages\n"
+    assert "Kafka keeps it and its messages" in caplog.text
+    assert admin.topic("clicks").partitions == 2
+    run.json("topic", "adopt", "clicks")
+    assert run.json("topic", "delete", "clicks", "--yes") == {"deleted": "clicks", "kept_by_kafka": True}
+    run.json("topic", "adopt", "clicks")
+    assert run.pubsub.delete_topic("clicks") is True
+    run.json("topic", "create", "orders")
+    assert run.pubsub.topic("orders").delete() is False
+
+
+def test_adopting_says_which_keys_lie_elsewhere_and_what_to_do(run: CommandLine) -> None:
+    backend = run.pubsub._cluster._connected().backend
+    assert isinstance(backend, MemoryBackend)
+    backend.admin.create_topic("clicks", 2, None, {})
+    for number in range(100):
+        backend.cluster.append("clicks", 0, b"x", b"key-%d" % number)
+    result = run("topic", "adopt", "clicks")
+    assert result.stdout == "Adopted topic clicks with 2 partitions\n"
+    assert "Warning: " in result.stderr
+    assert "the topic had 1 partition when" in result.stderr
+    again: Any = run.json("topic", "adopt", "clicks", "--exist-ok")
+    places = again["key_places"]
+    assert (places["sampled"], places["former_partitions"]) == (100, 1)
+    assert places["examples"][0]["partition"] == 0
+    backend.admin.create_topic("empty", 2, None, {})
+    assert run("topic", "adopt", "empty").stderr == ""
+
+
+DESTRUCTIVE = [
+    ("topic", "delete", "orders"),
+    ("subscription", "delete", "billing"),
+    ("deadletter", "purge", "billing"),
+    ("deadletter", "release", "billing", "--drop"),
+]
+
+
+@pytest.mark.parametrize("command", DESTRUCTIVE, ids=" ".join)
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["", "json"])
+def test_what_cannot_be_undone_is_not_done_without_a_terminal_or_yes(
+    run: CommandLine, command: tuple[str, ...], as_json: tuple[str, ...]
+) -> None:
+    run.json("topic", "create", "orders")
+    run.json("topic", "create", "dead")
+    run.json("sub", "create", "billing", "--topic", "orders", "--ordering", "--dead-letter-topic", "dead")
+    refused = run(*command, *as_json)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "give --yes" in refused.stderr
+    assert run("sub", "describe", "billing").exit_code == run("topic", "describe", "orders").exit_code == 0
+    assert run(*command, *as_json, "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize("command", DESTRUCTIVE[:2], ids=" ".join)
+def test_at_a_terminal_a_person_is_asked(
+    run: CommandLine, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "_at_a_terminal", lambda: True)
+    run.json("topic", "create", "orders")
+    run.json("sub", "create", "billing", "--topic", "orders")
+    answer = run(*command, stdin="n\n")
+    assert (answer.exit_code, "Delete" in answer.stderr) == (130, True)
+    assert run(*command, stdin="y\n").exit_code == 0
+    run.pubsub._cluster._connected().backend.admin.create_topic("clicks", 2, None, {})
+    run.json("topic", "adopt", "clicks")
+    assert "Kafka keeps it" in run("topic", "delete", "clicks", stdin="n\n").stderr
 
 
 def test_a_subscription_is_made_listed_described_changed_and_deleted(run: CommandLine) -> None:
@@ -61,7 +144,7 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
     assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
     changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
     assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
-    assert run.json("sub", "delete", "billing") == {"deleted": "billing"}
+    assert run.json("sub", "delete", "billing", "--yes") == {"deleted": "billing"}
     assert run.json("sub", "list", "--topic", "orders") == []
 
 
@@ -69,7 +152,7 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
     ("arguments", "code", "kind", "text"),
     [
         (["topic", "describe", "nix"], 5, "NotFound", "'nix'"),
-        (["topic", "delete", "nix"], 5, "NotFound", "'nix'"),
+        (["topic", "delete", "nix", "--yes"], 5, "NotFound", "'nix'"),
         (["topic", "create", "a b"], 3, "InvalidArgument", "' '"),
         (["topic", "create", "there"], 6, "AlreadyExists", "'there'"),
         (["topic", "create", "there", "--partitions", "9", "--exist-ok"], 6, "AlreadyExists", "partitions"),
@@ -83,7 +166,7 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
             "ack_deadline",
         ),
         (["sub", "describe", "nix"], 5, "NotFound", "'nix'"),
-        (["sub", "delete", "nix"], 5, "NotFound", "'nix'"),
+        (["sub", "delete", "nix", "--yes"], 5, "NotFound", "'nix'"),
         (["sub", "update", "nix", "--ordering"], 5, "NotFound", "'nix'"),
     ],
 )

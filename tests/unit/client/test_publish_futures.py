@@ -64,6 +64,9 @@ class Owner:
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         return PublishError(f"{key!r}: {error}")
 
+    def waits(self, seconds: float | None) -> str:
+        return f"not stored after {seconds} s"
+
     def future(self) -> PublishFuture:
         epoch = self.outstanding.current
         epoch.sent_messages += 1

@@ -174,6 +174,21 @@ def test_an_unreachable_cluster_takes_messages_with_kafkas_limits(world: World) 
         world.publisher.publish(b"x" * 1_100_000)
 
 
+def test_a_message_that_waits_for_an_unreachable_cluster_says_so_when_its_time_is_up(world: World) -> None:
+    world.answer = BrokerUnavailable("no broker answers at h:1 (connection refused)")
+    future = world.publisher.publish(b"x")
+    with pytest.raises(TimeoutError, match=r"'orders': not stored after 0 s \(no broker answers at h:1"):
+        future.result(0)
+    answered = [world.publisher.answered]
+    with pytest.raises(DeadlineExceeded, match="connection refused"):
+        world.publisher.flush(0)
+    world.answer = PublishTarget(None, LIMIT)
+    world.publisher.renew()
+    assert [*answered, world.publisher.answered] == [False, True]
+    with pytest.raises(TimeoutError, match=r"not stored after 0 s; it is sent"):
+        future.result(0)
+
+
 def test_a_failed_message_pauses_its_key_before_its_future_says_so(world: World) -> None:
     failed = world.publisher.publish(b"1", ordering_key="K")
     later: list[Future[str]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -12,7 +14,14 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import NewTopic
 
-from kafka_pubsub.errors import AlreadyExists, InvalidArgument, NotFound
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    BrokerUnavailable,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+)
 from kafka_pubsub.kafka import admin, calls
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.handles import Handles
@@ -197,3 +206,67 @@ def test_a_topic_is_denied_at_once_if_it_is_not_new_and_for_good_if_it_stays_den
     with pytest.raises(NotFound):
         new.topic("t")
     assert client.looks == looks
+
+
+class Mute(Client):
+    """An admin client that never tells anything; a look around is answered if `looks_work`."""
+
+    def __init__(self, *, looks_work: bool = False) -> None:
+        super().__init__(*[None] * 100)
+        self._looks_work = looks_work
+        self.asked = threading.Event()
+
+    def list_offsets(self, wanted: Mapping[KafkaPartition, object], **_: object) -> dict[KafkaPartition, Any]:
+        self.asked.set()
+        return super().list_offsets(wanted)
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        if not self._looks_work:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+def test_where_no_broker_has_ever_answered_a_call_fails_long_before_its_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "FIRST", 0.01)
+    with pytest.raises(BrokerUnavailable, match=r"no broker answers at nowhere \(no answer\)"):
+        asked(Mute())
+
+
+@pytest.mark.parametrize("how", ["a look", "an answer", "a refusal"])
+def test_a_cluster_that_has_answered_once_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "FIRST", 0.01)
+    monkeypatch.setattr(calls, "_SILENT", 0.0)
+    client = Mute(looks_work=how == "a look")
+    if how == "an answer":
+        client._answers.insert(0, 7)
+    elif how == "a refusal":
+        client._answers.insert(0, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    known = Admin(client)
+    if how != "a look":
+        with contextlib.suppress(PermissionDenied):
+            known.high_watermarks([PLACE])
+    monkeypatch.setattr(known, "_deadline", 0.1)
+    with pytest.raises(DeadlineExceeded):
+        known.high_watermarks([PLACE])
+
+
+def test_a_call_that_runs_while_the_admin_closes_ends_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its destructor would run wherever the collector does, perhaps on a thread of librdkafka's: that aborts."""
+    monkeypatch.setattr(calls, "FIRST", 0.2)
+    client = Mute()
+    used = Admin(client)
+    closed: list[object] = []
+    monkeypatch.setattr(used._handles, "close_admin", closed.append, raising=False)
+
+    def ask() -> None:
+        with pytest.raises(BrokerUnavailable):
+            used.high_watermarks([PLACE])
+
+    call = threading.Thread(target=ask)
+    call.start()
+    client.asked.wait()
+    used.close()
+    assert closed == []
+    call.join()
+    assert closed == [client]

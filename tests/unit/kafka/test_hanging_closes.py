@@ -21,6 +21,7 @@ from tests.unit.kafka.test_reader_rebalance import Listener, ScriptedConsumer, S
 from tests.unit.kafka.test_stuck_transactions import MEMBERSHIP, POSITIONS, RECORDS, Producers
 
 LIMIT = 0.05
+PATIENCE = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,19 @@ def test_a_client_that_never_closes_is_left_behind(
     with caplog.at_level(logging.WARNING, "kafka_pubsub"):
         close(Client(never.wait))
     assert [f"a {kind}" in said and "left behind" in said for said in caplog.messages] == [True]
+
+
+def test_where_no_broker_has_ever_answered_a_close_is_not_waited_for(
+    never: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A look for a host name may hold librdkafka's thread for long."""
+    monkeypatch.setattr(handles, "_CLOSE_S", PATIENCE)
+    monkeypatch.setattr(handles, "_UNREACHED_CLOSE_S", LIMIT)
+    some = Handles(Configuration("localhost:1", {}))
+    some.reached = False
+    with caplog.at_level(logging.WARNING, "kafka_pubsub"):
+        some.close_producer(cast("Producer", Client(never.wait)))
+    assert ["0.05 s" in said for said in caplog.messages] == [True]
 
 
 def test_what_a_close_complains_of_reaches_who_closes_a_consumer_only() -> None:

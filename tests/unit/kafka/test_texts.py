@@ -60,9 +60,36 @@ def test_a_lost_connection_is_told_by_its_reason() -> None:
     told = unreachable("list topics", "10.0.0.1:9092", KafkaError(KafkaError._TRANSPORT, said))
     assert isinstance(told, errors.BrokerUnavailable)
     assert told.message == (
-        "list topics: no broker answers at 10.0.0.1:9092 (Connection refused): check the address, that the cluster "
+        "list topics: no broker answers at 10.0.0.1:9092 (connection refused): check the address, that the cluster "
         "runs, and the network between"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "reason"),
+    [
+        (
+            KafkaError._TRANSPORT,
+            "h:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused "
+            "(after 0ms in state CONNECT, 1 identical error(s) suppressed)",
+            "connection refused",
+        ),
+        (
+            KafkaError._RESOLVE,
+            "h:1/bootstrap: Failed to resolve 'h:1': Name or service not known (after 1ms in state CONNECT)",
+            "host not found: Name or service not known",
+        ),
+        (
+            KafkaError._TRANSPORT,
+            "h:1/bootstrap: Connection setup timed out in state CONNECT (after 10041ms in state CONNECT)",
+            "no answer",
+        ),
+        (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", "no answer"),
+    ],
+)
+def test_the_reason_why_no_broker_answers_is_said_in_a_few_words(code: int, said: str, reason: str) -> None:
+    told = unreachable("list topics", "h:1", KafkaError(code, said))
+    assert f"no broker answers at h:1 ({reason}): " in told.message
 
 
 def test_the_same_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
