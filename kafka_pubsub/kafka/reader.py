@@ -49,6 +49,7 @@ from kafka_pubsub.kafka.listener import Listener
 from kafka_pubsub.kafka.membership import membership_of, renewed
 from kafka_pubsub.kafka.places import name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
+from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
 
 __all__ = ["KafkaLogReader"]
@@ -120,8 +121,7 @@ class KafkaLogReader:
         self._raised: BaseException | None = None
         # Where the log ended when its end was last told.
         self._ends: dict[TopicPartition, int | None] = {}
-        # Trouble -> when it was last told (monotonic seconds). Empty: none so far.
-        self._told: dict[tuple[TopicPartition | None, int], float] = {}
+        self._throttle = Throttle(_REPORT_EVERY)
 
     @property
     def closed(self) -> bool:
@@ -442,12 +442,8 @@ class KafkaLogReader:
     def _report(
         self, partition: TopicPartition | None, code: int, error: PubSubError, *, fatal: bool
     ) -> None:
-        now = time.monotonic()
-        last = self._told.get((partition, code))
-        if not fatal and last is not None and now - last < _REPORT_EVERY:
-            return
-        self._told[partition, code] = now
-        self._tell(lambda listener: listener.failed(partition, error, fatal))
+        if self._throttle.admit((partition, code), always=fatal):
+            self._tell(lambda listener: listener.failed(partition, error, fatal))
 
     # -- parts -----------------------------------------------------------------------------------------------
 
