@@ -2,8 +2,8 @@
 
 Theory. Each transaction leaves a marker in the log. A reader never returns one, so a committed position would stay
 before it, and Kafka's own tools would show a lag of 1 for as long as no message comes. The reader's position passes
-markers when the end of the log is told, up to 100 ms after the last record. So the fetcher compares the position with
-the core's when there is nothing to read, and tells the core if the reader has come further.
+markers, at the latest when the end of the log is told, up to 100 ms after the last record. So the fetcher compares the
+position with the core's when there is nothing to read, and tells the core if the reader has come further.
 
 Rules
 1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.

@@ -54,7 +54,7 @@ class OpenTransactions:
     def look(self, subscription: str, read: Mapping[TopicPartition, int]) -> None:
         """Looks, if it is time to. `read`: up to where each retry partition that is ours was read."""
         now = self._clock()
-        if now < self._look_at:
+        if now < self._look_at or not read:
             return
         self._look_at = now + LOOK
         try:

@@ -23,29 +23,38 @@ _MULTIPLIER = 0x5BD1E995
 
 def partition_of(key: Column, partitions: int) -> Column:
     """The partition of a key (bytes) among `partitions`."""
-    digits, length = F.hex(key), F.length(key)
+    length = F.length(key)
     whole, rest = F.floor(length / 4).cast("int"), length % 4
     # From 0 to 0 there is one number, so a key without a whole word needs the filter.
     places = F.filter(F.sequence(F.lit(0), F.greatest(whole - 1, F.lit(0))), lambda at: at < whole)
-    words = F.transform(places, lambda at: _number(*(_byte(digits, at * 4 + each) for each in (3, 2, 1, 0))))
-    last = [F.when(rest > each, _byte(digits, whole * 4 + each)).otherwise("") for each in (2, 1, 0)]
+    words = F.transform(places, lambda at: _reversed(_number(key, at * 4, F.lit(4))))
     begun = F.lit(_SEED).bitwiseXOR(length.cast("long"))
     mixed = F.aggregate(words, begun, lambda digest, word: _times(digest).bitwiseXOR(_scrambled(word)))
-    ended = _given(
-        mixed, lambda digest: F.when(rest > 0, _times(digest.bitwiseXOR(_number(*last)))).otherwise(digest)
-    )
+    # As if zeros followed the last one to three bytes.
+    missing = F.when(rest == 1, F.lit(1 << 24)).when(rest == 2, F.lit(1 << 16)).otherwise(F.lit(1 << 8))
+    last = _reversed(_number(key, whole * 4, rest) * missing.cast("long"))
+    ended = F.when(rest > 0, _given(mixed.bitwiseXOR(last), _times)).otherwise(mixed)
     shaken = _given(ended, lambda digest: _times(_folded(digest, 13)))
-    return (
-        _given(shaken, lambda digest: _folded(digest, 15)).bitwiseAND(F.lit(0x7FFFFFFF)) % partitions
-    ).cast("int")
+    folded = _given(shaken, lambda digest: _folded(digest, 15))
+    return (folded.bitwiseAND(F.lit(0x7FFFFFFF)) % partitions).cast("int")
 
 
-def _byte(digits: Column, at: Column) -> Column:
-    return digits.substr(at * 2 + 1, F.lit(2))
+def _number(key: Column, at: Column, count: Column) -> Column:
+    """Bytes of the key as a number, the first one the highest."""
+    return F.conv(F.hex(key.substr(at + 1, count)), 16, 10).cast("long")
 
 
-def _number(*digits: Column) -> Column:
-    return F.conv(F.concat(*digits), 16, 10).cast("long")
+def _reversed(number: Column) -> Column:
+    """The number with its four bytes in the other order."""
+    return _given(
+        number,
+        lambda each: (
+            F.shiftleft(each.bitwiseAND(F.lit(0xFF)), 24)
+            + F.shiftleft(each.bitwiseAND(F.lit(0xFF00)), 8)
+            + F.shiftright(each, 8).bitwiseAND(F.lit(0xFF00))
+            + F.shiftright(each, 24)
+        ),
+    )
 
 
 def _scrambled(word: Column) -> Column:
