@@ -35,6 +35,7 @@ from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.log_ends import LogEnds
 from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.rebalances import Rebalances
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.client.walks import LOOK, SOON, Walks
@@ -213,24 +214,9 @@ class Engine(Hearing):
 
     def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
         """Runs `call` on the runner and waits for its answer."""
-        box: list[Answer] = []
-        errors: list[BaseException] = []
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                box.append(call())
-            except BaseException as error:
-                errors.append(error)
-            done.set()
-
-        self.post(run)
-        while not done.wait(0.5 if timeout is None else timeout):
-            if timeout is not None or not self._runner_alive():
-                raise FailedPrecondition("the stream has ended")
-        if errors:
-            raise errors[0]
-        return box[0]
+        question = Question(call)
+        self.post(question.run)
+        return question.wait(self._runner_alive, timeout)
 
     def _runner_alive(self) -> bool:
         return self._runner is not None and self._runner.is_alive()
