@@ -19,7 +19,10 @@ def test_the_answer_is_what_the_call_returned() -> None:
 
 
 def test_what_the_call_raised_is_raised_to_the_one_that_waits() -> None:
-    question = Question(lambda: {}["missing"])
+    def fail() -> int:
+        raise KeyError("missing")
+
+    question = Question(fail)
     question.run()
     with pytest.raises(KeyError):
         question.wait(lambda: True, None)
