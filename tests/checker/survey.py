@@ -139,7 +139,7 @@ class Span:
     kind: str = ""
     #: Whether nothing may begin before a commit is accepted: there is a retry topic.
     gated: bool = False
-    #: Commits that the log didn't refuse, as far as is known.
+    #: Commits that were accepted, or whose answer was never told. One that ended without an answer let nothing begin.
     commits: int = 0
 
     @property
@@ -268,7 +268,7 @@ class _Reader:
 
     def _answer(self, event: Event) -> None:
         for span in self._spans(event["partition"])[-1:]:
-            span.commits -= event["accepted"] is False
+            span.commits -= event["accepted"] is not True
         if event["accepted"]:
             for origin, retry in event.get("placed", ()):
                 self.found.retry(event["partition"]).put(retry, origin)

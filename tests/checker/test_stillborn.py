@@ -14,19 +14,21 @@ from tests.checker.check import check
     ("gated", "begins", "accepted", "fine"),
     [
         (True, False, False, True),
+        (True, False, None, True),
         (False, False, False, False),
         (True, True, False, False),
         (True, False, True, False),
     ],
     ids=[
         "begins nothing",
+        "begins nothing, and its commit has no answer",
         "nothing keeps it from beginning",
         "begins all the same",
         "is taken for the owner",
     ],
 )
 def test_an_assignment_that_was_never_one(
-    gated: bool, begins: bool, accepted: bool, fine: bool, tmp_path: Path
+    gated: bool, begins: bool, accepted: bool | None, fine: bool, tmp_path: Path
 ) -> None:
     paths = [tmp_path / f"{name}.jsonl" for name in ("publisher", "driver", "owner", "slow")]
 
