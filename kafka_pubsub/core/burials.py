@@ -12,12 +12,15 @@ Rules
 2. One batch is being written at a time. What isn't taken waits in memory as a few numbers; its body is read again.
 3. A record that is refused by itself (too large) pauses alone. A batch that fails without naming a record is tried
    again by halves, down to one record; that one then pauses alone, and the next try begins with another one.
-4. While single records fail, the pause between two tries grows up to `LONGEST_PAUSE`; what was buried ends it.
+4. Room in the retry partition's map is taken up only when the commit is sent: writing may take for ever. If there is
+   no room then, the burial is given up, and fewer are tried.
+5. While single records fail, the pause between two tries grows up to `LONGEST_PAUSE`; what was buried ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 
 from kafka_pubsub.core.moves import BATCH, LONGEST_REFUSED, REFUSED, Move
 from kafka_pubsub.core.parked import NEVER
@@ -83,13 +86,10 @@ class Burials:
             return None
         return max(self._not_before, self._due)
 
-    def candidates(self, now: float) -> Iterator[Burial]:
-        """Those that may go now, as many as may go together; to be asked for when `due_at` has come."""
-        left = self._limit
-        for burial in list(self.waiting.values()):
-            if left and burial.not_before <= now:
-                left -= 1
-                yield burial
+    def candidates(self, now: float, most: int) -> Sequence[Burial]:
+        """Up to `most` that may go together now; to be asked for when `due_at` has come."""
+        due = (burial for burial in self.waiting.values() if burial.not_before <= now)
+        return list(islice(due, min(most, self._limit)))
 
     def load(self, batch: Sequence[Burial]) -> None:
         """These are being written from now on."""

@@ -33,11 +33,9 @@ class Burying:
         """The dead letters to be written next; none: nothing may go."""
         if (due := self._burials.due_at()) is None or now < due:
             return ()
-        retries, batch = self._retries, list[Burial]()
-        room, size, missing = retries.rooms.retry(), 0, False
-        for burial in self._burials.candidates(now):
-            if len(batch) >= room and burial.offset != retries.books.committable:
-                continue
+        batch: list[Burial] = []
+        size, missing = 0, False
+        for burial in self._candidates(now):
             if burial.move is None and not self._find_body(burial, now):
                 missing = missing or burial.offset in self._burials.waiting
                 continue
@@ -53,6 +51,14 @@ class Burying:
         else:
             self._burials.wait(now + LOOK)
         return [burial.move for burial in batch if burial.move is not None]
+
+    def _candidates(self, now: float) -> Sequence[Burial]:
+        """As many as the map has room for; the lowest unfinished record needs none."""
+        burials, room = self._burials, self._retries.rooms.retry()
+        if room > 0:
+            return burials.candidates(now, room)
+        front = burials.waiting.get(self._retries.books.committable)
+        return () if front is None or front.not_before > now else (front,)
 
     def _find_body(self, burial: Burial, now: float) -> bool:
         """Makes the move from the body, if that is at hand and the policy still says that it is to be buried."""
@@ -82,10 +88,14 @@ class Burying:
             self.aborted(event.refused, now, event.reason)
         return ()
 
-    def finish(self) -> Sequence[Move]:
+    def finish(self, now: float) -> Sequence[Move]:
         """What is written, and waits for the commit that finishes it; from now on that is in flight."""
-        burials = self._burials
+        burials, out = self._burials, self._burials.out
         if not burials.written or burials.flying:
+            return ()
+        front = len(out) == 1 and out[0].offset == self._retries.books.committable
+        if not front and self._retries.rooms.retry() < len(out):
+            self.aborted({}, now)  # others have taken the room meanwhile; fewer are tried next
             return ()
         burials.flying = True
         return [burial.move for burial in burials.out if burial.move is not None]

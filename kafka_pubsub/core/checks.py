@@ -30,7 +30,7 @@ def check(partition: Partition) -> None:
     else:
         retries = partition.half.retries
         partition.commits.check()
-        out = [burial.move for burial in retries.burials.out if burial.move is not None]
+        out = [burial.move for burial in retries.burials.out if burial.move and retries.burials.flying]
         partition.commits.check((*retries.moves.flying, *retries.moves.waiting, *out))
         _check_parts(retries)
         moves = (*retries.moves.waiting, *retries.moves.flying)

@@ -238,7 +238,7 @@ class RetryHalf:
     def send(self, now: float) -> Iterator[Effect]:
         """What is due to be sent."""
         commits, retries = self.commits, self.retries
-        if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
+        if commits.in_flight is None and self.announced and (letters := self.burying.finish(now)):
             yield commits.relocation(letters, now)
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()

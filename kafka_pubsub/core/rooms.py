@@ -46,6 +46,8 @@ class Rooms:
 
     def retry(self) -> int:
         """Of the retry partition."""
-        outstanding = self._handed() + self._moves.count(main=False) + len(self._burials.out)
+        outstanding = self._handed() + self._moves.count(main=False)
+        if self._burials.flying:  # not while they are written, which may take for ever
+            outstanding += len(self._burials.out)
         outstanding += self._books.tally is not None  # the last run that it tells may yet grow by a hole
         return ack_map.most_runs(self._books.span) - self._books.run_count - outstanding

@@ -18,6 +18,7 @@ from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.core import parking, retries
 from kafka_pubsub.core.chores import Chores
 from kafka_pubsub.core.effects import Effect
+from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.moves import Move, Moves
 from kafka_pubsub.core.notes import NOTHING
@@ -25,9 +26,10 @@ from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.core.tally import Tallies
@@ -379,10 +381,14 @@ def unknown_is_stored(patch: Patch) -> None:
     patch.setattr(Takeovers, "landed", landed)
 
 
-def refused_holds_up_all(patch: Patch) -> None:
-    """Who is to blame for an abort isn't told, so that everybody waits with it for ever."""
-    real = Moves.aborted
-    patch.setattr(Moves, "aborted", lambda self, refused, now: real(self, {}, now))
+def burial_holds_up_all(patch: Patch) -> None:
+    """Nothing of a partition moves while its dead letters are written."""
+    real = Retries.load
+
+    def load(self: Retries, now: float, *, early: bool = False) -> Sequence[Move]:
+        return () if self.burials.out else real(self, now, early=early)
+
+    patch.setattr(Retries, "load", load)
 
 
 # Attempts and deaths
@@ -433,8 +439,16 @@ def culprit_forgotten(patch: Patch) -> None:
 
 
 def burial_untold(patch: Patch) -> None:
-    """Nobody tells the log that a message's attempts are used up, when its dead letter isn't taken."""
-    patch.setattr(Move, "untold", property(lambda self: False))
+    """The log isn't told that a message's attempts are used up before its dead letter is written."""
+    real = Fates._used_up
+
+    def used_up(self: Fates, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
+        move = real(self, record, key, info, now)
+        if isinstance(move.info, RetryInfo) and move.info.why is Why.UNBURIED:
+            move.info = move.info._replace(why=Why.NACKED)
+        return move
+
+    patch.setattr(Fates, "_used_up", used_up)
 
 
 def bad_messages_are_an_outage(patch: Patch) -> None:
@@ -479,7 +493,7 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     nobody_fenced: foci.stalling,
     unknown_is_aborted: foci.unknown,
     unknown_is_stored: foci.unknown,
-    refused_holds_up_all: foci.refusing,
+    burial_holds_up_all: foci.silent,
     attempts_lost: foci.failing,
     attempts_forgotten_in_a_crash: foci.killing,
     started_unnoted: foci.killing,
