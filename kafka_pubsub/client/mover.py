@@ -12,8 +12,8 @@ Rules
 3. After an ending that nobody knows our own id is fenced before anything is told: then what is committed is the truth,
    and whoever asks for it doesn't wait for us.
 4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
-5. When an abort names no record, half as many flights share the next transaction, down to one: so one that makes its
-   transaction fail doesn't hold up the others for ever.
+5. When an abort of several flights names no record, each goes alone for `ALONE` seconds: one of them may make every
+   transaction fail that it is in, and must not hold up the others.
 6. What has landed isn't held while there is nothing to do: it may be megabytes.
 """
 
@@ -52,8 +52,8 @@ GATHER = 0.003
 #: log's client copies all of it, and a burst shouldn't cost its size in memory once more.
 MOST_RECORDS = 5000
 MOST_BYTES = 4 * 1024 * 1024
-#: Flights that may share a transaction: more than there are partitions.
-MOST_FLIGHTS = 10_000
+#: Seconds: as long as a partition waits at most before it sends an aborted flight again, and some more.
+ALONE = 10.0
 #: Seconds between two tries to fence our own id while the log doesn't answer.
 TRY_AGAIN = 1.0
 
@@ -94,8 +94,8 @@ class Mover:
         )
         self._transactions: Transactions | None = None
         self._ending = threading.Event()
-        # How many flights may share the next transaction (rule 5).
-        self._most = MOST_FLIGHTS
+        # Until when each flight goes alone (rule 5).
+        self._alone_until = 0.0
 
     def send(self, flight: Flight) -> None:
         """Takes off soon; any thread may call."""
@@ -164,7 +164,7 @@ class Mover:
         """Flights that leave together, and what is to be done after them."""
         flights, count, size = [first], len(first.records), _size(first)
         until = time.monotonic() + GATHER
-        while count < MOST_RECORDS and size < MOST_BYTES and len(flights) < self._most:
+        while count < MOST_RECORDS and size < MOST_BYTES and time.monotonic() >= self._alone_until:
             try:
                 item = self._flights.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
@@ -187,10 +187,8 @@ class Mover:
         records = [record for flight in flights for record in flight.records]
         positions = {place: to for flight in flights for place, to in flight.positions.items()}
         outcome = self._transact(records, positions, flights[0].membership)
-        if outcome.ending is Ending.STORED:
-            self._most = min(MOST_FLIGHTS, 2 * self._most)
-        elif not outcome.refused:
-            self._most = max(1, len(flights) // 2)
+        if outcome.ending is Ending.ABORTED and len(flights) > 1 and not outcome.refused:
+            self._alone_until = time.monotonic() + ALONE
         if outcome.ending is Ending.UNKNOWN:
             self._fence_ourselves()
         refused = _by_flight(flights, outcome.refused)

@@ -206,3 +206,18 @@ def test_closing_lets_land_what_was_sent(scene: Scene) -> None:
     assert scene.mover.close(PATIENCE)
     assert scene.land(1)[0].ending is Ending.STORED
     assert scene.log.closed
+
+
+def test_flights_that_fail_together_without_a_name_go_alone_afterwards(scene: Scene) -> None:
+    def without_culprit(records: Sequence[NewRecord]) -> Outcome:
+        if any(record.value == b"bad" for record in records):
+            return Outcome(Ending.ABORTED, (), BrokerUnavailable("no answer"))
+        return stored(records)
+
+    scene.log.answers = [without_culprit] * 100
+    left = {0, 1, 2, 3}
+    for _ in range(2):
+        scene.together(*(flight(number, b"bad" if number == 2 else b"good") for number in sorted(left)))
+        landings = scene.land(1 + len(left))
+        left -= {number for number, landing in landings.items() if landing.ending is Ending.STORED}
+    assert left == {2}
