@@ -18,7 +18,6 @@ from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.core import parking, retries
 from kafka_pubsub.core.chores import Chores
 from kafka_pubsub.core.effects import Effect
-from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.moves import Move, Moves
 from kafka_pubsub.core.notes import NOTHING
@@ -384,11 +383,7 @@ def unknown_is_stored(patch: Patch) -> None:
 def burial_holds_up_all(patch: Patch) -> None:
     """Nothing of a partition moves while its dead letters are written."""
     real = Retries.load
-
-    def load(self: Retries, now: float, *, early: bool = False) -> Sequence[Move]:
-        return () if self.burials.out else real(self, now, early=early)
-
-    patch.setattr(Retries, "load", load)
+    patch.setattr(Retries, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
 
 
 # Attempts and deaths
@@ -442,10 +437,9 @@ def burial_untold(patch: Patch) -> None:
     """The log isn't told that a message's attempts are used up before its dead letter is written."""
     real = Fates._used_up
 
-    def used_up(self: Fates, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
-        move = real(self, record, key, info, now)
-        if isinstance(move.info, RetryInfo) and move.info.why is Why.UNBURIED:
-            move.info = move.info._replace(why=Why.NACKED)
+    def used_up(self: Fates, *arguments: object) -> Move:
+        move = real(self, *arguments)  # type: ignore[arg-type]
+        move.info = move.info._replace(why=Why.NACKED)  # type: ignore[call-arg]
         return move
 
     patch.setattr(Fates, "_used_up", used_up)

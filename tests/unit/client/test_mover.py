@@ -12,7 +12,16 @@ import pytest
 
 from kafka_pubsub.client.mover import MOST_BYTES, Flight, Landing, Mover
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, PubSubError
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+    TopicPartition,
+)
 
 HERE = Membership("billing", "first")
 LATER = Membership("billing", "second")
@@ -42,9 +51,10 @@ class Log:
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
+        assert not callable(positions)
         self.go.wait(PATIENCE)
         self.asked.append((list(records), positions, membership))
         return (self.answers.pop(0) if self.answers else stored)(records)
