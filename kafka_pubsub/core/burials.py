@@ -9,7 +9,7 @@ partition's one commit in flight, for the milliseconds that a commit takes.
 Rules
 1. Only records of the retry partition are buried. A message whose attempts are used up moves there first (`fates`), so
    no later owner runs its handler, however long the dead-letter topic is away.
-2. One batch is being written at a time. What isn't taken waits in memory as a few numbers; its body is read again.
+2. One batch is being written at a time. What waits is a few numbers in memory; its body is read for each try.
 3. A record that is refused by itself (too large) pauses alone. A batch that fails without naming a record is tried
    again by halves, down to one record; that one then pauses alone, and the next try begins with another one.
 4. Room in the retry partition's map is taken up only when the commit is sent: writing may take for ever. If there is
@@ -22,11 +22,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from kafka_pubsub.core.moves import BATCH, LONGEST_REFUSED, REFUSED, Move
+from kafka_pubsub.core.moves import LONGEST_REFUSED, REFUSED, Move
 from kafka_pubsub.core.parked import NEVER
 
 __all__ = ["LONGEST_PAUSE", "PAUSE", "Burial", "Burials"]
 
+#: Dead letters that are written together: their bodies are at hand meanwhile, so they are few.
+TOGETHER = 64
 #: Seconds between two tries to write dead letters after one that failed; doubled after each single record that fails.
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
@@ -65,7 +67,7 @@ class Burials:
         self.flying = False
         #: Whether bodies are being read, so that nothing can be written before they come.
         self.reading = False
-        self._limit = BATCH
+        self._limit = TOGETHER
         self._pause = PAUSE
         self._not_before = 0.0
         # When the first of those that wait may be tried; perhaps too early, never too late.
@@ -109,7 +111,7 @@ class Burials:
     def stored(self) -> Sequence[Burial]:
         """They are buried."""
         done = self._back()
-        self._pause, self._limit = PAUSE, min(BATCH, 2 * self._limit)
+        self._pause, self._limit = PAUSE, min(TOGETHER, 2 * self._limit)
         for burial in done:
             burial.stored = True
         return done

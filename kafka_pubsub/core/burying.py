@@ -127,6 +127,7 @@ class Burying:
         for burial in self._burials.aborted(refused, now):
             if burial.reread:
                 burial.move = None
+                self._retries.bodies.forget(burial.offset)
 
     def to_tail(self, offset: int, touched: dict[bytes, None], *, together: bool) -> bool:
         """A record that waits for its burial moves to the tail of the retry partition; False if it can't now."""

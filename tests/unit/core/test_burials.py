@@ -102,9 +102,7 @@ def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     scene = used_up()
     bury, _ = next_burial(scene, 1.0)
     scene.do(Written(False, reason="no answer"))
-    for _ in range(20):
-        if found := step(scene, 0.05):
-            bury = found[0]
+    bury, _ = next_burial(scene, 3.0)
     assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 0
     scene.do(Written(True))
@@ -151,7 +149,7 @@ def test_a_record_that_is_refused_by_itself_pauses_alone() -> None:
     scene.do(Written(False, {1: "too large"}))
     bury, pause = next_burial(scene, 1.0)
     assert origins(bury) == [0, 2]
-    assert pause <= 0.2
+    assert pause < 0.5
     scene.bury()
     bury, _ = next_burial(scene, 3.0)
     assert origins(bury) == [1]
