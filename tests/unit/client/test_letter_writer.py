@@ -9,9 +9,14 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from kafka_pubsub.client import letter_writer
+from kafka_pubsub.client import relocating as relocating_module
 from kafka_pubsub.client.letter_writer import LetterWriter, Written
 from kafka_pubsub.client.mover import Flight, Landing
+from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvalidArgument
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.transactions import MemoryTransactions
 from kafka_pubsub.model import (
     Committed,
     Ending,
@@ -24,6 +29,9 @@ from kafka_pubsub.model import (
 )
 
 HERE = Membership("billing", "first")
+BILLING = SubscriptionRecord(
+    name="billing", topic="orders", topic_id="id", partitions=1, options=SubscriptionOptions()
+)
 PATIENCE = 10.0
 TO = {TopicPartition("orders", 0): Committed(7, "map")}
 
@@ -167,3 +175,30 @@ def test_closing_waits_for_no_positions(scene: Scene) -> None:
     with pytest.raises(Empty):
         scene.landings.get_nowait()
     assert scene.log.aborted.get(timeout=PATIENCE) == 1
+
+
+def test_what_a_dead_owner_left_open_is_ended_under_both_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    fenced: list[str] = []
+    monkeypatch.setattr(MemoryTransactions, "fence", lambda self, name: fenced.append(name))
+    relocating = Relocating(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    relocating.fence("billing", 7)
+    assert relocating.close(PATIENCE)
+    assert sorted(fenced) == ["billing-7", "billing-7-dead"]
+
+
+def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = threading.Event()
+
+    def fence(self: MemoryTransactions, name: str) -> None:
+        if name.endswith("-dead"):
+            away.wait(PATIENCE)
+
+    monkeypatch.setattr(MemoryTransactions, "fence", fence)
+    monkeypatch.setattr(relocating_module, "LETTERS_FENCING", 0.01)
+    monkeypatch.setattr(relocating_module, "LETTERS_CLOSING", 0.01)
+    relocating = Relocating(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    relocating.fence("billing", 7)
+    assert relocating.close(PATIENCE)
+    away.set()
