@@ -12,9 +12,9 @@ Rules
    Without positions it is aborted, and nothing more is said.
 3. When the log doesn't take a batch and names no record, what was in line by then isn't tried: all of it would wait as
    long. The core tries it again after a pause.
-4. After an ending that nobody knows our own id is fenced, once: while the topic is away that can't succeed, and
-   needn't. Whoever asks for what is committed waits until the log has settled the positions, whatever becomes of the
-   records.
+4. After an unknown ending our own id is fenced, once: while the topic is away that can't succeed, and needn't. The next
+   owner's question for what is committed isn't answered before the log has settled the positions, whatever becomes of
+   the records.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Rules
 1. Whoever asks is the runner, which never waits; whoever gives partitions up may `wait` until their flights landed.
 2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
 3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
-   (`letter_writer`), made of the number that its commits carry, so that whoever finds a transaction open knows whose
-   it is, and ends what is open under both.
+   (`letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
+   knows whose it is, and ends what is open under both.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def transactional_id(subscription: str, writer: int) -> str:
 
 
 def dead_letter_id(subscription: str, writer: int) -> str:
-    """Under which whoever commits with that number writes dead letters."""
+    """The id under which the stream that commits with that number writes dead letters."""
     return f"{transactional_id(subscription, writer)}-dead"
 
 

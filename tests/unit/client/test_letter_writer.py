@@ -158,7 +158,7 @@ def test_a_refused_record_is_told_and_the_next_batch_is_tried(scene: Scene) -> N
     assert (second.taken, second.flight.partition) == (True, 1)
 
 
-def test_an_outcome_that_nobody_knows_is_told_though_the_topic_is_away(scene: Scene) -> None:
+def test_an_unknown_outcome_is_told_though_the_topic_is_away(scene: Scene) -> None:
     scene.log.ending = Ending.UNKNOWN
     scene.writer.send(flight())
     assert scene.next_written().taken
