@@ -1,7 +1,7 @@
 """Writes dead letters: a transactional writer and a thread of their own, which nothing else waits for.
 
 Theory. A dead-letter topic may be away for hours: its partition has no leader, or too few replicas. A transaction that
-writes to it then takes as long as the log's client waits, and its abort isn't over before the topic is back, so that
+writes to it then takes as long as the log's client waits, and its abort isn't over before the topic is back: until then
 nothing can be written under the same transactional id. Therefore dead letters have an id of their own, and are written
 before the core gives the positions that go with them: until then no commit of their partition has to wait for them.
 

@@ -17,7 +17,7 @@ Rules
    behind, with its producer, which is never touched again.
 5. Positions that come later are waited for when every record was acknowledged (`PositionsLater`), so a partition that
    takes no records never holds up a position. An abort isn't over before the broker could write its end to each
-   partition that the transaction touched; until then nothing can be written under its id.
+   partition that the transaction touched, whatever `abort_transaction` says; until then the id can't write.
 6. A place in a group without a generation is never sent: the broker takes it for a commit from outside the group and
    doesn't fence it.
 """
