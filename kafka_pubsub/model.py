@@ -15,7 +15,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from enum import Enum
@@ -36,6 +36,8 @@ __all__ = [
     "NewRecord",
     "Outcome",
     "Position",
+    "Positions",
+    "PositionsLater",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
@@ -68,6 +70,11 @@ class Committed(NamedTuple):
 
     offset: int | None
     metadata: str
+
+
+Positions = Mapping[TopicPartition, Committed]
+#: Waits for positions that go with records, once these are stored; None: none come.
+PositionsLater = Callable[[], Positions | None]
 
 
 class TopicInfo(NamedTuple):

@@ -26,6 +26,7 @@ from kafka_pubsub.client.holdings import Holdings, running
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core.effects import (
     Announce,
+    Bury,
     Commit,
     CommitBoth,
     Deliver,
@@ -67,6 +68,7 @@ from kafka_pubsub.core.events import (
     Settlement,
     Tick,
     Verdict,
+    Written,
 )
 from kafka_pubsub.core.flow import Change, Held
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -85,6 +87,7 @@ class Beside(Protocol):
     """Whoever deals with the retry topic (`relocating`): takes what a core asks for, and answers later."""
 
     def relocate(self, number: int, epoch: int, effect: Relocate) -> None: ...
+    def bury(self, number: int, epoch: int, effect: Bury) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
@@ -190,12 +193,10 @@ class Coordinator(Holdings):
         if self._under(number, epoch) is None:
             self._lingering.update(old)
 
-    def found(
-        self, number: int, epoch: int, records: Sequence[StoredRecord], missing: Sequence[int], now: float
-    ) -> None:
-        """Bodies of parked messages were read."""
+    def replied(self, number: int, epoch: int, event: Bodies | Written, now: float) -> None:
+        """Bodies of parked messages were read, or dead letters written."""
         if self._under(number, epoch) is not None:
-            self._do(number, Bodies(records, missing), now)
+            self._do(number, event, now)
 
     def _under(self, number: int, epoch: int) -> Partition | None:
         partition = self.owned.get(number) or self.resting.get(number)
@@ -438,7 +439,7 @@ class Coordinator(Holdings):
                     self._tell(effect)
                 case Announce(news, detail):
                     self._announce(number, news, detail)
-                case Relocate() | ReadBodies() | Trim() | Restart():
+                case Relocate() | Bury() | ReadBodies() | Trim() | Restart():
                     self._have_done(number, effect, now)
 
     def _hand_out(self, number: int, leases: Sequence[Lease], now: float) -> None:
@@ -454,7 +455,9 @@ class Coordinator(Holdings):
                 lease.holder.withdrawn = lease.holder.stopped = True
             lease.holder = None
 
-    def _have_done(self, number: int, effect: Relocate | ReadBodies | Trim | Restart, now: float) -> None:
+    def _have_done(
+        self, number: int, effect: Relocate | Bury | ReadBodies | Trim | Restart, now: float
+    ) -> None:
         """What concerns the retry topic."""
         beside, partition = self._beside, self.owned.get(number) or self.resting[number]
         if beside is None:
@@ -464,6 +467,8 @@ class Coordinator(Holdings):
                 if self.evidence is not None:
                     self.evidence.relocating(number, partition.epoch, effect)
                 beside.relocate(number, partition.epoch, effect)
+            case Bury():
+                beside.bury(number, partition.epoch, effect)
             case ReadBodies(offsets):
                 beside.read(number, partition.epoch, offsets)
             case Trim(offset):

@@ -46,7 +46,7 @@ _REASONS = {
     Why.CRASHED: "its process died",
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed or released",
-    Why.UNBURIED: "its attempts are used up, its dead letter wasn't taken",
+    Why.UNBURIED: "its attempts are used up, its dead letter isn't written yet",
 }
 
 

@@ -1,4 +1,4 @@
-"""The mover: writes what leaves its place - relocated messages, dead letters - in Kafka transactions.
+"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `letter_writer`.
 
 Theory. A core says what one partition's next move is: records to write, and the commits of main and retry in which
 their sources are finished. A transaction costs some milliseconds whatever is in it, so moves that come within a few
@@ -12,7 +12,9 @@ Rules
 3. After an ending that nobody knows our own id is fenced before anything is told: then what is committed is the truth,
    and whoever asks for it doesn't wait for us.
 4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
-5. What has landed isn't held while there is nothing to do: it may be megabytes.
+5. When an abort of several flights names no record, each goes alone for `ALONE` seconds: one of them may make every
+   transaction fail that it is in, and must not hold up the others.
+6. What has landed isn't held while there is nothing to do: it may be megabytes.
 """
 
 from __future__ import annotations
@@ -21,13 +23,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from queue import Empty
 from typing import NamedTuple
 
 from kafka_pubsub.client.ports import Transactions
 from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+    TopicPartition,
+)
 
 __all__ = ["Flight", "Landing", "Mover"]
 
@@ -40,6 +52,8 @@ GATHER = 0.003
 #: log's client copies all of it, and a burst shouldn't cost its size in memory once more.
 MOST_RECORDS = 5000
 MOST_BYTES = 4 * 1024 * 1024
+#: Seconds: as long as a partition waits at most before it sends an aborted flight again, and some more.
+ALONE = 10.0
 #: Seconds between two tries to fence our own id while the log doesn't answer.
 TRY_AGAIN = 1.0
 
@@ -80,6 +94,8 @@ class Mover:
         )
         self._transactions: Transactions | None = None
         self._ending = threading.Event()
+        # Until when each flight goes alone (rule 5).
+        self._alone_until = 0.0
 
     def send(self, flight: Flight) -> None:
         """Takes off soon; any thread may call."""
@@ -87,23 +103,27 @@ class Mover:
 
     def fence(self, transactional_id: str, timeout: float) -> None:
         """Ends what a dead owner left open under its id; raises if that can't be done in time."""
-        done = threading.Event()
-        failed: list[BaseException] = []
+        try:
+            self.begin_fence(transactional_id).result(timeout)
+        except TimeoutError:
+            raise FailedPrecondition(
+                f"transactional id {transactional_id!r} wasn't fenced within {timeout} s"
+            ) from None
+
+    def begin_fence(self, transactional_id: str) -> Future[None]:
+        """The same without waiting for it."""
+        fenced: Future[None] = Future()
 
         def fence(transactions: Transactions) -> None:
             try:
                 transactions.fence(transactional_id)
             except BaseException as error:
-                failed.append(error)
-            done.set()
+                fenced.set_exception(error)
+            else:
+                fenced.set_result(None)
 
         self._flights.put(fence)
-        if not done.wait(timeout):
-            raise FailedPrecondition(
-                f"transactional id {transactional_id!r} wasn't fenced within {timeout} s"
-            )
-        if failed:
-            raise failed[0]
+        return fenced
 
     def close(self, timeout: float) -> bool:
         """Ends after what was sent so far has landed; False if that takes longer than `timeout` seconds."""
@@ -122,7 +142,7 @@ class Mover:
                 self._transactions.close()
 
     def _serve_next(self) -> bool:
-        """Waits for something to do, and does it; False: that was the end. Its locals go with it (rule 5)."""
+        """Waits for something to do, and does it; False: that was the end. Its locals go with it (rule 6)."""
         first = self._flights.get()
         if first is None:
             return False
@@ -144,7 +164,7 @@ class Mover:
         """Flights that leave together, and what is to be done after them."""
         flights, count, size = [first], len(first.records), _size(first)
         until = time.monotonic() + GATHER
-        while count < MOST_RECORDS and size < MOST_BYTES:
+        while count < MOST_RECORDS and size < MOST_BYTES and time.monotonic() >= self._alone_until:
             try:
                 item = self._flights.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
@@ -164,7 +184,11 @@ class Mover:
             self._fly_together(together)
 
     def _fly_together(self, flights: Sequence[Flight]) -> None:
-        outcome = self._transact(flights)
+        records = [record for flight in flights for record in flight.records]
+        positions = {place: to for flight in flights for place, to in flight.positions.items()}
+        outcome = self._transact(records, positions, flights[0].membership)
+        if outcome.ending is Ending.ABORTED and len(flights) > 1 and not outcome.refused:
+            self._alone_until = time.monotonic() + ALONE
         if outcome.ending is Ending.UNKNOWN:
             self._fence_ourselves()
         refused = _by_flight(flights, outcome.refused)
@@ -180,11 +204,11 @@ class Mover:
         if again:
             self._fly_together(again)
 
-    def _transact(self, flights: Sequence[Flight]) -> Outcome:
-        records = [record for flight in flights for record in flight.records]
-        positions = {place: to for flight in flights for place, to in flight.positions.items()}
+    def _transact(
+        self, records: Sequence[NewRecord], positions: Positions | PositionsLater, membership: Membership
+    ) -> Outcome:
         try:
-            return self._writer().transact(records, positions, flights[0].membership)
+            return self._writer().transact(records, positions, membership)
         except PubSubError as error:  # what no log could take
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:

@@ -25,6 +25,8 @@ from kafka_pubsub.model import (
     Membership,
     NewRecord,
     Outcome,
+    Positions,
+    PositionsLater,
     StoredRecord,
     TopicInfo,
     TopicPartition,
@@ -173,11 +175,13 @@ class Transactions(Protocol):
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
         """Stores records and positions together, or neither. Nothing passes without a position: it is the fence.
 
+        A call as `positions` is asked when the log has taken every record, within the time that a transaction may
+        stay open; answered by None, the transaction is aborted.
         `STORED` is answered a few milliseconds before readers see it. An error is never raised, but for arguments
         that no log could take (`InvalidArgument`).
         """

@@ -6,8 +6,9 @@ threads of its own (`mover`, `body_reader`), and the answers are posted to the r
 Rules
 1. Whoever asks is the runner, which never waits; whoever gives partitions up may `wait` until their flights landed.
 2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
-3. A stream writes under a transactional id of its own, made of the number that its commits carry, so that whoever
-   finds a transaction open knows whose it is.
+3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
+   (`letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
+   knows whose it is, and ends what is open under both.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
+from kafka_pubsub.client.letter_writer import LetterWriter, Written
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.tallies import tally_of
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
-from kafka_pubsub.core.effects import CommitBoth, Relocate, Relocation
+from kafka_pubsub.core.effects import Bury, CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
@@ -43,6 +45,7 @@ __all__ = [
     "LANDING",
     "Answers",
     "Relocating",
+    "dead_letter_id",
     "identity_of",
     "positions_of",
     "retry_topic_of",
@@ -55,6 +58,11 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 LANDING = 4.0
 #: Seconds for ending what a dead owner left open: a broker needs about one.
 FENCING = 10.0
+#: The same for its dead letters. While their topic is away the call doesn't return, but what it does to the positions
+#: is done at its beginning.
+LETTERS_FENCING = 2.0
+#: Seconds that closing waits for dead letters that are being written: they are written again by the next owner.
+LETTERS_CLOSING = 1.0
 
 
 def retry_topic_of(record: SubscriptionRecord) -> str | None:
@@ -71,6 +79,11 @@ def identity_of(record: SubscriptionRecord) -> str:
 def transactional_id(subscription: str, writer: int) -> str:
     """Under which whoever commits with that number relocates."""
     return f"{subscription}-{writer}"
+
+
+def dead_letter_id(subscription: str, writer: int) -> str:
+    """The id under which the stream that commits with that number writes dead letters."""
+    return f"{transactional_id(subscription, writer)}-dead"
 
 
 def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
@@ -96,6 +109,9 @@ class Answers(Protocol):
 
     def landed(self, landing: Landing) -> None:
         """A flight has landed."""
+
+    def written(self, written: Written) -> None:
+        """The log has taken dead letters, or it hasn't."""
 
     def found(self, found: FoundBodies) -> None:
         """Bodies were read."""
@@ -130,6 +146,10 @@ class Relocating:
         name = f"kafka_pubsub-{record.name}"
         own = transactional_id(record.name, writer)
         self.mover = Mover(lambda: backend.transactions(own), self._landed, f"{name}-mover")
+        dead = dead_letter_id(record.name, writer)
+        self.letters = LetterWriter(
+            lambda: backend.transactions(dead), self._written, self._landed, f"{name}-letters"
+        )
         self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
         #: Flights that haven't landed, by partition.
         self._up: Counter[int] = Counter()
@@ -144,7 +164,10 @@ class Relocating:
     # On the runner
 
     def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
-        """Has a partition's messages moved."""
+        """Has a partition's messages moved, or the burial of those that were written completed."""
+        if effect.records and effect.records[0].dead:
+            self._complete(number, epoch, effect)
+            return
         records = [self._record(number, each) for each in effect.records]
         positions = positions_of(self.topic, self.retry, number, effect.commit)
         membership = self._membership()
@@ -157,6 +180,26 @@ class Relocating:
         with self._changed:
             self._up[number] += 1
         self.mover.send(Flight(number, epoch, records, positions, membership))
+
+    def bury(self, number: int, epoch: int, effect: Bury) -> None:
+        """Has dead letters written."""
+        records = [self._record(number, each) for each in effect.records]
+        membership = self._membership()
+        flight = Flight(number, epoch, records, {}, membership or Membership("", None))
+        if membership is None:
+            reason = FailedPrecondition("not a member of the group now")
+            self._post(lambda: self._answers.written(Written(flight, False, reason=reason)))
+        else:
+            self.letters.send(flight)
+
+    def _complete(self, number: int, epoch: int, effect: Relocate) -> None:
+        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        with self._changed:
+            self._up[number] += 1
+        if not self.letters.complete(number, epoch, positions):
+            reason = FailedPrecondition("the dead letters were given up: their commit came too late")
+            late = Flight(number, epoch, [], positions, Membership("", None))
+            self._landed(Landing(late, Ending.ABORTED, reason=reason))
 
     def _record(self, number: int, each: Relocation) -> NewRecord:
         record = cast("StoredRecord", each.record)
@@ -195,6 +238,9 @@ class Relocating:
             self._up[landing.flight.partition] -= 1
             self._changed.notify_all()
 
+    def _written(self, written: Written) -> None:
+        self._post(lambda: self._answers.written(written))
+
     def _found(self, found: FoundBodies) -> None:
         self._post(lambda: self._answers.found(found))
 
@@ -212,10 +258,15 @@ class Relocating:
 
     def fence(self, subscription: str, writer: int) -> None:
         """Ends what whoever commits with that number left open; if that can't be done, the log ends it in time."""
+        dead = self.letters.begin_fence(dead_letter_id(subscription, writer))
         try:
             self.mover.fence(transactional_id(subscription, writer), FENCING)
         except PubSubError as error:
             log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
+        try:
+            dead.result(LETTERS_FENCING)
+        except (TimeoutError, PubSubError) as error:
+            log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
     def tally(self, number: int, stored: Committed) -> Tally | None:
         """What the tally tells that this commit of the retry partition names; None: it is lost, which is told."""
@@ -233,4 +284,5 @@ class Relocating:
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""
+        self.letters.close(min(timeout, LETTERS_CLOSING))
         return all([self.mover.close(timeout), self.bodies.close(timeout)])

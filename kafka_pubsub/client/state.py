@@ -142,5 +142,5 @@ _WHY = {
     Why.REPLAYED: "replayed",
     Why.RELEASE: "released",
     Why.DROP: "dropped",
-    Why.UNBURIED: "its attempts are used up, its dead letter wasn't taken",
+    Why.UNBURIED: "its attempts are used up, its dead letter isn't written yet",
 }

@@ -10,7 +10,7 @@ Rules
 2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it (`core/origins`).
 3. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
    what was stored before names its writer, which is fenced; sooner if that one, as is said there too, left in disorder.
-4. All of this runs on the fetcher, but for `landed`, `found` and `restart`, which are the runner's.
+4. All of this runs on the fetcher, but for `landed`, `written`, `found` and `restart`, which are the runner's.
 5. What has to be sought is sought between two reads, never inside a callback of the group.
 """
 
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
+from kafka_pubsub.client import letter_writer
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.mover import Landing
@@ -34,6 +35,7 @@ from kafka_pubsub.client.tallies import is_tally
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.events import Bodies, Written
 from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
@@ -309,11 +311,18 @@ class Takeovers:
         now = self._engine.clock()
         coordinator.landed(flight.partition, flight.epoch, landing.ending, refused, moved, now)
 
+    def written(self, written: letter_writer.Written) -> None:
+        """The log has taken dead letters, or it hasn't."""
+        flight, taken, refused, reason = written
+        event = Written(taken, {at: str(error) for at, error in refused.items()}, str(reason or ""))
+        self._engine.coordinator.replied(flight.partition, flight.epoch, event, self._engine.clock())
+
     def found(self, found: FoundBodies) -> None:
         """Bodies were read."""
         place, epoch, _ = found.request
         coordinator = self._engine.coordinator
-        coordinator.found(place.partition, epoch, found.records, found.missing, self._engine.clock())
+        bodies = Bodies(found.records, found.missing)
+        coordinator.replied(place.partition, epoch, bodies, self._engine.clock())
 
     def restart(self, number: int) -> None:
         """A partition must begin anew."""

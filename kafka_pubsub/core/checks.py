@@ -30,7 +30,8 @@ def check(partition: Partition) -> None:
     else:
         retries = partition.half.retries
         partition.commits.check()
-        partition.commits.check((*retries.moves.flying, *retries.moves.waiting))
+        out = [burial.move for burial in retries.burials.out if burial.move and retries.burials.flying]
+        partition.commits.check((*retries.moves.flying, *retries.moves.waiting, *out))
         _check_parts(retries)
         moves = (*retries.moves.waiting, *retries.moves.flying)
         moving = [move.origin for move in moves if move.source is None]
@@ -88,6 +89,8 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         ],
         [move.source for move in moves if move.source is not None],
         retries.stranded.keys(),
+        retries.burials.waiting,
+        [burial.offset for burial in retries.burials.out],
         retries.releasing,
         [offset for offset in unfinished if retries.tallies.are_at(offset)],
     )

@@ -8,8 +8,8 @@ Rules
    that more of it is relocated: with a backlog and short backoffs everything would go that way, at a tenth of the
    speed. Nothing more is read then until it has gone on.
 2. When the retry partition's map is half full, a tally takes over what it says (`tally`); where that wouldn't help,
-   its lowest unfinished records that nobody holds move to its tail. So do dead letters that aren't taken: a dead-letter
-   topic that is gone must not stop everything that is parked.
+   its lowest unfinished records that nobody holds move to its tail, those that wait for their burial included: a
+   dead-letter topic that is away must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
 3. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
    would be read, and every other key would stand still for the sake of those.
@@ -22,6 +22,8 @@ from __future__ import annotations
 from itertools import islice, takewhile
 
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.burials import Burial
+from kafka_pubsub.core.burying import Burying
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
@@ -57,15 +59,17 @@ class Chores:
         offsets: Offsets,
         leases: Leases,
         rules: Rules,
+        burying: Burying,
     ) -> None:
         self._retries = retries
+        self._burying = burying
         self._queues = queues
         self._offsets = offsets
         self._leases = leases
         self._rules = rules
         # By the request's offset: the move that answers it. A message that fails fast may be parked again before the
         # next look, and must not be released twice for one request.
-        self._granted: dict[int, Move] = {}
+        self._granted: dict[int, Move | Burial] = {}
         self._hoard_at = 0.0
         # Parked keys with a backlog, and since when, as far as anybody looked who needed their room.
         self._seen: dict[bytes, tuple[Line, int, float]] = {}
@@ -89,9 +93,8 @@ class Chores:
             self._clear_hoard(now)
         elif stuffed and self._stands(now):
             self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
-        unburied, room = retries.moves.unburied(), ack_map.most_runs(retries.books.span)
-        crowded = 2 * (retries.books.run_count + len(unburied)) > room
-        if crowded and (unburied or not retries.tallies.helps(now)):
+        crowded = 2 * retries.books.run_count > ack_map.most_runs(retries.books.span)
+        if crowded and not retries.tallies.helps(now):
             self._to_tail(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
@@ -107,6 +110,9 @@ class Chores:
         if room <= 0:
             return
         for entry in retries.parking.loose.due(now, room):
+            if retries.fates.is_spent(entry):
+                retries.burials.add(Burial(entry.offset, entry.origin, None))
+                continue
             body = retries.bodies.take(entry.offset)
             if body is not None:
                 retries.loose.append((entry, body))
@@ -211,14 +217,16 @@ class Chores:
         """Those at the front leave together, which only shortens the map; the others by room."""
         retries = self._retries
         touched: dict[bytes, None] = {}
-        for move in retries.moves.unburied():
-            retries.put_off(move, now)
         retries.moves.hasten()
         moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
         loose = {entry.offset: record for entry, record in retries.loose}
         front = retries.moves.idle(main=False) or not retries.moves.waiting
         for offset in retries.books.lowest(TAIL):
             if offset in moving:
+                continue
+            if offset in retries.burials.waiting:
+                room = front or retries.rooms.retry() > 0
+                front = room and self._burying.to_tail(offset, touched, together=front) and front
                 continue
             body = retries.bodies.kept.get(offset) or loose.get(offset)
             stranded = retries.stranded.get(offset)
@@ -244,7 +252,7 @@ class Chores:
             record = retries.stranded[offset]
             if record is None:
                 retries.bodies.want(offset)
-            elif retries.rooms.retry() > 0 or offset == retries.books.committable:
+            elif len(retries.burials.waiting) < TAIL:
                 retries.bury(offset, record, now)
 
     def _release(self, now: float) -> None:

@@ -25,7 +25,7 @@ from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.stride import Stride
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["COMMIT_INTERVAL", "Commits", "Noter"]
+__all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]
 
 #: Seconds between commits. Acks younger than this, and the milliseconds of an answer, are redelivered after a crash;
 #: 200 ms are promised.
@@ -127,7 +127,7 @@ class Commits:
         if not isinstance(commit, CommitBoth):
             raise InvariantViolated("a relocation without a retry partition")
         self._send(commit)
-        records = [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
+        records = records_of(moves)
         return Relocate(records if tally is None else [*records, tally], commit)
 
     def last_word(self, *, clean: bool = True) -> Commit | CommitBoth | None:
@@ -181,6 +181,11 @@ class Commits:
         texts = [commit.metadata, *([commit.retry.metadata] if isinstance(commit, CommitBoth) else [])]
         if any(len(text) > room for text in texts):
             raise InvariantViolated("I5: the ack map doesn't fit the metadata")
+
+
+def records_of(moves: Sequence[Move]) -> list[Relocation]:
+    """What is written for these moves."""
+    return [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
 
 
 def _nothing(*_: object) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Announce",
+    "Bury",
     "Commit",
     "CommitBoth",
     "Deliver",
@@ -67,10 +68,21 @@ class Relocate(NamedTuple):
     """Store these records and this commit in one transaction; answer with `Relocated`.
 
     No other commit of the partition before the answer. The shell may put several partitions' in one transaction.
+    Of dead letters: store the commit in the transaction in which they were written (`Bury`).
     """
 
     records: Sequence[Relocation]
     commit: CommitBoth
+
+
+class Bury(NamedTuple):
+    """Write these dead letters in a transaction of their own, and leave that open; answer with `Written`.
+
+    No position goes with them yet, so no commit of the partition waits for it. After `Written` a `Relocate` of the same
+    records completes the transaction. One that doesn't come within seconds is given up: the transaction is aborted.
+    """
+
+    records: Sequence[Relocation]
 
 
 class ReadBodies(NamedTuple):
@@ -99,6 +111,7 @@ class News(Enum):
     BROKEN = "unreadable retry record"
     GONE = "a retry record is gone: retention or somebody has deleted it"
     REFUSED = "can't be relocated, will be tried again"
+    UNBURIED = "the dead-letter topic doesn't take it, will be tried again"
 
 
 class Announce(NamedTuple):
@@ -162,6 +175,7 @@ Effect = (
     | Durable
     | Undone
     | Relocate
+    | Bury
     | ReadBodies
     | Trim
     | Restart

@@ -40,6 +40,7 @@ __all__ = [
     "Settlement",
     "Tick",
     "Verdict",
+    "Written",
 ]
 
 
@@ -205,6 +206,17 @@ class Relocated(NamedTuple):
     refused: Mapping[int, str] = {}
 
 
+class Written(NamedTuple):
+    """The answer to `Bury`: the log has taken all of the dead letters, or the transaction was aborted.
+
+    `refused`: as in `Relocated`; `reason`: why it was aborted, for a person.
+    """
+
+    taken: bool
+    refused: Mapping[int, str] = {}
+    reason: str = ""
+
+
 class RetryFetched(NamedTuple):
     """Records read from the retry partition, in order of offset; never while an inline lease is open."""
 
@@ -262,6 +274,7 @@ Event = (
     | Tick
     | CommitAnswered
     | Relocated
+    | Written
     | RetryFetched
     | RetryCaughtUp
     | ReadUpTo

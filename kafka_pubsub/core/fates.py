@@ -5,8 +5,8 @@ Rules
    partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
 2. Attempts that are used up end in the dead letters, or in a place in the retry partition that is never due. While
    the partition probes (`outage`), only once in a while: else the message keeps its last attempt.
-   Where a dead letter isn't taken the log is told so (`UNBURIED`): the next owner must not run its handler again.
-   One that kills would kill each owner, and nobody else of its partition would have a turn.
+   A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is buried from
+   there: however long the dead-letter topic is away, no owner runs its handler again.
 3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
    due time becomes one of the core's clock: a wall clock that is set afterwards moves nothing that is known here.
 4. No wait is longer than the policy allows, or a delay may be: a due time beyond that is of a clock that was wrong.
@@ -39,8 +39,8 @@ from kafka_pubsub.model import Header, StoredRecord
 __all__ = ["Fates", "headers_of"]
 
 
-#: Of the time for which a message has failed, the share that it waits before it is buried again; bounds in seconds.
-AGAIN, SOONEST, LATEST = 0.1, 1.0, 60.0
+#: Seconds. No wait but a delay is longer than this, or than the longest backoff of the policy where that is more.
+LATEST = 60.0
 
 #: What a person reads where no error is known.
 _NO_WORDS = {Why.NACKED: "it was nacked", Why.EXPIRED: "nobody had said a word when its deadline passed"}
@@ -125,21 +125,10 @@ class Fates:
         return self._move(record, key, info)
 
     def dropped(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """Somebody has given up what was parked for ever."""
+        """The dead letter of what was parked for ever, and is given up by a request."""
         move = self._move(record, key, record.info)
         move.death = self._death("dropped by a release, attempts used up", record.info.error, now)
         return move
-
-    def unburied(self, move: Move, now: float) -> Move:
-        """Its dead letter isn't taken: it waits in the retry partition until it is tried again."""
-        if isinstance(move.info, Broken):
-            return self.unreadable_stays(cast("StoredRecord", move.record), move.info)
-        info = move.info
-        if info.due < FOREVER:  # else somebody has dropped it: it stays parked
-            wait = min(LATEST, max(SOONEST, AGAIN * (self.wall(now) - info.failed) / 1000))
-            due = self.wall(now + wait)
-            info = info._replace(attempt=info.attempt + 1, due=due, why=Why.UNBURIED)
-        return self._move(move.record, move.key, info)
 
     def is_spent(self, entry: Entry) -> bool:
         """Whether it must be buried and not delivered; the policy may have changed since it was noted."""
@@ -147,9 +136,13 @@ class Fates:
         return entry.why is Why.UNBURIED and self._rules.policy.used_up(deliveries)
 
     def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """It is due, and to be buried."""
-        info = record.info
-        return self._used_up(record, key, info._replace(attempt=info.attempt - 1), now)
+        """Its dead letter; a move to where it is parked until released, if the policy says so by now."""
+        info = record.info._replace(attempt=record.info.attempt - 1)
+        if self._rules.policy.on_exhausted is Exhausted.PARK:
+            return self._used_up(record, key, info, now)
+        move = self._move(record, key, info)
+        move.death = self._death("attempts used up", info.error, now)
+        return move
 
     def unreadable(self, record: StoredRecord, broken: Broken, now: float) -> Move:
         """A record of the retry partition that isn't a message: it goes to the dead letters as it is."""
@@ -163,9 +156,8 @@ class Fates:
     def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
         if self._rules.policy.on_exhausted is Exhausted.PARK:
             return self._move(record, key, info._replace(due=FOREVER, why=Why.EXHAUSTED))
-        move = self._move(record, key, info)
-        move.death = self._death("attempts used up", info.error, now)
-        return move
+        told = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)
+        return self._move(record, key, told)
 
     def _death(self, reason: str, error: str, now: float) -> Death:
         name, _, text = error.partition(": ") if ": " in error else ("", "", error)

@@ -1,4 +1,4 @@
-"""Messages that leave their place: for the tail of the retry partition, or for the dead letters.
+"""Messages that leave their place for the tail of the retry partition.
 
 Theory. A move is a record to be written and a source to be finished, both in one Kafka transaction. Until that has
 committed the source stays unfinished in the books, so whatever goes wrong, nothing is lost and nothing is twice.
@@ -7,7 +7,8 @@ Rules
 1. One batch flies at a time, and while it does no other commit of the partition is sent: a plain commit between a
    transaction's offsets and its end would overwrite the newer map.
 2. A batch that was aborted is loaded again after a pause that grows. A record that was refused by itself (too large,
-   its topic is gone) pauses alone, so that the others don't wait for it for ever.
+   its topic is gone) pauses alone, so that the others don't wait for it for ever. When the abort names no record, half
+   of the batch goes next, down to a single record; that one pauses alone, and others go before it.
 3. What leaves the front of a log together needs no room in its map (`together`), but only together: while there is no
    room, of such moves nothing flies that would leave another one in front of it, refused or too much for one batch.
 4. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.parked import NEVER
-from kafka_pubsub.core.retry_record import FOREVER, Broken, Death, RetryInfo, Why
+from kafka_pubsub.core.retry_record import Broken, Death, RetryInfo
 
 __all__ = ["BATCH", "BATCH_BYTES", "PATIENCE", "SHARE", "Move", "Moves"]
 
@@ -70,7 +71,7 @@ class Move:
         self.origin = record.offset()
         #: Its offset in the retry partition; None: it comes from main.
         self.source = source
-        #: For the dead letters; None: for the retry partition.
+        #: For the dead letters (`burials`); None: for the retry partition.
         self.death = death
         #: Whether its new record was read before the transaction's answer came.
         self.landed = False
@@ -82,13 +83,6 @@ class Move:
         self.ripe = 0.0
         #: Whether it leaves the front of its log, without room of its own (rule 3).
         self.together = False
-
-    @property
-    def untold(self) -> bool:
-        """Whether it is to be buried, and a handler would get it again by what the log says."""
-        if self.death is None or isinstance(self.info, Broken):
-            return False
-        return self.info.why is not Why.UNBURIED and self.info.due < FOREVER
 
     def let_go(self) -> None:
         """It has left its place: until it comes back only numbers are asked for, and thousands may be on their way."""
@@ -108,6 +102,8 @@ class Moves:
         self.flying: Sequence[Move] = ()
         self._pause = PAUSE
         self._not_before = 0.0
+        # How many may fly together.
+        self._limit = BATCH
         # When the first of those that wait has to go, or may go again; perhaps too early, never too late.
         self._due = NEVER
         # How many come from main.
@@ -121,10 +117,6 @@ class Moves:
         flying = any((move.source is None) is main for move in self.flying)
         return not flying and all(move.refusals or (move.source is None) is not main for move in self.waiting)
 
-    def unburied(self) -> list[Move]:
-        """Dead letters that were refused, of messages in the retry partition."""
-        return [move for move in self.waiting if move.refusals and move.death and move.source is not None]
-
     def due_at(self) -> float | None:
         """When the next batch may be loaded."""
         if not self.waiting or self.flying:
@@ -136,11 +128,6 @@ class Moves:
         self.waiting.append(move)
         self._main += move.source is None
         self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.ripe)
-
-    def take_back(self, move: Move) -> None:
-        """That one stays, for now."""
-        self.waiting.remove(move)
-        self._main -= move.source is None
 
     def hasten(self) -> None:
         """Whatever they wait for, somebody needs the room that they take."""
@@ -172,7 +159,7 @@ class Moves:
         size = 0
         for move in self.waiting:
             size += len(move.record)
-            fits = len(batch) < BATCH and (size <= BATCH_BYTES or not batch)
+            fits = len(batch) < self._limit and (size <= BATCH_BYTES or not batch)
             fits = fits and not (rest and move.together and front is not None)
             if fits and move.not_before <= now:
                 batch.append(move)
@@ -187,7 +174,7 @@ class Moves:
         """The transaction has committed; these have left their place."""
         done, self.flying = self.flying, ()
         self._main -= sum(move.source is None for move in done)
-        self._pause = PAUSE
+        self._pause, self._limit = PAUSE, min(BATCH, 2 * self._limit)
         return done
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
@@ -198,11 +185,16 @@ class Moves:
             batch[at].not_before = now + min(
                 LONGEST_REFUSED, REFUSED * 2.0 ** min(batch[at].refusals - 1, 30)
             )
-        self.waiting = [*batch, *self.waiting]
-        self._see_due()
         if not refused:
             self._not_before = now + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+            self._limit = max(1, len(batch) // 2)
+        if len(batch) == 1 and not refused:
+            batch[0].not_before = now + self._pause
+            self.waiting = [*self.waiting, *batch]
+        else:
+            self.waiting = [*batch, *self.waiting]
+        self._see_due()
 
     def count(self, *, main: bool) -> int:
         """How many of those that move come from main, or from the retry partition: all may yet finish."""

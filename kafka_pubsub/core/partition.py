@@ -54,6 +54,7 @@ from kafka_pubsub.core.events import (
     Revoked,
     Settled,
     Tick,
+    Written,
 )
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
@@ -125,6 +126,7 @@ class Partition:
             table[RetryFetched] = self.half.fetched
             table[RetryCaughtUp] = self.half.caught_up
             table[Bodies] = self.half.bodies
+            table[Written] = self.half.burying.written
         return table
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
@@ -298,10 +300,9 @@ class Partition:
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        if self.half is not None:
-            return self.half.answered(accepted=event.accepted)
-        self.commits.answered(accepted=event.accepted)
-        return ()
+        if self.half is None:
+            self.commits.answered(accepted=event.accepted)
+        return () if self.half is None else self.half.answered(accepted=event.accepted)
 
     def _relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
         if self.half is None or self.commits.in_flight is None:

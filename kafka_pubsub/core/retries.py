@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from kafka_pubsub.core.bodies import Bodies
+from kafka_pubsub.core.burials import Burial, Burials
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.fates import Fates
@@ -70,7 +71,8 @@ class Retries:
         self.parking = Parking()
         self.bodies = Bodies()
         self.moves = Moves()
-        self.rooms = Rooms(offsets, self.books, leases, self.moves)
+        self.burials = Burials()
+        self.rooms = Rooms(offsets, self.books, leases, self.moves, self.burials)
         self.outage = Outage()
         self.fates = Fates(number, start, rules, jitter, self.outage)
         self.suspects = Suspects(turn, start.notes, 0 if start.clean else start.end)
@@ -132,8 +134,12 @@ class Retries:
         if standing is Standing.GONE:
             self._queues.unblock(key)
         elif standing is Standing.NEXT:
-            front = line.front()
-            if front is not None and front[1] in self.bodies.kept:
+            front = line.peek()
+            if front is not None and self.fates.is_spent(front):
+                line.pop()
+                self.parking.departs(key, front.origin)
+                self.burials.add(Burial(front.offset, front.origin, key))
+            elif front is not None and front.offset in self.bodies.kept:
                 self.parking.ready(key)
             else:
                 self._read_ahead(key, line)
@@ -200,16 +206,24 @@ class Retries:
         self.depart(move)
         return True
 
-    def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | None:
-        """A message that waits may go at once; `drop`: to the dead letters. None: somebody holds it."""
+    def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | Burial | None:
+        """A message that waits may go at once; `drop`: to the dead letters. None: a handler holds it."""
         touched: dict[bytes, None] = {}
         if not self._leaves(record, touched, now):
             return None
-        decide = self.fates.dropped if drop else self.fates.released
-        move = decide(record, self.key(record), now)
-        self.depart(move)
+        key = self.key(record)
+        left: Move | Burial
+        if drop:
+            move = self.fates.dropped(record, key, now)
+            left = Burial(record.retry_offset, record.offset(), key, move)
+            self.burials.add(left)
+            if key is not None:
+                self.parking.departs(key, left.origin)
+        else:
+            left = self.fates.released(record, key, now)
+            self.depart(left)
         self.settle_all(touched, now)
-        return move
+        return left
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
         """Takes a parked message out of the index; False if it isn't there: somebody holds it."""
@@ -237,7 +251,8 @@ class Retries:
     def bury(self, offset: int, record: StoredRecord, now: float) -> None:
         """An unreadable record goes to the dead letters as it is."""
         del self.stranded[offset]
-        self.depart(self.fates.unreadable(record, self.origins.flaw(record), now))
+        move = self.fates.unreadable(record, self.origins.flaw(record), now)
+        self.burials.add(Burial(offset, offset, None, move))
 
     def stranded_to_tail(self, offset: int, record: StoredRecord, *, together: bool) -> None:
         """An unreadable record moves within the retry partition."""
@@ -245,15 +260,6 @@ class Retries:
         move = self.fates.unreadable_stays(record, self.origins.flaw(record))
         move.together = together
         self.depart(move)
-
-    def put_off(self, move: Move, now: float) -> None:
-        """A dead letter that isn't taken goes to the tail of the retry partition, and is tried again from there."""
-        self.moves.take_back(move)
-        if move.key is not None:
-            self.parking.arrives(move.key, move.origin)
-        self.depart(self.fates.unburied(move, now))
-        if move.key is not None:
-            self.settle(move.key, now)
 
     def depart(self, move: Move) -> None:
         """A message leaves its place."""
@@ -283,7 +289,7 @@ class Retries:
             return ()
         batch = self.moves.load(now, early=early, front=self._front(now))
         for move in batch:
-            if move.key is not None and move.death is None and isinstance(move.info, RetryInfo):
+            if move.key is not None and isinstance(move.info, RetryInfo):
                 self.transit[move.info] = move
         return batch
 
@@ -314,7 +320,7 @@ class Retries:
                 self.bodies.forget(move.source)
                 self.suspects.finished((move.source,))
             self._tell(move)
-            if move.key is not None and (move.death is not None or move.landed):
+            if move.key is not None and move.landed:
                 self.parking.arrives(move.key, move.origin)
                 touched[move.key] = None
             elif move.key is not None:
@@ -322,9 +328,6 @@ class Retries:
         self.settle_all(touched, now)
 
     def _tell(self, move: Move) -> None:
-        if move.death is not None:
-            self.news.append(Announce(News.DEAD_LETTER, f"offset {move.origin}: {move.death.reason}"))
-            return
         before = move.record.info.why if isinstance(move.record, RetryRecord) else None
         if isinstance(move.info, RetryInfo) and move.info.why is Why.EXHAUSTED is not before:
             self.news.append(Announce(News.PARKED, f"offset {move.origin}"))
@@ -342,6 +345,3 @@ class Retries:
         for at, reason in refused.items():
             self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
         self.moves.aborted(refused, now)
-        for at in refused:
-            if flying[at].untold:
-                self.put_off(flying[at], now)

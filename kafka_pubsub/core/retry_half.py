@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import ceil
 
+from kafka_pubsub.core.burying import Burying
 from kafka_pubsub.core.chores import LOOSE, Chores
-from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.core.commits import Commits, records_of
 from kafka_pubsub.core.effects import (
+    Bury,
     Commit,
     CommitBoth,
     Deliver,
@@ -78,7 +80,8 @@ class RetryHalf:
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
-        self.chores = Chores(self.retries, queues, offsets, leases, rules)
+        self.burying = Burying(self.retries)
+        self.chores = Chores(self.retries, queues, offsets, leases, rules, self.burying)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         self._tried = self.retries.main_suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
@@ -242,6 +245,8 @@ class RetryHalf:
     def send(self, now: float) -> Iterator[Effect]:
         """What is due to be sent."""
         commits, retries = self.commits, self.retries
+        if commits.in_flight is None and self.announced and (letters := self.burying.finish(now)):
+            yield commits.relocation(letters, now)
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
             tally = self._tally(now) if self.may_begin else None
@@ -253,6 +258,8 @@ class RetryHalf:
                 commits.dirty = commits.dirty or self._keeps_unnamed(now)
                 if commits.due(now):
                     yield commits.make(now)
+        if self.may_begin and (letters := self.burying.write(now)):
+            yield Bury(records_of(letters))
         if offsets := retries.bodies.requests():
             yield ReadBodies(offsets)
         stored = commits.stored
@@ -293,6 +300,9 @@ class RetryHalf:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
+            times.append(0.0 if self.announced and retries.burials.written else None)
+        if self.may_begin:
+            times.append(retries.burials.due_at())
         return times
 
     # What is answered
@@ -308,7 +318,10 @@ class RetryHalf:
 
     def relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
         """The transaction has an outcome that is known."""
-        if event.ending is Ending.STORED:
+        stored = event.ending is Ending.STORED
+        if self.retries.burials.flying:
+            self.burying.stored(now) if stored else self.burying.aborted(event.refused, now)
+        elif stored:
             self.retries.stored(now)
         else:
             self.retries.aborted(event.refused, now)
@@ -349,6 +362,7 @@ class RetryHalf:
         for suspects in self._both:
             suspects.returned()
         self.retries.bodies.answered()
+        self.retries.burials.reading = False
         self.commits.hurry()
 
     def close(self) -> None:

@@ -128,6 +128,7 @@ class Intake:
                 if (key := retries.key(found)) is not None:
                     touched[key] = None
         retries.bodies.answered()
+        retries.burials.reading = False
         retries.settle_all(touched, now)
 
     def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
@@ -146,6 +147,10 @@ class Intake:
             retries.parking.loose.remove(entry)
         retries.loose_wanted.pop(offset, None)
         retries.stranded.pop(offset, None)
+        buried = retries.burials.take_back(offset)
+        if buried is not None and buried.key is not None:
+            retries.parking.arrives(buried.key, buried.origin)
+            touched[buried.key] = None
         retries.books.finish(offset)
 
 

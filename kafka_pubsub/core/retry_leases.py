@@ -7,7 +7,7 @@ through. A run goes on as long as messages follow that were never delivered, are
 Rules
 1. I5: from the retry partition no more is handed out than its map has room for; the lowest unfinished one always.
 2. What must not start unnoted (`suspects`) doesn't go before its note is durable; a suspect goes alone.
-3. Whose attempts are used up isn't handed out: when its turn comes it is buried.
+3. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`burials`).
 """
 
 from __future__ import annotations
@@ -68,17 +68,7 @@ class RetryLeases:
                 main_room -= len(taken.records)
             else:
                 room -= len(taken.records)
-            if taken.entries is not None and retries.fates.is_spent(taken.entries[0]):
-                self._bury(taken, now)
-            else:
-                yield taken
-
-    def _bury(self, taken: Taken, now: float) -> None:
-        retries, key = self._retries, taken.key
-        retries.depart(retries.fates.spent(cast("RetryRecord", taken.records[0]), key, now))
-        if key is not None:
-            self._queues.unblock(key)
-            retries.settle(key, now)
+            yield taken
 
     def _take_loose(self, room: int) -> Taken | None:
         entry, record = self._retries.loose[0]
@@ -112,8 +102,6 @@ class RetryLeases:
 
     def is_noted(self, entry: Entry) -> bool:
         """Whether it must not start unnoted (rule 2)."""
-        if self._retries.fates.is_spent(entry):
-            return False  # it never starts
         return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
 
     def _take_main(
@@ -138,8 +126,6 @@ class RetryLeases:
         noted = entry is not None and self.is_noted(entry)
         if noted and entry is not None:
             run = 1 if entry.crashes else min(run, retries.suspects.together(entry.offset))
-        if entry is not None and retries.fates.is_spent(entry):
-            run = 1
         while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
             line.pop()
             records.append(body)

@@ -72,7 +72,7 @@ class Why(IntEnum):
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
     DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
-    UNBURIED = 9  #: attempts used up, but its dead letter wasn't taken: to be buried when due, not delivered
+    UNBURIED = 9  #: attempts used up: to become a dead letter, not to be delivered
     TALLY = 10  #: no message: it tells which records of the retry partition are finished (`tally`)
     DELAYED = 11  #: nacked, to wait for as long as the handler said
 

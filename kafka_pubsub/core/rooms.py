@@ -7,6 +7,7 @@ so that much room is kept free, in main's map and in the retry partition's.
 from __future__ import annotations
 
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.burials import Burials
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.moves import Moves
 from kafka_pubsub.core.offsets import Offsets
@@ -18,11 +19,14 @@ __all__ = ["Rooms"]
 class Rooms:
     """The rooms of one partition with a retry partition."""
 
-    def __init__(self, offsets: Offsets, books: RetryBooks, leases: Leases, moves: Moves) -> None:
+    def __init__(
+        self, offsets: Offsets, books: RetryBooks, leases: Leases, moves: Moves, burials: Burials
+    ) -> None:
         self._offsets = offsets
         self._books = books
         self._leases = leases
         self._moves = moves
+        self._burials = burials
         self._lent: set[Lease] = set()
 
     def lent(self, lease: Lease) -> None:
@@ -43,5 +47,7 @@ class Rooms:
     def retry(self) -> int:
         """Of the retry partition."""
         outstanding = self._handed() + self._moves.count(main=False)
+        if self._burials.flying:  # not while they are written, which may take for ever
+            outstanding += len(self._burials.out)
         outstanding += self._books.tally is not None  # the last run that it tells may yet grow by a hole
         return ack_map.most_runs(self._books.span) - self._books.run_count - outstanding

@@ -15,7 +15,10 @@ Rules
    see to that: when the group's coordinator leaves in the wrong moment, `send_offsets_to_transaction` never returns
    (confluentinc/librdkafka#5456, #5511; seen in rolling restarts). So its calls are made on a thread that can be left
    behind, with its producer, which is never touched again.
-5. A place in a group without a generation is never sent: the broker takes it for a commit from outside the group and
+5. Positions that come later are waited for when every record was acknowledged (`PositionsLater`), so a partition that
+   takes no records never holds up a position. An abort isn't over before the broker could write its end to each
+   partition that the transaction touched, whatever `abort_transaction` says; until then the id can't write.
+6. A place in a group without a generation is never sent: the broker takes it for a commit from outside the group and
    doesn't fence it.
 """
 
@@ -37,9 +40,19 @@ from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.membership import in_force
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+    TopicPartition,
+)
 
 __all__ = ["KafkaTransactions"]
+
+Requests = Sequence[list[KafkaPartition]]
 
 _log = logging.getLogger("kafka_pubsub.transactions")
 
@@ -139,12 +152,12 @@ class KafkaTransactions:
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
         """Stores all or nothing; see the port."""
         doing = f"transaction of group {membership.group!r}"
-        offsets = _offset_requests(positions, doing)
+        offsets = partial(_later, positions, doing) if callable(positions) else _requests(positions, doing)
         if not in_force(membership):
             return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
         with self._lock:
@@ -155,6 +168,9 @@ class KafkaTransactions:
             attempt = _Attempt(producer, records, offsets, membership)
             try:
                 attempt.prepare()
+            except PubSubError as failure:
+                self._abort(attempt)
+                return _aborted(failure)
             except KafkaException as failure:
                 self._abort(attempt, failure)
                 # Only now has everything been said: offsets may be refused for a record whose report comes later.
@@ -231,8 +247,8 @@ class KafkaTransactions:
 
     # -- the end of a transaction ----------------------------------------------------------------------------
 
-    def _abort(self, attempt: _Attempt, failure: KafkaException) -> None:
-        if attempt.stuck or error_of(failure).fatal():
+    def _abort(self, attempt: _Attempt, failure: KafkaException | None = None) -> None:
+        if attempt.stuck or (failure is not None and error_of(failure).fatal()):
             self._discard()
             return
         try:
@@ -264,12 +280,12 @@ class _Attempt:
         self,
         producer: Producer,
         records: Sequence[NewRecord],
-        requests: Sequence[list[KafkaPartition]],
+        offsets: Requests | Callable[[], Requests],
         membership: Membership,
     ) -> None:
         self._producer = producer
         self._records = records
-        self._requests = requests
+        self._requests = offsets
         self._membership = membership
         self._calls = Bounded(_THREAD)
         self._waiting = 0
@@ -295,13 +311,21 @@ class _Attempt:
         self._producer.begin_transaction()
         for number, record in enumerate(self._records):
             self._write(number, record)
+        requests = self._requests
+        if callable(requests):
+            self._wait_for_reports(end)
+            requests = requests()
+            end = time.monotonic() + _DEADLINE
         # While the coordinator answers, the records are on their way.
-        for request in self._requests:
+        for request in requests:
             left = max(end - time.monotonic(), _SLICE)
             self._call(
                 partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
                 max(left, _OFFSETS_S),
             )
+        self._wait_for_reports(end)
+
+    def _wait_for_reports(self, end: float) -> None:
         while self._waiting and self._failed is None:
             self._producer.poll(_SLICE)
             if time.monotonic() > end:
@@ -372,9 +396,14 @@ def _aborted(reason: PubSubError) -> Outcome:
     return Outcome(Ending.ABORTED, (), reason)
 
 
-def _offset_requests(
-    positions: Mapping[TopicPartition, Committed], doing: str
-) -> Sequence[list[KafkaPartition]]:
+def _later(positions: PositionsLater, doing: str) -> Requests:
+    given = positions()
+    if given is None:
+        raise FailedPrecondition(f"{doing}: no positions came for its records")
+    return _requests(given, doing)
+
+
+def _requests(positions: Positions, doing: str) -> Requests:
     if not positions:
         raise InvalidArgument(f"{doing}: without a position nothing fences it against a newer owner")
     refused: dict[TopicPartition, PubSubError | None] = {}

@@ -25,7 +25,16 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.memory.transaction_log import Target, Transaction
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+    TopicPartition,
+)
 
 __all__ = ["MemoryTransactions"]
 
@@ -54,7 +63,7 @@ class MemoryTransactions:
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
         """Stores all or nothing; see the port."""
@@ -70,7 +79,7 @@ class MemoryTransactions:
     def steps(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Steps:
         """The same in steps: each `next` names the step that the one after it will take."""
@@ -94,7 +103,10 @@ class MemoryTransactions:
             if problem is not None:
                 return (yield from self._abort(begun, problem, {} if refused is None else {number: refused}))
         yield Step.OFFSETS
-        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, positions, membership))
+        given = _given(positions)
+        if isinstance(given, PubSubError):
+            return (yield from self._abort(begun, given))
+        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, given, membership))
         if problem is not None:
             return (yield from self._abort(begun, problem))
         yield Step.COMMIT
@@ -249,7 +261,21 @@ def _place(membership: Membership) -> tuple[str | None, int]:
             return None, -1
 
 
-def _check(positions: Mapping[TopicPartition, Committed]) -> None:
+def _given(positions: Positions | PositionsLater) -> Positions | PubSubError:
+    """The positions, waited for if need be, or why none go with the records."""
+    given = positions() if callable(positions) else positions
+    if given is None:
+        return FailedPrecondition("no positions came for the records")
+    try:
+        _check(given)
+    except InvalidArgument as error:
+        return error
+    return given
+
+
+def _check(positions: Positions | PositionsLater) -> None:
+    if callable(positions):
+        return  # checked when they come
     if not positions:
         raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
     for offset, metadata in positions.values():

@@ -86,6 +86,38 @@ def test_records_and_positions_are_stored_together(world: World) -> None:
     assert abs(second.timestamp()[1] / 1000 - time.time()) < 600
 
 
+def test_positions_that_come_later_are_asked_for_when_the_records_are_taken(world: World) -> None:
+    scene = Scene(world)
+    before = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
+    asked: list[int] = []
+
+    def positions() -> dict[TopicPartition, Committed]:
+        asked.append(scene.member.reader.high_watermarks([scene.behind])[scene.behind])
+        return {scene.at: Committed(5, "map")}
+
+    outcome = world.transactions().transact(scene.records(b"a", b"b"), positions, scene.membership)
+    assert (outcome.ending, list(outcome.offsets)) == (Ending.STORED, [before, before + 1])
+    assert asked == [before + 2]
+    assert _committed(scene) == Committed(5, "map")
+    until(lambda: len(scene.member.records) == 2, scene.member)
+
+
+def test_without_positions_nothing_is_stored_and_the_next_transaction_is(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    outcome = writer.transact(scene.records(b"a"), lambda: None, scene.membership)
+    assert (_ended(outcome, Ending.ABORTED).refused, list(outcome.offsets)) == ({}, [])
+    bad = writer.transact(scene.records(b"b"), lambda: {scene.at: Committed(5, "a\0b")}, scene.membership)
+    assert isinstance(_ended(bad, Ending.ABORTED).reason, InvalidArgument)
+    _ended(
+        writer.transact(scene.records(b"c"), lambda: {scene.at: Committed(6, "")}, scene.membership),
+        Ending.STORED,
+    )
+    until(lambda: scene.member.records, scene.member)
+    _read_to_the_end(scene)
+    assert [record.value() for record in scene.member.records] == [b"c"]
+    assert _committed(scene).offset == 6
+
+
 def test_one_transaction_after_the_other(world: World) -> None:
     scene, writer = Scene(world), world.transactions()
     offsets: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.effects import Bury, CommitBoth
 from kafka_pubsub.core.events import Ended, Event, Passed, Release, Released, Settled, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
@@ -48,6 +48,9 @@ class Owner:
     commit_applied: bool | None = None
     transaction: Transaction | None = None
     asked: list[int] | None = None
+    #: Dead letters that are being written, and those that the log has taken.
+    burying: Bury | None = None
+    written: Bury | None = None
     caught_up: bool = False
     inline: Walker | None = None
     revoked: bool = False

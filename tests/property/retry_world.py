@@ -20,6 +20,7 @@ from random import Random
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.effects import (
+    Bury,
     CommitBoth,
     Deliver,
     Effect,
@@ -45,6 +46,7 @@ from kafka_pubsub.core.events import (
     Returned,
     Revoked,
     Tick,
+    Written,
 )
 from kafka_pubsub.core.fates import LATEST
 from kafka_pubsub.core.leases import Lease
@@ -175,7 +177,7 @@ class World(Handlers):
         wake = owner.partition.wakeup_at()
         assert wake is None or wake == owner.partition.wakeup_at()
 
-    def obey(self, owner: Owner, effect: Effect) -> None:
+    def obey(self, owner: Owner, effect: Effect) -> None:  # noqa: C901
         self.say(f"{owner.generation}:   -> {str(effect)[:200]}")
         if isinstance(effect, Deliver):
             for lease in effect.leases:
@@ -186,11 +188,10 @@ class World(Handlers):
             owner.commit, owner.commit_applied = effect, None
             owner.made_since = owner.doubts
         elif isinstance(effect, Relocate):
-            assert owner.commit is None, "a transaction beside a plain commit"
-            assert owner.transaction is None, "two transactions"
-            owner.transaction = Transaction(owner, effect)
-            owner.made_since = owner.doubts
-            self.transactions.append(owner.transaction)
+            self.begin_transaction(owner, effect)
+        elif isinstance(effect, Bury):
+            assert owner.burying is owner.written is None, "two burials"
+            owner.burying = effect
         elif isinstance(effect, ReadBodies):
             assert owner.asked is None
             owner.asked = list(effect.offsets)
@@ -201,6 +202,17 @@ class World(Handlers):
                     walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
         elif isinstance(effect, Restart):
             self.restart(owner)
+
+    def begin_transaction(self, owner: Owner, effect: Relocate) -> None:
+        assert owner.commit is None, "a transaction beside a plain commit"
+        assert owner.transaction is None, "two transactions"
+        if any(record.dead for record in effect.records):
+            assert owner.written is not None, "a burial that isn't written"
+            assert effect.records == owner.written.records, "other dead letters than those that are written"
+            owner.written = None
+        owner.transaction = Transaction(owner, effect)
+        owner.made_since = owner.doubts
+        self.transactions.append(owner.transaction)
 
     def delivered(self, owner: Owner, lease: Lease) -> None:
         assert not owner.doubts, f"since: {lease} begins"
@@ -379,6 +391,19 @@ class World(Handlers):
             self.step_commit(owner)
         elif owner.asked is not None:
             self.answer_bodies(owner)
+        elif owner.burying is not None:
+            self.write_letters(owner, owner.burying)
+
+    def write_letters(self, owner: Owner, bury: Bury) -> None:
+        """The log takes dead letters, or it doesn't, with or without saying for which of them."""
+        owner.burying = None
+        if not self.chance(self.plan.aborts):
+            owner.written = bury
+            self.do(owner, Written(True))
+        elif self.chance(0.5):
+            self.do(owner, Written(False, reason="no answer"))
+        else:
+            self.do(owner, Written(False, {self.random.randrange(len(bury.records)): "too large"}))
 
     def transact(self, owner: Owner) -> None:
         if self.transactions:
@@ -412,7 +437,7 @@ class World(Handlers):
         self.calm = True
         while len(self.main) < self.plan.messages:
             self.publish()
-        for _ in range(6000):
+        for _ in range(9000):
             if self.settled():
                 return
             self.step()

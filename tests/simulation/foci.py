@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from kafka_pubsub.core.redelivery import Backoff, Policy
 from tests.simulation.plan import Plan
@@ -24,6 +25,7 @@ __all__ = [
     "late_commits",
     "poisoned",
     "refusing",
+    "silent",
     "slow",
     "stuck",
     "unannounced",
@@ -252,6 +254,12 @@ def refusing(plan: Plan) -> Plan:
     plan = replace(failing(plan), partitions=1)
     retry = replace(_retry(plan), shut=True, poison=0.3, kinds=("raises",))
     return _with(plan, {"unwritable": 2.0}, retry, Policy(ATTEMPTS))
+
+
+def silent(plan: Plan) -> Plan:
+    """The topic of the dead letters doesn't answer for long."""
+    plan = refusing(plan)
+    return replace(plan, retry=replace(_retry(plan), shut=True, silent=inf))
 
 
 def poisoned(plan: Plan) -> Plan:

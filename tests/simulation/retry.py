@@ -2,7 +2,9 @@
 
 Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a process
 may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again without a
-record that was refused, is decided as `client/mover.py` does, by its own functions.
+record that was refused, is decided as `client/mover.py` does, by its own functions. Dead letters are
+written beside it as by `client/letter_writer.py`, in a transaction that waits for its positions between two of its
+steps. When their topic doesn't answer, it stands there.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from itertools import islice
 from typing import Protocol
 
 from kafka_pubsub.client.body_reader import BodyRequest, FoundBodies
+from kafka_pubsub.client.letter_writer import PATIENCE, Written
 from kafka_pubsub.client.mover import Flight, Landing, _by_flight
-from kafka_pubsub.client.relocating import LANDING, Relocating, transactional_id
+from kafka_pubsub.client.relocating import LANDING, Relocating, dead_letter_id, transactional_id
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.memory.faults import Step
 from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
-from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
+from kafka_pubsub.model import Ending, Membership, Outcome, Positions, TopicPartition
 from tests.simulation.retry_ledger import RETRY
 
 __all__ = ["SteppedRelocating"]
@@ -31,6 +35,8 @@ class Chances(Protocol):
     @property
     def calm(self) -> bool: ...
     def chance(self, probability: float) -> bool: ...
+    def now(self) -> float: ...
+    def silent_until(self, since: float) -> float | None: ...
 
 
 class SteppedRelocating(Relocating):
@@ -55,6 +61,17 @@ class SteppedRelocating(Relocating):
         self._together: list[Flight] = []
         self._steps: Steps | None = None
         self._requests: deque[BodyRequest] = deque()
+        self._writer: MemoryTransactions = backend.transactions(dead_letter_id(record.name, writer))
+        self._unwritten: deque[Flight] = deque()
+        self.letters.send = self._unwritten.append  # type: ignore[method-assign,assignment]
+        self.letters.complete = self._completed  # type: ignore[method-assign]
+        #: The dead letters that are written and the steps; since when they wait for the log's answer; whether their
+        #: positions were asked for, and have come.
+        self._letters: Flight | None = None
+        self._letter_steps: Steps | None = None
+        self._since = 0.0
+        self._written_all = self._asked = False
+        self._positions: Positions | None = None
 
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
         self._requests.append(BodyRequest(TopicPartition(RETRY, number), epoch, offsets))
@@ -65,12 +82,24 @@ class SteppedRelocating(Relocating):
     @property
     def busy(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._requests or self._waiting or self._steps is not None)
+        return bool(self._requests or self._waiting or self._steps is not None or self._writes)
+
+    @property
+    def _writes(self) -> bool:
+        """Whether a step would do anything about dead letters; while their topic doesn't answer, nothing does."""
+        if self._letters is None:
+            return bool(self._unwritten)
+        if self._asked:
+            return self._positions is not None or self._waited
+        until = self._world.silent_until(self._since) if self._written_all else None
+        return until is None or until <= self._world.now()
 
     def step(self) -> None:
         """One step of the transaction, and perhaps some bodies."""
         if self._requests and (self._world.calm or self._world.chance(0.7)):
             self._read()
+        if self._writes and (self._world.calm or self._world.chance(0.5)):
+            self._write()
         if self._steps is None and self._waiting:
             self._begin()
         if self._steps is not None:
@@ -108,6 +137,61 @@ class SteppedRelocating(Relocating):
         if self._together:
             self._take_off()
 
+    @property
+    def _waited(self) -> bool:
+        """Whether the positions have been waited for long enough."""
+        return self._world.now() >= self._since + PATIENCE
+
+    def _write(self) -> None:
+        """One step of a transaction of dead letters."""
+        if self._letters is None:
+            self._letters = flight = self._unwritten.popleft()
+            self._written_all = self._asked = False
+            self._positions = None
+            self._letter_steps = self._writer.steps(
+                flight.records, lambda: self._positions, flight.membership
+            )
+        elif self._asked and self._positions is None and not self._waited:
+            return  # the core has still time for its commit
+        elif self._written_all and not self._asked:
+            if self._world.silent_until(self._since) is not None:
+                self._give_up()
+            else:
+                self._asked, self._since = True, self._world.now()
+                self._written(Written(self._letters, True))
+            return
+        assert self._letter_steps is not None
+        try:
+            self._written_all = next(self._letter_steps) is Step.OFFSETS or self._written_all
+            self._since = self._world.now()
+        except StopIteration as over:
+            self._end_of_letters(over.value)
+
+    def _give_up(self) -> None:
+        """The log has answered nothing for long; the next transaction ends this one."""
+        assert self._letters is not None
+        flight, self._letters = self._letters, None
+        self._writer._epoch = None
+        self._written(Written(flight, False, reason=DeadlineExceeded("injected: no answer")))
+
+    def _end_of_letters(self, outcome: Outcome) -> None:
+        flight, self._letters = self._letters, None
+        assert flight is not None
+        if self._positions is not None:
+            if outcome.ending is Ending.UNKNOWN:
+                self._writer.fence(self._writer.transactional_id)
+            done = flight._replace(positions=self._positions)
+            self._landed(Landing(done, outcome.ending, outcome.offsets, outcome.refused, outcome.reason))
+        elif not self._asked:
+            self._written(Written(flight, False, outcome.refused, outcome.reason))
+
+    def _completed(self, partition: int, epoch: int, positions: Positions) -> bool:
+        flight = self._letters
+        if flight is None or not self._asked or (flight.partition, flight.epoch) != (partition, epoch):
+            return False
+        self._positions = positions
+        return True
+
     def _read(self) -> None:
         request = self._requests.popleft()
         try:
@@ -126,3 +210,4 @@ class SteppedRelocating(Relocating):
 
     def fence(self, subscription: str, writer: int) -> None:
         self._transactions.fence(transactional_id(subscription, writer))
+        self._writer.fence(dead_letter_id(subscription, writer))

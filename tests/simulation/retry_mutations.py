@@ -26,9 +26,10 @@ from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.core.tally import Tallies
@@ -386,10 +387,10 @@ def _unknown_is(patch: Patch, ending: Ending) -> None:
     patch.setattr(Takeovers, "landed", landed)
 
 
-def refused_holds_up_all(patch: Patch) -> None:
-    """Who is to blame for an abort isn't told, so that everybody waits with it for ever."""
-    real = Moves.aborted
-    patch.setattr(Moves, "aborted", lambda self, refused, now: real(self, {}, now))
+def burial_holds_up_all(patch: Patch) -> None:
+    """Nothing of a partition moves while its dead letters are written."""
+    real = Retries.load
+    patch.setattr(Retries, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
 
 
 # Attempts and deaths
@@ -440,8 +441,15 @@ def culprit_forgotten(patch: Patch) -> None:
 
 
 def burial_untold(patch: Patch) -> None:
-    """Nobody tells the log that a message's attempts are used up, when its dead letter isn't taken."""
-    patch.setattr(Move, "untold", property(lambda self: False))
+    """The log isn't told that a message's attempts are used up before its dead letter is written."""
+    real = Fates._used_up
+
+    def used_up(self: Fates, *arguments: object) -> Move:
+        move = real(self, *arguments)  # type: ignore[arg-type]
+        move.info = move.info._replace(why=Why.NACKED)  # type: ignore[call-arg]
+        return move
+
+    patch.setattr(Fates, "_used_up", used_up)
 
 
 def bad_messages_are_an_outage(patch: Patch) -> None:
@@ -488,7 +496,7 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     nobody_fenced: foci.stalling,
     unknown_is_aborted: foci.unknown,
     unknown_is_stored: foci.unknown,
-    refused_holds_up_all: foci.refusing,
+    burial_holds_up_all: foci.silent,
     attempts_lost: foci.failing,
     attempts_forgotten_in_a_crash: foci.killing,
     started_unnoted: foci.killing,

@@ -8,6 +8,7 @@ exactly they must end as dead letters.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 
 from kafka_pubsub.core.redelivery import Exhausted, Policy
@@ -58,6 +59,8 @@ class RetryPlan:
     stuck: bytes | None = None
     #: Whether the dead letters' topic takes nothing for as long as others aren't through.
     shut: bool = False
+    #: Then: seconds for which it doesn't answer, before the try is given up without blaming a record; 0: it refuses.
+    silent: float = 0.0
     #: Whether killers are the only trouble.
     killers_only: bool = False
     actions: dict[str, float] = field(default_factory=dict)
@@ -88,6 +91,7 @@ class RetryPlan:
             trim=random.choice([2, 10_000]),
             stuck=stuck,
             shut=policy > 0 and not park and random.random() < 0.1,
+            silent=random.choice([0.0, 8.0, inf]),
             actions={
                 "mover": random.choice([4.0, 10.0, 30.0]),
                 **{name: weight * strength * random.choice([0.0, 1.0]) for name, weight in TROUBLE.items()},

@@ -222,13 +222,22 @@ class Troubles(Growth):
     def refuses(self, topic: str) -> PubSubError | None:
         """Why a record can't be written now."""
         retry = self.plan.retry
-        if self.shut and topic == GRAVES:
+        if self.shut and topic == GRAVES and not self._silence:
             return BrokerUnavailable(f"injected: {topic} takes nothing")
         if retry is None or self.calm:
             return None
         if self.now() < self._unwritable.get(topic, 0.0) or self.chance(retry.refused):
             return BrokerUnavailable(f"injected: {topic} doesn't take it")
         return None
+
+    @property
+    def _silence(self) -> float:
+        """For how many seconds the dead letters' topic doesn't answer, while it takes nothing."""
+        return self.plan.retry.silent if self.shut and self.plan.retry is not None else 0.0
+
+    def silent_until(self, since: float) -> float | None:
+        """Until when nothing answers to dead letters that were written then; None: the log does."""
+        return since + self._silence if self._silence else None
 
     def poison(self, partition: int, offset: int, key: bytes | None) -> str | None:
         """What a message does to its handlers now."""

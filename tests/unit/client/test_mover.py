@@ -12,7 +12,16 @@ import pytest
 
 from kafka_pubsub.client.mover import MOST_BYTES, Flight, Landing, Mover
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, PubSubError
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+    TopicPartition,
+)
 
 HERE = Membership("billing", "first")
 LATER = Membership("billing", "second")
@@ -42,9 +51,10 @@ class Log:
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
+        assert not callable(positions)
         self.go.wait(PATIENCE)
         self.asked.append((list(records), positions, membership))
         return (self.answers.pop(0) if self.answers else stored)(records)
@@ -206,3 +216,18 @@ def test_closing_lets_land_what_was_sent(scene: Scene) -> None:
     assert scene.mover.close(PATIENCE)
     assert scene.land(1)[0].ending is Ending.STORED
     assert scene.log.closed
+
+
+def test_flights_that_fail_together_without_a_name_go_alone_afterwards(scene: Scene) -> None:
+    def without_culprit(records: Sequence[NewRecord]) -> Outcome:
+        if any(record.value == b"bad" for record in records):
+            return Outcome(Ending.ABORTED, (), BrokerUnavailable("no answer"))
+        return stored(records)
+
+    scene.log.answers = [without_culprit] * 100
+    left = {0, 1, 2, 3}
+    for _ in range(2):
+        scene.together(*(flight(number, b"bad" if number == 2 else b"good") for number in sorted(left)))
+        landings = scene.land(1 + len(left))
+        left -= {number for number, landing in landings.items() if landing.ending is Ending.STORED}
+    assert left == {2}

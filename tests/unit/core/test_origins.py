@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.effects import Announce, Relocate
-from kafka_pubsub.core.events import Fetched, Relocated, RetryFetched
+from kafka_pubsub.core.effects import Announce
+from kafka_pubsub.core.events import Fetched, RetryFetched
 from kafka_pubsub.core.redelivery import Exhausted, Policy
 from kafka_pubsub.core.retry_record import Why
-from kafka_pubsub.model import Ending
 from tests.support import FakeBody
 from tests.unit.core.test_retry_scenes import Scene, Stored, parked
 
@@ -21,9 +20,8 @@ def offsets(scene: Scene) -> list[int]:
 
 
 def buried(scene: Scene) -> list[dict[str, bytes | None]]:
-    """The headers of the dead letters that one tick brings."""
-    sent = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
-    return [dict(record.headers) for effect in sent for record in effect.records if record.dead]
+    """The headers of the dead letters that are written next."""
+    return [dict(letter.headers) for letter in scene.letters()]
 
 
 @pytest.mark.parametrize("key", [b"k", None], ids=["key", "no key"])
@@ -37,7 +35,7 @@ def test_an_origin_beyond_mains_end_is_buried_as_it_is(key: bytes | None) -> Non
         letter["ps-dead-reason"]
         == b"its origin, offset 5, lies beyond offset 5, up to which partition 0 of t is known"
     )
-    scene.do(Relocated(Ending.STORED))
+    scene.bury()
     assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 1
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.effects import Relocate
-from kafka_pubsub.core.events import Release, Released, Relocated, RetryFetched, Verdict
+from kafka_pubsub.core.events import Release, Released, RetryFetched, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.redelivery import Exhausted, Policy
 from kafka_pubsub.core.retry_record import FOREVER, RetryRecord, Why
-from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, parked
 
 
@@ -44,12 +43,11 @@ def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
         Policy(5, Exhausted.PARK),
     )
     scene.fetch((6, b"k"))
-    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
-    assert [record.dead for record in relocate.records] == [True]
-    headers = dict(relocate.records[0].headers)
+    (letter,) = scene.letters()
+    headers = dict(letter.headers)
     assert (headers["ps-dead-offset"], headers["ps-dead-attempts"]) == (b"3", b"5")
     assert scene.begun() == []
-    scene.do(Relocated(Ending.STORED))
+    scene.bury()
     assert [lease.records[0].offset() for lease in scene.begun()] == [6]
 
 

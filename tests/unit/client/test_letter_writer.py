@@ -1,0 +1,204 @@
+"""Dead letters: written without positions, completed with them, and given up when none come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from kafka_pubsub.client import letter_writer
+from kafka_pubsub.client import relocating as relocating_module
+from kafka_pubsub.client.letter_writer import LetterWriter, Written
+from kafka_pubsub.client.mover import Flight, Landing
+from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvalidArgument
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.transactions import MemoryTransactions
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+    TopicPartition,
+)
+
+HERE = Membership("billing", "first")
+BILLING = SubscriptionRecord(
+    name="billing", topic="orders", topic_id="id", partitions=1, options=SubscriptionOptions()
+)
+PATIENCE = 10.0
+TO = {TopicPartition("orders", 0): Committed(7, "map")}
+
+
+class Log:
+    """Transactions whose records are taken, but for those that the test answers itself."""
+
+    transactional_id = "me"
+
+    def __init__(self) -> None:
+        self.answers: list[Callable[[Sequence[NewRecord]], Outcome]] = []
+        self.stored: list[Mapping[TopicPartition, Committed]] = []
+        self.aborted = SimpleQueue[int]()
+        self.ending = Ending.STORED
+        self.fenced: list[str] = []
+        self.go = threading.Event()
+        self.go.set()
+
+    def transact(
+        self, records: Sequence[NewRecord], positions: Positions | PositionsLater, membership: Membership
+    ) -> Outcome:
+        self.go.wait(PATIENCE)
+        if self.answers:
+            return self.answers.pop(0)(records)
+        assert callable(positions)
+        given = positions()
+        if given is None:
+            self.aborted.put(len(records))
+            return Outcome(Ending.ABORTED, ())
+        self.stored.append(given)
+        return Outcome(self.ending, range(len(records)))
+
+    def fence(self, transactional_id: str) -> None:
+        self.fenced.append(transactional_id)
+        if self.ending is Ending.UNKNOWN:
+            raise BrokerUnavailable("the topic is away")
+
+    def close(self) -> None:
+        pass
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.log = Log()
+        self.written: SimpleQueue[Written] = SimpleQueue()
+        self.landings: SimpleQueue[Landing] = SimpleQueue()
+        self.writer = LetterWriter(lambda: self.log, self.written.put, self.landings.put)
+
+    def next_written(self) -> Written:
+        return self.written.get(timeout=PATIENCE)
+
+    def landed(self) -> Landing:
+        return self.landings.get(timeout=PATIENCE)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.log.go.set()
+    assert scene.writer.close(PATIENCE)
+
+
+def flight(partition: int = 0, epoch: int = 1, count: int = 1) -> Flight:
+    return Flight(partition, epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
+
+
+def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
+    scene.writer.send(flight(count=2))
+    written = scene.next_written()
+    assert (written.taken, written.flight.partition) == (True, 0)
+    assert scene.landings.empty()
+    assert scene.writer.complete(0, 1, TO)
+    landing = scene.landed()
+    assert (landing.ending, landing.flight.positions, list(landing.offsets)) == (Ending.STORED, TO, [0, 1])
+    assert scene.log.stored == [TO]
+
+
+def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_writer, "PATIENCE", 0.01)
+    scene.writer.send(flight())
+    assert scene.next_written().taken
+    assert scene.log.aborted.get(timeout=PATIENCE) == 1
+    assert not scene.writer.complete(0, 1, TO)
+    assert scene.landings.empty()
+
+
+def test_positions_of_another_ownership_complete_nothing(scene: Scene) -> None:
+    scene.writer.send(flight(epoch=2))
+    assert scene.next_written().taken
+    assert not scene.writer.complete(0, 1, TO)
+    assert not scene.writer.complete(1, 2, TO)
+    assert scene.writer.complete(0, 2, TO)
+    assert scene.landed().ending is Ending.STORED
+
+
+def test_what_waits_in_line_is_not_tried_when_the_topic_is_away(scene: Scene) -> None:
+    scene.log.go.clear()
+    away = DeadlineExceeded("no answer")
+    scene.log.answers = [lambda _: Outcome(Ending.ABORTED, (), away)]
+    for partition in range(3):
+        scene.writer.send(flight(partition))
+    scene.log.go.set()
+    told = [scene.next_written() for _ in range(3)]
+    assert [(each.flight.partition, each.taken, each.reason) for each in told] == [
+        (partition, False, away) for partition in range(3)
+    ]
+    assert scene.log.answers == []
+    scene.writer.send(flight(1))
+    assert scene.next_written().taken, "what is sent afterwards is tried"
+    assert scene.writer.complete(1, 1, TO)
+    assert scene.landed().ending is Ending.STORED
+
+
+def test_a_refused_record_is_told_and_the_next_batch_is_tried(scene: Scene) -> None:
+    scene.log.go.clear()
+    refused = {1: InvalidArgument("too large")}
+    scene.log.answers = [lambda _: Outcome(Ending.ABORTED, (), refused[1], refused)]
+    scene.writer.send(flight(0, count=2))
+    scene.writer.send(flight(1))
+    scene.log.go.set()
+    first, second = scene.next_written(), scene.next_written()
+    assert (first.taken, first.refused) == (False, refused)
+    assert (second.taken, second.flight.partition) == (True, 1)
+
+
+def test_an_unknown_outcome_is_told_though_the_topic_is_away(scene: Scene) -> None:
+    scene.log.ending = Ending.UNKNOWN
+    scene.writer.send(flight())
+    assert scene.next_written().taken
+    assert scene.writer.complete(0, 1, TO)
+    assert scene.landed().ending is Ending.UNKNOWN
+    assert scene.log.fenced == ["me"]
+    scene.log.ending = Ending.STORED
+
+
+def test_closing_waits_for_no_positions(scene: Scene) -> None:
+    scene.writer.send(flight())
+    assert scene.next_written().taken
+    assert scene.writer.close(PATIENCE)
+    with pytest.raises(Empty):
+        scene.landings.get_nowait()
+    assert scene.log.aborted.get(timeout=PATIENCE) == 1
+
+
+def test_what_a_dead_owner_left_open_is_ended_under_both_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    fenced: list[str] = []
+    monkeypatch.setattr(MemoryTransactions, "fence", lambda self, name: fenced.append(name))
+    relocating = Relocating(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    relocating.fence("billing", 7)
+    assert relocating.close(PATIENCE)
+    assert sorted(fenced) == ["billing-7", "billing-7-dead"]
+
+
+def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = threading.Event()
+
+    def fence(self: MemoryTransactions, name: str) -> None:
+        if name.endswith("-dead"):
+            away.wait(PATIENCE)
+
+    monkeypatch.setattr(MemoryTransactions, "fence", fence)
+    monkeypatch.setattr(relocating_module, "LETTERS_FENCING", 0.01)
+    monkeypatch.setattr(relocating_module, "LETTERS_CLOSING", 0.01)
+    relocating = Relocating(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    relocating.fence("billing", 7)
+    assert relocating.close(PATIENCE)
+    away.set()
