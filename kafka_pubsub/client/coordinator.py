@@ -17,9 +17,9 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
+from kafka_pubsub.client.coordinated import Beside, Counts, Waiter
 from kafka_pubsub.client.crews import Crew, Inline
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.holdings import Holdings, running
@@ -81,35 +81,6 @@ from kafka_pubsub.model import Ending, StoredRecord
 __all__ = ["Beside", "Coordinator", "Counts"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
-
-
-class Beside(Protocol):
-    """Whoever deals with the retry topic (`relocating`): takes what a core asks for, and answers later."""
-
-    def relocate(self, number: int, epoch: int, effect: Relocate) -> None: ...
-    def bury(self, number: int, epoch: int, effect: Bury) -> None: ...
-    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
-    def trim(self, number: int, offset: int) -> None: ...
-    def restart(self, number: int) -> None: ...
-
-
-class Waiter(Protocol):
-    """Whoever waits for an ack to be durable (`durable_acks`)."""
-
-    def durable(self) -> None: ...
-    def undone(self, why: Unstored) -> None: ...
-
-
-@dataclass
-class Counts:
-    """What a stream has done so far."""
-
-    received: int = 0
-    redelivered: int = 0
-    stale: int = 0
-    commits: int = 0
-    relocated: int = 0
-    dead_lettered: int = 0
 
 
 class Coordinator(Holdings):

@@ -300,9 +300,10 @@ class Partition:
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        if self.half is None:
-            self.commits.answered(accepted=event.accepted)
-        return () if self.half is None else self.half.answered(accepted=event.accepted)
+        if self.half is not None:
+            return self.half.answered(accepted=event.accepted)
+        self.commits.answered(accepted=event.accepted)
+        return ()
 
     def _relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
         if self.half is None or self.commits.in_flight is None:
@@ -338,8 +339,7 @@ class Partition:
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
         self.open = False
-        active = list(self.leases.active)
-        for lease in active:
+        for lease in (active := list(self.leases.active)):
             self.leases.close(lease)
         if self.half is not None:
             self.half.close()

@@ -10,9 +10,7 @@ Rules
    that was in flight then tells neither that the partition is still ours nor whose handlers may start.
 2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
 3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
-4. What a handler keeps for long is named in the log, if need be by a commit that says nothing else: people look there
-   for what holds a key up.
-5. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
+4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
    flag, and without the flag the next owner takes what this one had started for suspects.
 """
 
@@ -38,13 +36,13 @@ from kafka_pubsub.core.effects import (
 from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched, Tick
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases
-from kafka_pubsub.core.notes import Notes
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
-from kafka_pubsub.core.retry_record import RetryRecord, retry_headers
+from kafka_pubsub.core.retry_record import retry_headers
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.started_notes import StartedNotes
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
 
@@ -76,7 +74,8 @@ class RetryHalf:
         self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, leases, turn)
         books = self.retries.books
         before = self.retries.main_suspects.end
-        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self, before)
+        self._notes = StartedNotes(leases, self.retries.main_suspects, self.retries.suspects)
+        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self._notes, before)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
@@ -89,8 +88,6 @@ class RetryHalf:
         #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
         self._before: Commit | CommitBoth | None = None
         self._trimmed = retry.position
-        #: Records that the last commit noted, or would have if there had been room.
-        self._named: set[tuple[bool, int]] = set()
 
     # What begins
 
@@ -214,34 +211,6 @@ class RetryHalf:
 
     # What is sent
 
-    def main_notes(self, position: int, gone: Collection[int]) -> Notes:
-        """Noter: of the main partition."""
-        self._named = {_place(record) for record in self._current()}
-        wishes = [offset for retried, offset in self._named if not retried]
-        wishes = [offset for offset in wishes if offset >= position]
-        return self.retries.main_suspects.note(wishes, position, gone)
-
-    def retry_notes(self, position: int, gone: Collection[int]) -> Notes:
-        """Noter: of the retry partition."""
-        wishes = [offset for retried, offset in self._named if retried]
-        wishes = [offset for offset in wishes if offset >= position]
-        return self.retries.suspects.note(wishes, position, gone)
-
-    def _current(self) -> Iterator[Record]:
-        """Records whose handlers were seen running."""
-        for lease in self._leases.active:
-            if lease.deadline is not None and lease.done < len(lease.records):
-                yield lease.records[lease.done]
-
-    def _keeps_unnamed(self, now: float) -> bool:
-        """Whether somebody keeps a record for long that the log doesn't name (rule 4)."""
-        return any(
-            lease.done < len(lease.records)
-            and _place(lease.records[lease.done]) not in self._named
-            and self.chores.is_slow(lease, now)
-            for lease in self._leases.active
-        )
-
     def send(self, now: float) -> Iterator[Effect]:
         """What is due to be sent."""
         commits, retries = self.commits, self.retries
@@ -255,7 +224,7 @@ class RetryHalf:
             else:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
-                commits.dirty = commits.dirty or self._keeps_unnamed(now)
+                commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
                 if commits.due(now):
                     yield commits.make(now)
         if self.may_begin and (letters := self.burying.write(now)):
@@ -283,7 +252,7 @@ class RetryHalf:
 
     def plain_last_word(self) -> Commit | CommitBoth | None:
         """What is sent at a revoke where no move may be sent."""
-        self.commits.dirty = True  # rule 5
+        self.commits.dirty = True  # rule 4
         return self.commits.last_word(clean=self._clean)
 
     @property
@@ -369,8 +338,3 @@ class RetryHalf:
         """The partition isn't ours any more."""
         for suspects in self._both:
             suspects.close()
-
-
-def _place(record: Record) -> tuple[bool, int]:
-    """Whether it lies in the retry partition, and its offset there or in main."""
-    return (True, record.retry_offset) if isinstance(record, RetryRecord) else (False, record.offset())

@@ -31,6 +31,7 @@ from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.core.rooms import Rooms
+from kafka_pubsub.core.started_notes import StartedNotes
 from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.core.tally import Tallies
 from kafka_pubsub.memory.groups import Group
@@ -408,8 +409,8 @@ def attempts_lost(patch: Patch) -> None:
 
 def attempts_forgotten_in_a_crash(patch: Patch) -> None:
     """What was started isn't noted."""
-    patch.setattr(RetryHalf, "main_notes", lambda self, position, gone: _unnoted(self.retries.main_suspects))
-    patch.setattr(RetryHalf, "retry_notes", lambda self, position, gone: _unnoted(self.retries.suspects))
+    patch.setattr(StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self.main_suspects))
+    patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self.suspects))
 
 
 def _unnoted(suspects: Suspects) -> object:
