@@ -300,10 +300,9 @@ class Partition:
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        if self.half is not None:
-            return self.half.answered(accepted=event.accepted)
-        self.commits.answered(accepted=event.accepted)
-        return ()
+        if self.half is None:
+            self.commits.answered(accepted=event.accepted)
+        return () if self.half is None else self.half.answered(accepted=event.accepted)
 
     def _relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
         if self.half is None or self.commits.in_flight is None:

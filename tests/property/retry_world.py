@@ -190,8 +190,8 @@ class World(Handlers):
         elif isinstance(effect, Relocate):
             self.begin_transaction(owner, effect)
         elif isinstance(effect, Bury):
-            assert owner.burying is owner.written is None, "two burials"
-            owner.burying = effect
+            assert owner.burying is None, "two burials"
+            owner.burying, owner.written = effect, None  # for lack of room what was written may be given up
         elif isinstance(effect, ReadBodies):
             assert owner.asked is None
             owner.asked = list(effect.offsets)
