@@ -34,6 +34,8 @@ class Bodies:
         # Offsets to be read and being read, with the key that waits; None: it has none, or nobody knows it.
         self._wanted: dict[int, bytes | None] = {}
         self._asked: dict[int, bytes | None] = {}
+        # Whether a request is on the way, also when nothing of what it asks for is needed any more.
+        self._reading = False
 
     def offer(self, record: RetryRecord) -> None:
         """Keeps it if there is room, or if it was asked for."""
@@ -71,7 +73,7 @@ class Bodies:
     @property
     def waiting(self) -> bool:
         """Whether there is something to ask for now."""
-        return bool(self._wanted) and not self._asked
+        return bool(self._wanted) and not self._reading
 
     def requests(self) -> list[int]:
         """What to read now, lowest first; nothing until the last request was answered."""
@@ -79,6 +81,7 @@ class Bodies:
             return []
         some = sorted(self._wanted)[:READS]
         self._asked = {offset: self._wanted.pop(offset) for offset in some}
+        self._reading = True
         return some
 
     def missing(self, offset: int) -> tuple[bool, bytes | None]:
@@ -90,6 +93,7 @@ class Bodies:
         """What was asked for and hasn't come is asked for again."""
         self._wanted |= self._asked
         self._asked = {}
+        self._reading = False
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""

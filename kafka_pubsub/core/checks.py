@@ -61,9 +61,10 @@ def _check_holders(partition: Partition) -> None:
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-        inline = lease.key is None and lease.entries is None
-        if inline and any(record.key() in queues.queues for record in lease.records):
-            raise InvariantViolated(f"I1: a key of the inline {lease!r} is in the queues")
+    walk = partition.leases.walk
+    keys = {record.key() for record in walk.records} - {None} if walk is not None else set()
+    if not keys.isdisjoint(queues.queues):
+        raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues")
 
 
 def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:

@@ -220,7 +220,7 @@ class World(Handlers):
             for other in owner.walkers + self.lingering:
                 assert other.lease.key != lease.key or other.owner.process != owner.process, "I1: two holders"
         walker = Walker(owner, lease)
-        if lease.key is None and self.plan.ordered and any(r.key() is not None for r in lease.records):
+        if lease is owner.partition.leases.walk:
             owner.inline = walker
         else:
             owner.walkers.append(walker)
