@@ -21,24 +21,21 @@ from kafka_pubsub.core.chores import Chores
 from kafka_pubsub.core.effects import Effect
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.moves import Move, Moves
-from kafka_pubsub.core.notes import NOTHING
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.core.rooms import Rooms
-from kafka_pubsub.core.started_notes import StartedNotes
-from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.core.tally import Tallies
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Ending, Membership, TopicPartition
 from tests.simulation import foci
+from tests.simulation.death_mutations import DEATH_MUTATIONS
 from tests.simulation.plan import Focus
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RETRY
@@ -394,71 +391,6 @@ def burial_holds_up_all(patch: Patch) -> None:
     patch.setattr(Retries, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
 
 
-# Attempts and deaths
-
-
-def attempts_lost(patch: Patch) -> None:
-    """A message that fails keeps its number."""
-    real = Fates._said
-
-    def said(self: Fates, record: object, now: float, error: str) -> RetryInfo:
-        return real(self, record, now, error)._replace(attempt=1)  # type: ignore[arg-type]
-
-    patch.setattr(Fates, "_said", said)
-
-
-def attempts_forgotten_in_a_crash(patch: Patch) -> None:
-    """What was started isn't noted."""
-    patch.setattr(StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self.main_suspects))
-    patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self.suspects))
-
-
-def _unnoted(suspects: Suspects) -> object:
-    suspects.note((), 0)
-    return NOTHING
-
-
-def started_unnoted(patch: Patch) -> None:
-    """After a crash handlers start as ever."""
-    patch.setattr(Suspects, "concerns", lambda self, offset: False)
-
-
-def several_trials(patch: Patch) -> None:
-    """Suspects are tried together ("one at a time")."""
-    patch.setattr(Turn, "take", lambda self, who: True)
-    patch.setattr(Suspects, "check", lambda self: None)
-    patch.setattr(Suspects, "wants_turn", property(lambda self: bool(self._bench)))
-
-
-def culprit_forgotten(patch: Patch) -> None:
-    """Who was on trial when its process died is a suspect like any other."""
-    real = Suspects.__init__
-
-    def init(self: Suspects, *arguments: object) -> None:
-        real(self, *arguments)  # type: ignore[arg-type]
-        self.culprit = None
-
-    patch.setattr(Suspects, "__init__", init)
-
-
-def burial_untold(patch: Patch) -> None:
-    """The log isn't told that a message's attempts are used up before its dead letter is written."""
-    real = Fates._used_up
-
-    def used_up(self: Fates, *arguments: object) -> Move:
-        move = real(self, *arguments)  # type: ignore[arg-type]
-        move.info = move.info._replace(why=Why.NACKED)  # type: ignore[call-arg]
-        return move
-
-    patch.setattr(Fates, "_used_up", used_up)
-
-
-def bad_messages_are_an_outage(patch: Patch) -> None:
-    """While it probes, what has failed before is tried before all that hasn't."""
-    patch.setattr(Outage, "fresh", property(lambda self: False))
-    patch.setattr(Outage, "_look_up", lambda self: False)
-
-
 def _unchecked(patch: Patch) -> None:
     """The client's own checks would notice first; the simulation has to see it from outside."""
     patch.setattr(Partition, "check", lambda self: None)
@@ -498,11 +430,5 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     unknown_is_aborted: foci.unknown,
     unknown_is_stored: foci.unknown,
     burial_holds_up_all: foci.silent,
-    attempts_lost: foci.failing,
-    attempts_forgotten_in_a_crash: foci.killing,
-    started_unnoted: foci.killing,
-    several_trials: foci.killing,
-    culprit_forgotten: foci.killing,
-    burial_untold: foci.unburied,
-    bad_messages_are_an_outage: foci.bad,
+    **DEATH_MUTATIONS,
 }

@@ -1,0 +1,95 @@
+"""Rules of attempts, suspects and dead letters, taken out of the client one by one (see `retry_mutations`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kafka_pubsub.core.fates import Fates
+from kafka_pubsub.core.moves import Move
+from kafka_pubsub.core.notes import NOTHING
+from kafka_pubsub.core.outage import Outage
+from kafka_pubsub.core.retry_record import RetryInfo, Why
+from kafka_pubsub.core.started_notes import StartedNotes
+from kafka_pubsub.core.suspects import Suspects, Turn
+from tests.simulation import foci
+from tests.simulation.plan import Focus
+
+__all__ = ["DEATH_MUTATIONS"]
+
+Patch = pytest.MonkeyPatch
+
+
+def attempts_lost(patch: Patch) -> None:
+    """A message that fails keeps its number."""
+    real = Fates._said
+
+    def said(self: Fates, record: object, now: float, error: str) -> RetryInfo:
+        return real(self, record, now, error)._replace(attempt=1)  # type: ignore[arg-type]
+
+    patch.setattr(Fates, "_said", said)
+
+
+def attempts_forgotten_in_a_crash(patch: Patch) -> None:
+    """What was started isn't noted."""
+    patch.setattr(StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self.main_suspects))
+    patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self.suspects))
+
+
+def _unnoted(suspects: Suspects) -> object:
+    suspects.note((), 0)
+    return NOTHING
+
+
+def started_unnoted(patch: Patch) -> None:
+    """After a crash handlers start as ever."""
+    patch.setattr(Suspects, "concerns", lambda self, offset: False)
+
+
+def several_trials(patch: Patch) -> None:
+    """Suspects are tried together ("one at a time")."""
+    patch.setattr(Turn, "take", lambda self, who: True)
+    patch.setattr(Suspects, "check", lambda self: None)
+    patch.setattr(Suspects, "wants_turn", property(lambda self: bool(self._bench)))
+
+
+def culprit_forgotten(patch: Patch) -> None:
+    """Who was on trial when its process died is a suspect like any other."""
+    real = Suspects.__init__
+
+    def init(self: Suspects, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        self.culprit = None
+
+    patch.setattr(Suspects, "__init__", init)
+
+
+def burial_untold(patch: Patch) -> None:
+    """The log isn't told that a message's attempts are used up before its dead letter is written."""
+    real = Fates._used_up
+
+    def used_up(self: Fates, *arguments: object) -> Move:
+        move = real(self, *arguments)  # type: ignore[arg-type]
+        move.info = move.info._replace(why=Why.NACKED)  # type: ignore[call-arg]
+        return move
+
+    patch.setattr(Fates, "_used_up", used_up)
+
+
+def bad_messages_are_an_outage(patch: Patch) -> None:
+    """While it probes, what has failed before is tried before all that hasn't."""
+    patch.setattr(Outage, "fresh", property(lambda self: False))
+    patch.setattr(Outage, "_look_up", lambda self: False)
+
+
+#: Which plans show each of them within a few dozen seeds.
+DEATH_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+    attempts_lost: foci.failing,
+    attempts_forgotten_in_a_crash: foci.killing,
+    started_unnoted: foci.killing,
+    several_trials: foci.killing,
+    culprit_forgotten: foci.killing,
+    burial_untold: foci.unburied,
+    bad_messages_are_an_outage: foci.bad,
+}
