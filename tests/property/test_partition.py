@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -485,6 +486,14 @@ class UnorderedMachine(PartitionMachine):
 
 
 TestPartition = PartitionMachine.TestCase
-TestPartition.settings = settings(max_examples=400, stateful_step_count=60, deadline=None)
+TestPartition.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+
+
+class LongPartitionMachine(PartitionMachine):
+    """The same, for the slow suite: with more examples."""
+
+
+TestLongPartition = pytest.mark.slow(LongPartitionMachine.TestCase)
+TestLongPartition.settings = settings(max_examples=400, stateful_step_count=60, deadline=None)
 TestUnorderedPartition = UnorderedMachine.TestCase
 TestUnorderedPartition.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -20,8 +20,8 @@ PLANS = {
     "clocks": Plan(clock_steps=0.03, nacks=0.5),
     "one_key": Plan(keys=(b"a",), messages=20),
 }
-#: Schedules of each plan; more with `SEEDS` raised by hand.
-SEEDS = 12
+#: Schedules of each plan, in the fast suite and in the slow one; more with a number raised by hand.
+FAST_SEEDS, SLOW_SEEDS = 4, 12
 
 
 def run(seed: int, plan: Plan, steps: int = 700) -> World:
@@ -47,14 +47,15 @@ def test_only_the_messages_that_kill_are_buried(seed: int) -> None:
     assert world.dead.keys() == KILLERS.killers & there
 
 
+@pytest.mark.parametrize("seeds", [FAST_SEEDS, pytest.param(SLOW_SEEDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("tight", ["", "numbers", "bits"])
-def test_promises_hold(name: str, tight: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_promises_hold(name: str, tight: str, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if tight == "bits":  # 30 offsets, or a few runs
         monkeypatch.setattr(ack_map, "_BESIDE_BITS", 4)
     if tight:  # a map of a few runs, a backlog of a few messages
         monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 6)
         monkeypatch.setattr(retries, "BACKLOG", 2)
         monkeypatch.setattr(chores, "BACKLOG", 2)
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         run(seed, PLANS[name])
