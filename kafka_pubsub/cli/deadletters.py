@@ -205,7 +205,7 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
         lonely = not dry_run and bool(result.count) and not source.state().members
     _answer(session, subscription, "replayed", "Replayed", "replay", result, dry_run)
     if lonely:
-        session.output.note(f"Nobody receives from {subscription} now; they wait until somebody does.")
+        session.output.note(f"No process receives from {subscription} now: they wait until one does.")
 
 
 @deadletter.command(
@@ -222,7 +222,9 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
 @PARKED
 @click.option("--drop", is_flag=True, help="To the dead-letter topic, instead of trying again.")
 @DRY_RUN
-@shared.YES
+@click.option(
+    "--yes", "-y", is_flag=True, help="Don't ask. --drop needs it without a terminal and with --json."
+)
 @click.pass_obj
 def release(
     session: Session, subscription: str, chosen: Chosen, drop: bool, dry_run: bool, yes: bool
@@ -250,7 +252,10 @@ def release(
     past, verb = ("Dropped", "drop") if drop else ("Released", "release")
     _answer(session, subscription, past.lower(), past, verb, result, dry_run, "parked message")
     if lonely:
-        session.output.note(f"Nobody receives from {subscription} now; it is done as soon as somebody does.")
+        session.output.note(
+            f"No process receives from {subscription} now: it is done as soon as one does. Until then "
+            f"`kafka-pubsub subscription keys {subscription}` shows the same as before."
+        )
 
 
 @deadletter.command(

@@ -112,7 +112,9 @@ def _at_a_terminal() -> bool:
 
 def confirm(question: str) -> None:
     """Asks; ends the command unless the answer is yes."""
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        click.echo("Nothing was done.", err=True)
+        raise click.Abort
 
 
 def for_a_person(session: Session, shown: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

@@ -61,7 +61,8 @@ STEP_S = 0.2
     "--ack/--no-ack",
     default=True,
     show_default=True,
-    help="Ack what was shown, or only look: it is delivered again, and no attempt is counted.",
+    help="Ack what was shown, or only look: it is delivered again, and no attempt is counted. An ordered "
+    "subscription then shows the first message of each key: the next one waits for its ack.",
 )
 @click.option("--max", "limit", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
 @click.option(

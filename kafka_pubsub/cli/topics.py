@@ -123,7 +123,8 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
     Its subscriptions become detached: they receive nothing any more.
 
-    An adopted topic is only forgotten: Kafka keeps it, and its messages.
+    An adopted topic is only forgotten: Kafka keeps it, and its messages. Its subscriptions stay detached when it is
+    adopted again.
     """
     asks = shared.asks(session, f"deleting topic {name}", yes=yes)
     with session.pubsub() as pubsub:

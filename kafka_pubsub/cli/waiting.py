@@ -32,7 +32,7 @@ ORDER = ("unreadable", "parked", "leased", "waiting")
     cls=Command,
     examples=[
         ("", "kafka-pubsub subscription keys billing"),
-        ("those that wait for somebody", "kafka-pubsub subscription keys billing --state parked"),
+        ("those that wait to be released", "kafka-pubsub subscription keys billing --state parked"),
         ("", "kafka-pubsub subscription keys billing --json | jq -r '.[] | select(.attempt > 3) | .key'"),
     ],
 )
@@ -51,7 +51,7 @@ def keys(session: Session, name: str, state: str | None, limit: int | None) -> N
     parked: its first message failed too often, and waits with those behind it until it is released. waiting: for its
     redelivery, at `next due`. leased: with a handler, as of the last commit. A message without a key stands for itself.
 
-    It is read from Kafka: whoever receives, wherever, or nobody.
+    It is read from Kafka, whether or not a process receives.
     """
     with session.pubsub() as pubsub:
         found = [each for each in pubsub.subscription(name).keys() if state in (None, each.state)]  # noqa: SIM118

@@ -4,6 +4,7 @@ Rules
 1. It is logged once for each subscription in a process, of the first message, whatever streams there are.
 2. It is logged when the ack deadline has passed, and not when the callback returns: another thread may ack until then.
 3. It is also logged when a stream is closed while a message is kept. For `receive` it isn't: that was a look.
+4. An ack after the close is no look, and changes nothing: it has a warning of its own, once for each subscription.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Subscriptions of which it was logged: their names, and the ids of their topics, which tell clusters apart.
 _logged: set[tuple[str, str]] = set()
+#: The same for acks that came after the close.
+_logged_late: set[tuple[str, str]] = set()
 
 
 class ForgottenAcks:
@@ -45,6 +48,18 @@ class ForgottenAcks:
             for lease in leases:
                 if lease.state is LeaseState.KEPT:
                     self._warn(lease, "its stream was closed")
+
+    def too_late(self) -> None:
+        """An ack, nack or extension came after the close."""
+        if self._subscription in _logged_late:
+            return
+        _logged_late.add(self._subscription)
+        log.warning(
+            "subscription %r: an ack, nack or extension came after its stream, its `with` block or its membership had "
+            "ended, and changed nothing. A message that wasn't finished before is delivered again. Ack before the "
+            "end. This warning is logged once for each subscription.",
+            self._subscription[0],
+        )
 
     def _warn(self, lease: Lease, why: str) -> None:
         if self._subscription in _logged:

@@ -75,8 +75,10 @@ class Hearing(Reports, ABC):
         self.ring()
 
     def stale(self) -> None:
-        if self.ended.is_set():  # nobody sweeps any more
+        if self.ended.is_set():  # there are no more sweeps
             self.coordinator.counts.stale += 1
+            if self.coordinator.forgotten is not None:
+                self.coordinator.forgotten.too_late()
         else:
             self._stale.append(None)
 

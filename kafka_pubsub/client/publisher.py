@@ -434,15 +434,17 @@ class TopicPublisher:
             self._check_usable()
         self._settle(timeout, "flush")
 
-    def _settle(self, timeout: float | None, what: str) -> None:
+    def _settle(self, timeout: float | None, what: str, then: str = "they are sent when it answers") -> None:
         pump = self._last_pump
         if pump is None:
             return
         with self._lock:
             if not self._settled_by(pump, timeout):
+                count, seconds = self._outstanding.messages, round(timeout or 0, 1)
+                messages, wait = ("message", "waits") if count == 1 else ("messages", "wait")
                 raise DeadlineExceeded(
-                    f"{what}: {self._outstanding.messages} messages of topic {self.name!r} still wait for the broker "
-                    f"after {timeout} s{self._watch.because}; they are sent when it answers"
+                    f"{what}: {count} {messages} of topic {self.name!r} still {wait} for the broker "
+                    f"after {seconds:g} s{self._watch.because}; {then}"
                 )
 
     def _settled_by(self, pump: Pump, timeout: float | None) -> bool:
@@ -466,7 +468,7 @@ class TopicPublisher:
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
             try:
-                self._settle(min(left, _PROGRESS_S), "close")
+                self._settle(min(left, _PROGRESS_S), "close", "what isn't stored in time fails")
                 break
             except DeadlineExceeded as error:
                 _log.warning("%s", error.message)

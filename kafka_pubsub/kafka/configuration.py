@@ -63,7 +63,8 @@ RULES: Mapping[str, str] = MappingProxyType(
 )
 
 _SENTINEL = "kafka_pubsub.no.such.setting"
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
+_PROTOCOL = r"(?i:(?:sasl_)?(?:plaintext|ssl))://"
+_ADDRESS = re.compile(rf"(?:{_PROTOCOL})?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(\d{{1,5}}))?")
 _ADDRESS_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
 
 

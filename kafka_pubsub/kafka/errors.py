@@ -307,19 +307,21 @@ def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
 
 def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubError:
     """No answer came; `trouble` is what librdkafka complained about, None: of nothing."""
-    if trouble is None or trouble.code() in CONNECTION:
-        return BrokerUnavailable(f"{doing}: no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
+    if trouble is None or trouble.code() in CONNECTION or trouble.code() == KafkaError._BAD_MSG:
+        return BrokerUnavailable(f"no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
     return translate(trouble, f"{doing} at {address}")
 
 
 def _reason(trouble: KafkaError | None) -> str:
-    """Why nobody could be reached, in a few words."""
+    """Why no broker could be reached, in a few words."""
     # "1/1 brokers are down" names no reason, so none was known: something takes connections and says nothing.
     if trouble is None or trouble.code() == KafkaError._ALL_BROKERS_DOWN:
         return "no answer"
     said = _NOISE.sub("", trouble.str()).strip()
     if trouble.code() == KafkaError._RESOLVE:
         return f"host not found: {said.rpartition(': ')[2]}"
+    if trouble.code() == KafkaError._BAD_MSG:
+        return "what answers there doesn't speak Kafka's protocol"
     if "timed out" in said:
         return "no answer"
-    return said[:1].lower() + said[1:]
+    return said if said[1:2].isupper() else said[:1].lower() + said[1:]  # "SSL handshake failed" stays

@@ -252,7 +252,7 @@ class KafkaLogWriter:
             return PublishError(f"publish: {NOT_SENT}")
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return PublishError(
-                "publish: no answer came before the producer had to be replaced; the message may be in the topic"
+                "publish: no answer came before the producer was closed or replaced; the message may be in the topic"
             )
         meaning = translate(error, "publish")
         certain = error.code() in _NOT_STORED

@@ -110,6 +110,7 @@ def test_at_a_terminal_a_person_is_asked(
     run.json("sub", "create", "billing", "--topic", "orders")
     answer = run(*command, stdin="n\n")
     assert (answer.exit_code, "Delete" in answer.stderr) == (130, True)
+    assert answer.stderr.endswith("Nothing was done.\n")
     assert run(*command, stdin="y\n").exit_code == 0
     run.pubsub._cluster._connected().backend.admin.create_topic("clicks", 2, None, {})
     run.json("topic", "adopt", "clicks")

@@ -37,6 +37,7 @@ def sub(ps: PubSub) -> Subscription:
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     monkeypatch.setattr(forgotten_acks, "_logged", set())
+    monkeypatch.setattr(forgotten_acks, "_logged_late", set())
     caplog.set_level(logging.WARNING, "kafka_pubsub.subscriber")
     return caplog
 
@@ -129,3 +130,17 @@ def test_nothing_is_said_of_what_was_acked_on_another_thread_or_only_looked_at(
     assert len(patient.receive(1, PATIENCE)) == 1
     ps.close()
     assert warnings(log) == []
+
+
+def test_an_ack_after_the_end_of_the_block_is_told_once(
+    ps: PubSub, sub: Subscription, log: pytest.LogCaptureFixture
+) -> None:
+    publish(ps, "k1")
+    for _ in range(2):
+        with ps.subscription("billing") as block:
+            (message,) = block.receive(1, PATIENCE)
+        message.ack()
+        sub.acknowledge([message.ack_id])
+    (said,) = [each.getMessage() for each in log.records if "changed nothing" in each.getMessage()]
+    assert said.startswith("subscription 'billing': an ack, nack or extension came after")
+    assert message.delivery_attempt == 1

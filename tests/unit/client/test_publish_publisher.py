@@ -338,8 +338,21 @@ def test_a_flush_waits_for_what_was_published_before_it_only(world: World) -> No
     world.writer.report(1)
     flushing.join(PATIENCE)
     assert done.is_set()
-    with pytest.raises(DeadlineExceeded, match="1 messages of topic 'orders' still wait"):
+    with pytest.raises(
+        DeadlineExceeded, match="1 message of topic 'orders' still waits for the broker after 0 s"
+    ):
         world.publisher.flush(0)
+
+
+def test_a_close_tells_what_it_waits_for_and_what_becomes_of_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for body in (b"1", b"2"):
+        world.publisher.publish(body)
+    world.publisher.close(0.01)
+    assert caplog.messages == [
+        "close: 2 messages of topic 'orders' still wait for the broker after 0 s; what isn't stored in time fails"
+    ]
 
 
 def test_other_batching_waits_for_the_old_writer_and_equal_batching_shares_one(world: World) -> None:

@@ -24,7 +24,19 @@ def test_addresses(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", " ", "host:port", "host:0", "host:65536", "host:9092,", "http//x:1", "a b:1", "::1:9092"]
+    "address",
+    [
+        "",
+        " ",
+        "host:port",
+        "host:0",
+        "host:65536",
+        "host:9092,",
+        "http//x:1",
+        "http://x:1",
+        "a b:1",
+        "::1:9092",
+    ],
 )
 def test_what_is_not_an_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidArgument, match="address"):

@@ -60,7 +60,7 @@ def test_a_lost_connection_is_told_by_its_reason() -> None:
     told = unreachable("list topics", "10.0.0.1:9092", KafkaError(KafkaError._TRANSPORT, said))
     assert isinstance(told, errors.BrokerUnavailable)
     assert told.message == (
-        "list topics: no broker answers at 10.0.0.1:9092 (connection refused): check the address, that the cluster "
+        "no broker answers at 10.0.0.1:9092 (connection refused): check the address, that the cluster "
         "runs, and the network between"
     )
 
@@ -85,6 +85,17 @@ def test_a_lost_connection_is_told_by_its_reason() -> None:
             "no answer",
         ),
         (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", "no answer"),
+        (
+            KafkaError._TRANSPORT,
+            "h:1/bootstrap: SSL handshake failed: Disconnected (after 2ms in state SSL_HANDSHAKE)",
+            "SSL handshake failed: Disconnected",
+        ),
+        (
+            KafkaError._BAD_MSG,  # a web server
+            "h:1/bootstrap: Receive failed: Invalid response size 1213486160 (0..100000000): increase "
+            "receive.message.max.bytes (after 0ms in state APIVERSION_QUERY)",
+            "what answers there doesn't speak Kafka's protocol",
+        ),
     ],
 )
 def test_the_reason_why_no_broker_answers_is_said_in_a_few_words(code: int, said: str, reason: str) -> None:
