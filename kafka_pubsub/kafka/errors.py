@@ -313,7 +313,7 @@ def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubE
 
 
 def _reason(trouble: KafkaError | None) -> str:
-    """Why nobody could be reached, in a few words."""
+    """Why no broker could be reached, in a few words."""
     # "1/1 brokers are down" names no reason, so none was known: something takes connections and says nothing.
     if trouble is None or trouble.code() == KafkaError._ALL_BROKERS_DOWN:
         return "no answer"
