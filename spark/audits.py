@@ -52,7 +52,7 @@ class Step:
     name: str
     counts: dict[str, int] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
-    #: What to do about them; empty: nobody has to be told.
+    #: What to do about them; empty: nothing.
     advice: str = ""
 
     @property

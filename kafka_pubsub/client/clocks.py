@@ -7,7 +7,7 @@ and the difference; the difference is looked at again with each tick.
 Rules
 1. Time passes while a machine sleeps: its partitions go to others meanwhile, and what is due then is due.
 2. Two clocks can't be read at the same time. What lies between two reads is no step of the wall clock, so a difference
-   that fits what was seen is kept: due times stay exact while nobody sets a clock.
+   that fits what was seen is kept: due times stay exact while no clock is set.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class Coordinator(Holdings):
             self._to(number, CommitAnswered(accepted), now)
 
     def unanswered(self, commits: Mapping[int, Commit | CommitBoth], now: float) -> None:
-        """Commits that were given up aren't on their way any more; nobody knows whether the log has stored them."""
+        """Commits that were given up aren't on their way any more; the log may have stored them, or not."""
         over = {number: False for number, commit in commits.items() if self._in_flight(number) is commit}
         self.answered(over, now)
 

@@ -8,7 +8,7 @@ Rules
    that more of it is relocated: with a backlog and short backoffs everything would go that way, at a tenth of the
    speed. Nothing more is read then until it has gone on.
 2. When the retry partition's map is half full, a tally takes over what it says (`tally`); where that wouldn't help,
-   its lowest unfinished records that nobody holds move to its tail, those that wait for their burial included: a
+   its lowest unfinished records that no handler holds move to its tail, those that wait for a burial included: a
    dead-letter topic that is away must not stop everything that is parked.
    What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
 3. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more

@@ -352,7 +352,7 @@ class KafkaAdmin:
         return self._ask_here(doing, lambda client, left: self._wait(client, request(client, left), left))
 
     def _wait(self, client: AdminClient, answer: concurrent.futures.Future[_T], left: float) -> _T:
-        return wait_for(answer, left, serving(client, self._trouble))
+        return wait_for(answer, left, serving(client, self._handles.address, self._trouble))
 
     def _ask_here(
         self,

@@ -6,7 +6,8 @@ Rules
 3. A few of librdkafka's calls take no time limit and never return while a broker is frozen (an answered connection,
    no answers): `Bounded` runs them on a thread of their own and stops waiting.
 4. When time runs out while no broker can be reached, the error says that, with the reason; not "timed out".
-5. Until a broker has answered once, the address may be wrong: a call fails after `FIRST` seconds. Later ones wait on.
+5. Until a broker has answered once, the address may be wrong: a call fails after `FIRST` seconds, unless something
+   takes connections there. A broker that is far away, or starved of processor time, needs longer for TLS and a login.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from tenacity import Retrying, retry_if_exception, wait_random_exponential
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
 from kafka_pubsub.kafka.handles import Trouble
+from kafka_pubsub.kafka.probe import takes_connections
 
 __all__ = ["DEADLINE", "FIRST", "LOOK", "Bounded", "ask", "explain", "serving", "wait_for"]
 
 #: Seconds for one call. A broker that restarts is back in about 5; more would look like a hang to a person.
 DEADLINE = 15.0
 
-#: Seconds for the first answer of all: with what a slow machine adds, a wrong address is reported within 5.
-FIRST = 3.5
+#: Seconds for the first answer of all: with a probe and what a slow machine adds, a wrong address is reported within 5.
+FIRST = 3.0
 
 #: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
@@ -67,9 +69,13 @@ def ask(
                 trouble.reached = True
             raise
 
+    def is_over() -> bool:
+        now = time.monotonic()
+        return now >= end or (now >= started + FIRST and not _may_answer(address, trouble))
+
     retries = Retrying(
         retry=retry_if_exception(is_transient),
-        stop=lambda state: time.monotonic() >= (end if trouble.reached else min(end, started + FIRST)),
+        stop=lambda state: is_over(),
         # Seconds, with full jitter: an election takes some 100 ms, and 20 clients shouldn't ask in step.
         wait=wait_random_exponential(multiplier=0.02, max=0.5),
         reraise=True,
@@ -80,6 +86,16 @@ def ask(
         raise explain(failure, doing, address, trouble) from None
     trouble.clear()
     return answer
+
+
+def _may_answer(address: str, trouble: Trouble) -> bool:
+    """Whether a broker has answered before, or may be about to (rule 5)."""
+    if trouble.reached or trouble.connects:
+        return True
+    if trouble.last is not None and "," not in address:
+        return False  # there is one address, and the reason is known
+    trouble.connects = takes_connections(address)
+    return trouble.connects
 
 
 def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
@@ -104,10 +120,10 @@ def wait_for(future: concurrent.futures.Future[_T], seconds: float, serve: Calla
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
 
 
-def serving(client: AdminClient, trouble: Trouble) -> Callable[[float], object]:
+def serving(client: AdminClient, address: str, trouble: Trouble) -> Callable[[float], object]:
     """Runs the client's callbacks while an answer is waited for, and has it look around when none comes.
 
-    Raises when no broker has answered anything for `FIRST` seconds, nor ever before.
+    Raises when no broker has answered anything for `FIRST` seconds, nor ever before, and none is about to (rule 5).
 
     Requests go to the broker that was the controller by the last metadata, and without topics of its own an admin
     client never asks for newer ones: with that broker down they would wait until it is back (tried).
@@ -122,7 +138,7 @@ def serving(client: AdminClient, trouble: Trouble) -> Callable[[float], object]:
                 client.list_topics(timeout=LOOK)
                 trouble.reached = True
             looked = time.monotonic()
-        if not trouble.reached and time.monotonic() >= began + FIRST:
+        if time.monotonic() >= began + FIRST and not _may_answer(address, trouble):
             raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no answer"))
 
     return serve

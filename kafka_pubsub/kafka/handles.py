@@ -77,6 +77,8 @@ class Trouble:
 
     def __init__(self, *, reached: bool = True) -> None:
         self.reached = reached
+        #: Whether something has taken a connection at the address, though it hasn't answered yet.
+        self.connects = False
         self.last: KafkaError | None = None
         self.since = 0.0
 

@@ -29,6 +29,7 @@ from kafka_pubsub import (
     RetryPolicy,
     aio,
 )
+from kafka_pubsub.kafka.calls import DEADLINE
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.acceptance.support import PATIENCE, Deliveries, Room, until
@@ -68,12 +69,11 @@ def deaf_port() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def nowhere() -> Iterator[dict[str, str]]:
     """Addresses where no Kafka is, and the reason that is told for each."""
-    with silent_port() as silent, deaf_port() as deaf:
+    with deaf_port() as deaf:
         yield {
             "127.0.0.1:1": "connection refused",
             # Not a host name anywhere: no name server is asked, which may take long.
             f"{'x' * 64}.invalid:9092": "host not found",
-            silent: "no answer",
             deaf: "no answer",
         }
 
@@ -108,6 +108,20 @@ def test_addresses_where_no_kafka_is_are_named_within_5_seconds_and_so_is_the_re
         assert f"no broker answers at {address} ({nowhere[address]}" in error.message
         assert error.code == 14
         assert max(told, closed) < REPORTED
+
+
+@pytest.mark.slow
+def test_what_takes_connections_and_says_nothing_is_waited_for_and_then_named() -> None:
+    """It may be a broker that is far away, or busy; the close needn't wait for it."""
+    with silent_port() as address:
+        ps = PubSub(address)
+        begun = time.monotonic()
+        with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {address} \(no answer\)"):
+            ps.list_topics()
+        told = time.monotonic()
+        ps.close()
+        assert REPORTED < told - begun < DEADLINE + REPORTED
+        assert time.monotonic() - told < REPORTED
 
 
 def test_publishing_to_an_address_where_no_kafka_is_says_so_within_5_seconds_and_closes(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +29,8 @@ from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.model import TopicInfo, TopicPartition
 
 PLACE = TopicPartition("t", 0)
+#: Where nothing takes connections.
+NOWHERE = "127.0.0.1:1"
 
 
 class Client:
@@ -60,8 +63,8 @@ class Client:
 class Admin(KafkaAdmin):
     """One for whom every topic is there, with one partition."""
 
-    def __init__(self, client: Client) -> None:
-        handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
+    def __init__(self, client: Client, address: str = NOWHERE) -> None:
+        handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)
         super().__init__(cast("Handles", handles))
 
     def topic(self, name: str) -> TopicInfo:
@@ -220,6 +223,10 @@ class Mute(Client):
         self.asked.set()
         return super().list_offsets(wanted)
 
+    def answer(self, offset: int) -> None:
+        while self._waiting:
+            self._waiting.pop().set_result(SimpleNamespace(offset=offset))
+
     def list_topics(self, *_: object, **__: object) -> None:
         if not self._looks_work:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -229,8 +236,51 @@ def test_where_no_broker_has_ever_answered_a_call_fails_long_before_its_time_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calls, "FIRST", 0.01)
-    with pytest.raises(BrokerUnavailable, match=r"no broker answers at nowhere \(no answer\)"):
+    with pytest.raises(BrokerUnavailable, match=r"no broker answers at 127.0.0.1:1 \(no answer\)"):
         asked(Mute())
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that takes connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_first_answer_that_takes_long_is_waited_for_where_something_takes_connections(
+    several: bool, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS and a login over a long way take seconds, and so does a broker that is starved of processor time."""
+    monkeypatch.setattr(calls, "FIRST", 0.01)
+    client = Mute()
+    if several:  # another broker being down says nothing about this one
+        silent = f"{NOWHERE},{silent}"
+    slow = Admin(client, silent)
+    if several:
+        slow._trouble.note(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+    answer = threading.Timer(0.3, lambda: client.answer(9))
+    answer.start()
+    assert slow.high_watermarks([PLACE])[PLACE] == 9
+
+
+def test_what_takes_connections_and_never_answers_fails_when_the_time_is_up(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "FIRST", 0.01)
+    slow = Admin(Mute(), silent)
+    monkeypatch.setattr(slow, "_deadline", 0.1)
+    with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {silent} \(no answer\)"):
+        slow.high_watermarks([PLACE])
+
+
+def test_a_reason_that_is_known_is_told_at_once(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a client without TLS speaks to a broker with it: that is connected, and hung up at once."""
+    monkeypatch.setattr(calls, "FIRST", 0.01)
+    wrong = Admin(Mute(), silent)
+    wrong._trouble.note(KafkaError(KafkaError._TRANSPORT, "Disconnected while requesting ApiVersion"))
+    with pytest.raises(BrokerUnavailable, match="disconnected while requesting"):
+        wrong.high_watermarks([PLACE])
 
 
 @pytest.mark.parametrize("how", ["a look", "an answer", "a refusal"])
