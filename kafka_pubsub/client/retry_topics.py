@@ -41,6 +41,8 @@ __all__ = [
 #: Bits of an ownership's nonce that say which retry topic its commits speak of.
 _MARK_BITS = 15
 
+_IN_SYNC = "min.insync.replicas"
+
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 
@@ -308,9 +310,10 @@ def _lacking(info: TopicInfo, home: TopicInfo) -> dict[str, str]:
     lacking = {}
     if info.max_message_bytes < _limit(wanted):
         lacking["max.message.bytes"] = wanted["max.message.bytes"]
-    replicas = "min.insync.replicas"
-    if int(info.config.get(replicas, wanted.get(replicas, 1))) < int(wanted.get(replicas, 1)):
-        lacking[replicas] = wanted[replicas]
+    # More than the topic has replicas would refuse every record on brokers that don't cap it.
+    in_sync = min(int(wanted.get(_IN_SYNC, 1)), info.replication)
+    if int(info.config.get(_IN_SYNC, in_sync)) < in_sync:
+        lacking[_IN_SYNC] = str(in_sync)
     if info.config.get("unclean.leader.election.enable") == "true":
         lacking["unclean.leader.election.enable"] = "false"
     return lacking

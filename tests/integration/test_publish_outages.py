@@ -82,7 +82,7 @@ def test_a_broker_that_dies_in_the_middle_costs_time_only(broker: LocalKafka, en
     late = publisher.publish(b"30000", ordering_key="key-0")
     with pytest.raises(TimeoutError):
         late.result(timeout=0.1)
-    with pytest.raises(DeadlineExceeded, match="still waits? for the broker"):
+    with pytest.raises(DeadlineExceeded, match=r"still waits? for the broker"):
         publisher.flush(0.1)
 
     broker.start()

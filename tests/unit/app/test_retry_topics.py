@@ -286,7 +286,7 @@ def test_it_keeps_what_was_acknowledged_as_the_home_topic_does(
     ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
 ) -> None:
     replicas, unclean = "min.insync.replicas", "unclean.leader.election.enable"
-    ps.create_topic("orders")
+    ps.create_topic("orders", replication=3)
     backend.admin.update_topic("orders", {replicas: "2"})
     sub = ps.create_subscription("billing", "orders")
     assert backend.admin.topic(RETRY).config[replicas] == "2"
@@ -297,6 +297,16 @@ def test_it_keeps_what_was_acknowledged_as_the_home_topic_does(
     sub.pull(lambda message: message.ack()).close()
     assert backend.admin.topic(RETRY).config[replicas] == "3"
     assert backend.admin.topic(RETRY).config[unclean] == "false"
+
+
+def test_it_wants_no_more_replicas_in_sync_than_it_has(ps: PubSub, backend: MemoryBackend) -> None:
+    ps.create_topic("orders", replication=2)
+    backend.admin.update_topic("orders", {"min.insync.replicas": "1"})
+    sub = ps.create_subscription("billing", "orders")
+    # The home topic has got a third replica since, the retry topic hasn't.
+    backend.admin.update_topic("orders", {"min.insync.replicas": "3"})
+    sub.pull(lambda message: message.ack()).close()
+    assert backend.admin.topic(RETRY).config["min.insync.replicas"] == "2"
 
 
 @pytest.fixture
