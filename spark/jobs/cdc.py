@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..job import Context, Job, Outcome, follow_options, option
+from ..job import Context, Job, Outcome, follow_options, option, table_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,19 +16,22 @@ def run(context: Context, *, topic: str, to: str, checkpoint: str, **streaming: 
     """Runs the job."""
     spark = context.spark()
     from ..streams import Streaming, prepare
-    from ..transforms.changes import changes, last_states, merge, strange
+    from ..tables import Table
+    from ..transforms.changes import NEWER, PROBLEMS, SAME_ROW, STATES, changes, last_states, strange
 
-    going = prepare(context, spark, Streaming(**streaming), checkpoint, {"topics": topic, "to": to})
-    problems = f"{to.rstrip('/')}-problems"
+    states = Table(spark, to, STATES, option="--to")
+    problems = states.beside("problems", PROBLEMS)
+    about = {"topics": topic, "to": states.place}
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [states, problems])
 
     def take(batch: DataFrame, number: int) -> None:
-        merge(last_states(changes(batch)), to)
+        states.merge(last_states(changes(batch)), SAME_ROW, NEWER, going.identity, number)
         left = strange(batch)
         if not left.isEmpty():
             going.append(left, problems, number)
 
     going.go_counting(going.messages(spark, topic), take)
-    facts = {**going.facts("messages", to), "problems": problems}
+    facts = {**going.facts("messages", states.place), "problems": problems.place}
     return Outcome(facts, f"{going.rows:,} changes taken into {to}")
 
 
@@ -38,13 +41,25 @@ JOB = Job(
 
     A change is JSON, {"action": "INSERT" | "UPDATE" | "DELETE", "data": {...}}, published with the key TABLE:ROW.
     Changes that come again (a replay, a batch that is repeated) change nothing. What isn't a change goes to the table
-    TO-problems, with its bytes and the reason.
+    TO-problems (TO_problems for a name), with its bytes and the reason.
     """,
     [
-        option("--topic", required=True, metavar="NAME"),
-        option("--to", required=True, metavar="PATH", help="The Delta table."),
-        option("--checkpoint", required=True, metavar="PATH"),
+        option("--topic", required=True, metavar="NAME", help="The topic of changes."),
+        option(
+            "--to",
+            required=True,
+            metavar="TABLE",
+            help="The Delta table of last states: a path, or a name in a catalog (schema.table). It is made if nothing "
+            "is there; what kafka-pubsub didn't make is refused.",
+        ),
+        option(
+            "--checkpoint",
+            required=True,
+            metavar="PATH",
+            help="The directory that keeps how far the job has come. One for each command.",
+        ),
         *follow_options(),
+        *table_options(),
     ],
     [("", "--topic database-changes --to /data/state --checkpoint /data/checkpoints/cdc")],
     run,

@@ -16,12 +16,23 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["STATE", "changes", "last_states", "merge", "strange"]
+from ..tables import Layout
 
-#: The table's columns.
-STATE = (
-    "key binary, ordering_key string, deleted boolean, data string, action string, publish_time timestamp, "
-    "topic string, partition int, offset bigint"
+__all__ = ["NEWER", "PROBLEMS", "SAME_ROW", "STATES", "changes", "last_states", "strange"]
+
+#: The table of last states: `key`, `ordering_key`, `deleted`, `data`, `action` and where the change was published.
+STATES = Layout(
+    "last states", partitions=(), statistics=("ordering_key", "publish_time", "partition", "offset")
+)
+PROBLEMS = Layout(
+    "messages that are no changes", partitions=("topic",), statistics=("publish_time", "partition", "offset")
+)
+#: How a state (`new`) finds its row (`old`), and when it counts. Texts have statistics, which bytes have not; two keys
+#: that differ in bytes that are no text are told apart by the bytes.
+SAME_ROW = "old.ordering_key = new.ordering_key AND old.key = new.key"
+NEWER = (
+    "CASE WHEN new.topic = old.topic AND new.partition = old.partition THEN new.offset > old.offset "
+    "ELSE new.publish_time > old.publish_time END"
 )
 
 
@@ -45,7 +56,7 @@ def _told(messages: DataFrame) -> DataFrame:
 
 
 def changes(messages: DataFrame) -> DataFrame:
-    """The changes among the messages, as `STATE`."""
+    """The changes among the messages, with the columns of the table of last states."""
     told = _told(messages).where("problem is null")
     return told.select(
         "key",
@@ -76,18 +87,3 @@ def last_states(found: DataFrame) -> DataFrame:
         .agg(F.max_by(F.struct(*here.columns), "publish_time").alias("row"))
         .select("row.*")
     )
-
-
-def merge(newest: DataFrame, path: str) -> None:
-    """Takes the states into the Delta table, where they are newer than what is there."""
-    spark = newest.sparkSession
-    spark.createDataFrame([], STATE).write.format("delta").mode("ignore").save(path)
-    newest.createOrReplaceTempView("kafka_pubsub_newest")
-    newer = (
-        "CASE WHEN new.topic = old.topic AND new.partition = old.partition THEN new.offset > old.offset "
-        "ELSE new.publish_time > old.publish_time END"
-    )
-    spark.sql(
-        f"MERGE INTO delta.`{path}` AS old USING kafka_pubsub_newest AS new ON old.key = new.key "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    ).collect()
