@@ -262,8 +262,9 @@ class Audit:
 
     def _known(self, moved: DataFrame) -> DataFrame:
         """Those that were published before the noted ends."""
-        entries = [F.lit(number) for at, end in self.ends.items() for number in (at.partition, end)]
-        return moved.where(F.col("offset") < F.create_map(*entries)[F.col("partition")])
+        ends = [(at.partition, end) for at, end in self.ends.items()]
+        table = self.spark.createDataFrame(ends, "partition int, _end bigint")
+        return moved.join(F.broadcast(table), "partition").where("offset < _end").drop("_end")
 
     def _total(self) -> int:
         if self._counted_messages is None:

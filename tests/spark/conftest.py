@@ -61,6 +61,11 @@ def name() -> str:
     return f"spark-{uuid4().hex[:12]}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The mark of tests that take minutes each."""
+    config.addinivalue_line("markers", "slow: takes minutes; left out of a quick run by -m 'not slow'")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Streams and Delta tables take many small steps: on a machine that others use they need minutes."""
     for item in items:
