@@ -76,7 +76,9 @@ class Context:
         """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
         from .spark_session import OF_A_JOB, session
 
-        found = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        made = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        # With settings and views of its own: what a job sets is not left behind in a user's session.
+        found = made.newSession()
         for name, value in OF_A_JOB.items():
             found.conf.set(name, value)
         return found

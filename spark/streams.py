@@ -20,7 +20,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Run", "Streaming", "prepare"]
+__all__ = ["Progress", "Run", "Streaming", "prepare"]
 
 #: Seconds between looks at a running query.
 _LOOK = 1
@@ -51,7 +51,6 @@ _TAKEN_OVER = (
     "Concurrent update to the log",
     "ConcurrentTransactionException",
     "DELTA_CONCURRENT_TRANSACTION",
-    "ConcurrentModificationException",
     "Multiple streaming queries are concurrently using",
 )
 
@@ -66,6 +65,23 @@ class Streaming:
     lost: Literal["fail", "skip"] = "fail"
     optimize_every: str | None = None
     vacuum_every: str | None = None
+
+
+class Progress(NamedTuple):
+    """What Spark says of a batch. `behind`: messages between its end and the log's; None where Spark doesn't say."""
+
+    rows: int
+    rows_per_s: float
+    behind: int | None
+    #: Rows that came later than the watermark allows, and were left out.
+    dropped: int
+
+    def __str__(self) -> str:
+        lag = "" if self.behind is None else f", {self.behind:,} behind the log's end"
+        left = (
+            f", {self.dropped:,} left out because they came later than --late allows" if self.dropped else ""
+        )
+        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}"
 
 
 @dataclass
@@ -87,8 +103,8 @@ class Run:
     rows: int = 0
     #: Small files that were put together.
     optimized: int = 0
-    #: Rows that a watermark left out, by batch.
-    dropped: dict[int, int] = field(default_factory=dict)
+    #: What Spark says of each batch.
+    progress: dict[int, Progress] = field(default_factory=dict)
     began: float = field(default_factory=time.time)
 
     @property
@@ -136,8 +152,8 @@ class Run:
                 mode=mode,
             )
             while not running.awaitTermination(_LOOK):
-                self._note_dropped(running)
-            self._note_dropped(running)
+                self._note_progress(running)
+            self._note_progress(running)
         except Exception as error:
             raise (failures[0] if failures else self._explained(error, frame.sparkSession)) from error
         finally:
@@ -174,27 +190,29 @@ class Run:
         return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
 
     def said(self, text: str) -> str:
-        """The outcome for a person, with the rows that were left out, if any."""
-        dropped = sum(self.dropped.values())
-        return (
-            f"{text}, {dropped:,} rows left out because they came later than --late allows"
-            if dropped
-            else text
-        )
+        """The outcome for a person: also what was read, at which rate, and what was left out."""
+        return f"{text}; {self.total()}"
+
+    def total(self) -> Progress:
+        """What Spark says of all batches of this start."""
+        every = self.progress.values()
+        rows = sum(each.rows for each in every)
+        seconds = sum(each.rows / each.rows_per_s for each in every if each.rows_per_s)
+        last = self.progress[max(self.progress)].behind if self.progress else None
+        return Progress(rows, rows / seconds if seconds else 0.0, last, sum(each.dropped for each in every))
 
     def append(self, rows: DataFrame, to: Table, number: int) -> None:
         """Adds a batch's rows to a table; a repeat adds nothing."""
         to.append(rows, self.identity, number)
 
-    def _note_dropped(self, running: StreamingQuery) -> None:
-        for progress in running.recentProgress:
-            number = int(progress["batchId"])
-            count = sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
-            if count > self.dropped.get(number, 0):
-                self.dropped[number] = count
-                self.context.note(
-                    f"batch {number} left out {count:,} rows that came later than --late allows; longer keeps them"
-                )
+    def _note_progress(self, running: StreamingQuery) -> None:
+        for told in running.recentProgress:
+            number, found = int(told["batchId"]), _progress(told)
+            # A batch is told again while nothing comes, with fewer rows.
+            known = self.progress.get(number, Progress(0, 0.0, None, 0))
+            if found.rows > known.rows or found.dropped > known.dropped:
+                self.progress[number] = found
+                self.context.note(f"batch {number}: {found}")
 
     def _maintain(self, first: float) -> None:
         """OPTIMIZE and VACUUM where they are due; `first` stands for the last time if there was none."""
@@ -223,10 +241,13 @@ class Run:
             return {}
         return found
 
-    def facts(self, rows: str, to: str) -> dict[str, Any]:
-        """What every outcome says; `rows` names what was counted."""
-        facts = {"batches": self.batches, rows: self.rows, "lost": self.lost, "to": to}
-        facts["dropped_rows"] = sum(self.dropped.values())
+    def facts(self, rows: str | None, to: str) -> dict[str, Any]:
+        """What every outcome says; `rows` names what was counted, if anything was."""
+        counted = {} if rows is None else {rows: self.rows}
+        facts = {"batches": self.batches, **counted, "lost": self.lost, "to": to}
+        total = self.total()
+        facts |= {"messages_read": total.rows, "messages_per_s": round(total.rows_per_s, 1)}
+        facts |= {"behind": total.behind, "dropped_rows": total.dropped}
         return {**facts, "optimized_files": self.optimized} if self.tables else facts
 
     def _count(self, rows: int | None, number: int) -> None:
@@ -301,3 +322,21 @@ def prepare(
     if mine:
         run.look(spark)
     return run
+
+
+def _progress(told: Any) -> Progress:
+    """Of one of Spark's reports."""
+    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
+    ends = [(_offsets(each["latestOffset"]), _offsets(each["endOffset"])) for each in told["sources"]]
+    behind = [sum(latest.values()) - sum(end.get(at, 0) for at in latest) for latest, end in ends if latest]
+    rate = float(told["processedRowsPerSecond"] or 0)
+    return Progress(int(told["numInputRows"]), rate, sum(behind) if behind else None, dropped)
+
+
+def _offsets(text: str | None) -> dict[tuple[str, str], int]:
+    """Spark's offsets of a source, by topic and partition; none where it doesn't tell."""
+    try:
+        found = json.loads(text or "{}") or {}
+        return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
+    except (ValueError, AttributeError):
+        return {}

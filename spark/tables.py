@@ -113,10 +113,29 @@ class Table:
                 )
             self._made = found
             return
-        if self.files is not None and (names := self.files.names()):
+        if self.files is None:
+            self._check_schema()
+        elif (names := self.files.names()) and not self._is_half_made():
             raise FailedPrecondition(
                 f"{self.where} isn't {self.layout.kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no "
                 "Delta table; choose another place"
+            )
+
+    def _is_half_made(self) -> bool:
+        """Whether there is a Delta log without a commit, as a driver leaves it that is killed while it makes one."""
+        if self.files is None or self.files.names() != ["_delta_log"]:
+            return False
+        return all(name.startswith("_") for name in self.files.names("_delta_log"))
+
+    def _check_schema(self) -> None:
+        schema = self.place.rpartition(".")[0]
+        try:
+            there = self.spark.catalog.databaseExists(schema)
+        except Exception as error:
+            raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
+        if not there:
+            raise FailedPrecondition(
+                f"{self.where}: there is no schema {schema}; create it, or name another one"
             )
 
     def _properties(self) -> dict[str, str]:
@@ -160,6 +179,9 @@ class Table:
                 # To begin another table would hide that all before this batch is lost.
                 raise FailedPrecondition(f"{self.where} was deleted while a job wrote to it: restore it")
             return
+        if self.files is not None and self._is_half_made():
+            # Delta takes any directory for a table that exists.
+            self.files.delete("_delta_log")
         maker = like.limit(0).writeTo(self._sql).using("delta")
         for name, value in self._made_with(query).items():
             maker = maker.tableProperty(name, value)

@@ -58,15 +58,9 @@ def run(
         return None
 
     going.go(found, take)
-    facts = {
-        "batches": going.batches,
-        "optimized_files": going.optimized,
-        "lost": going.lost,
-        "to": table.place,
-    }
-    return Outcome(
-        facts, f"{going.batches} batches archived to {to}, {going.optimized} small files put together"
-    )
+    facts = going.facts(None, table.place)
+    text = f"{going.batches} batches archived to {to}, {going.optimized} small files put together"
+    return Outcome(facts, going.said(text))
 
 
 def _check_usage(

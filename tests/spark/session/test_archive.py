@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,14 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
     plain = run.spark.read.format("delta").load(to)
     assert values(plain) == expected(120)
     assert (tmp_path / "archive" / f"topic={name}" / f"date={row.date}").is_dir()
+    # Spark's own figures: what was read, how fast, how far the log's end is away.
+    assert [each.facts["messages_read"] for each in outcomes] == [60, 60]
+    assert outcomes[1].facts["messages_per_s"] > 0
+    assert outcomes[1].facts["behind"] == 0
+    assert outcomes[1].facts["dropped_rows"] == 0
+    assert re.search(
+        r"batch \d+: \d+ messages read, [\d,]+ a second, \d+ behind the log's end", "\n".join(run.notes)
+    )
     # Small files are put together when that is due: at the end of a first run, and not an hour later.
     assert [each.facts["optimized_files"] > 0 for each in outcomes] == [True, False]
     assert len(plain.inputFiles()) > 1

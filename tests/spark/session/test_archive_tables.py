@@ -92,6 +92,16 @@ def test_a_batch_that_is_written_again_is_there_once(spark: SparkSession, tmp_pa
     assert row.topic == "7"
 
 
+def test_a_table_that_was_half_made_by_a_driver_that_was_killed_is_made(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from spark.archives import archived
+
+    (tmp_path / "a" / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    opened(spark, tmp_path / "a").append(batch(spark, 0, 2), "q", 0)
+    assert held(archived(spark, str(tmp_path / "a"))) == [0, 1]
+
+
 def test_of_two_writers_of_one_batch_one_fails_and_it_is_there_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -222,7 +232,9 @@ def test_all_spellings_of_a_path_and_of_a_name_are_one(
         for path in (relative, tmp_path / "a", f"file:{tmp_path}/a", f"{tmp_path}/a/")
     }
     assert len(places) == 1
+    spark.sql("CREATE DATABASE IF NOT EXISTS lake")
     assert opened(spark, "lake.orders").place == opened(spark, "spark_catalog.lake.orders").place
+    spark.sql("DROP DATABASE lake")
     assert [is_name(each) for each in ("orders", "lake.orders", "c.lake.orders", "./lake.orders")] == [
         False,
         True,
@@ -247,6 +259,10 @@ def test_a_table_with_a_name(spark: SparkSession) -> None:
         spark.sql("CREATE TABLE lake.theirs (offset BIGINT) USING delta")
         with pytest.raises(FailedPrecondition, match="didn't make"):
             opened(spark, "lake.theirs")
+        with pytest.raises(FailedPrecondition, match=r"there is no schema spark_catalog\.no_such_schema"):
+            opened(spark, "no_such_schema.orders")
+        with pytest.raises(InvalidArgument, match="can't be a table"):
+            opened(spark, "no_such_catalog.lake.orders")
         with pytest.raises(InvalidArgument, match="--checkpoint is missing"):
             _ = table.checkpoint
     finally:

@@ -174,6 +174,46 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
     assert state() == {**expected, "users:1": (False, {"n": 3})}
 
 
+def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
+    from spark.transforms.changes import changes, strange
+
+    def told(envelope: Any, *bodies: str | None) -> tuple[list[Any], list[str]]:
+        origin = "named_struct('topic', 't', 'partition', 0, 'offset', offset) AS origin"
+        rows = [(b"k", "k", None if body is None else body.encode(), at) for at, body in enumerate(bodies)]
+        frame = spark.createDataFrame(rows, "key binary, ordering_key string, data binary, offset bigint")
+        frame = frame.selectExpr("*", "TIMESTAMP '2026-01-14 12:00:00' AS publish_time", origin)
+        found = [
+            (row.action, row.data, row.deleted)
+            for row in changes(frame, envelope).orderBy("offset").collect()
+        ]
+        return found, [row.problem for row in strange(frame, envelope).orderBy("offset").collect()]
+
+    debezium = [
+        '{"op": "c", "before": null, "after": {"n": 1}}',
+        '{"schema": {}, "payload": {"op": "u", "before": {"n": 1}, "after": {"n": 2}}}',
+        '{"op": "r", "after": {"n": 3}}',
+        '{"op": "d", "before": {"n": 3}, "after": null}',
+        None,
+        '{"op": "t"}',
+        '{"op": "u"}',
+        "no JSON",
+    ]
+    assert told("debezium", *debezium) == (
+        [
+            ("INSERT", '{"n":1}', False),
+            ("UPDATE", '{"n":2}', False),
+            ("INSERT", '{"n":3}', False),
+            ("DELETE", None, True),
+            ("DELETE", None, True),
+        ],
+        ["has the op t", "has no data", "isn't JSON with an op"],
+    )
+    assert told("row", '{"n": 1}', None, "[1]", "{broken") == (
+        [("UPDATE", '{"n":1}', False), ("DELETE", None, True)],
+        ["isn't a JSON object", "isn't a JSON object"],
+    )
+
+
 def test_windows_of_devices_and_alerts(run: Runner, name: str, tmp_path: Path) -> None:
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=2, retention=LONG)
@@ -242,7 +282,7 @@ def test_an_uneven_backlog_loses_no_reading_unless_it_is_told(run: Runner, name:
     found, outcome = readings("parts", max_per_batch=120)
     assert found["old"] < 300
     assert outcome.facts["dropped_rows"] > 0
-    assert "rows left out because they came later than --late allows" in outcome.text
+    assert "left out because they came later than --late allows" in outcome.text
     assert any("left out" in note for note in run.notes)
 
 
