@@ -309,8 +309,8 @@ def test_what_a_job_can_t_use_is_one_line_that_names_the_option(
         with pytest.raises((InvalidArgument, click.UsageError)) as failed:
             run(job, **options)
         # As the command line prints it.
-        usage = isinstance(failed.value, click.UsageError)
-        line = failed.value.format_message() if usage else str(failed.value)
+        error = failed.value
+        line = error.format_message() if isinstance(error, click.UsageError) else str(error)
         assert re.search(said, line), line
         assert "\n" not in line
     assert list(tmp_path.iterdir()) == []
