@@ -152,7 +152,8 @@ def _theirs(options: Mapping[str, str]) -> dict[str, str]:
 
 def _subscription(topic: Topics) -> dict[str, str]:
     if isinstance(topic, re.Pattern):
-        return {"subscribePattern": _OTHERS + _in_java(topic)}
+        # Spark takes what fits anywhere in a name, so both ends are said.
+        return {"subscribePattern": f"^{_OTHERS}{_in_java(topic)}$"}
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names or not all(names):
         raise InvalidArgument("topic: name at least one topic, or give a pattern")
