@@ -237,7 +237,7 @@ class Run:
         try:
             found: dict[str, float] = json.loads(self.checkpoint.read(_MAINTENANCE) or "{}")
         except ValueError:
-            # A kill in the middle of its writing: then both are due.
+            # A kill in the middle of its writing: as if neither had been done.
             return {}
         return found
 

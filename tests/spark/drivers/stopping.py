@@ -1,6 +1,6 @@
 """A driver of `archive` that is stopped at one step of a batch: `python -m tests.spark.drivers.stopping STEP FLAG ...`.
 
-It touches FLAG when it is there, and sends SIGSTOP to its whole process group, Java included; who started it sends
+It touches FLAG when it is there, and sends SIGSTOP to its whole process group, Java included; the test sends
 SIGCONT. The other arguments are those of the command line.
 
 planned     Spark has noted what the batch reads, and nothing is written
