@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .archives import archived
-    from .session import session
+    from .spark_session import session
     from .transforms.avro import decoded
     from .transforms.messages import messages
     from .transforms.outgoing import write, write_stream
@@ -36,7 +36,7 @@ _PLACES = {
     "archived": ".archives",
     "decoded": ".transforms.avro",
     "messages": ".transforms.messages",
-    "session": ".session",
+    "session": ".spark_session",
     "write": ".transforms.outgoing",
     "write_stream": ".transforms.outgoing",
 }

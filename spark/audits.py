@@ -22,8 +22,8 @@ from kafka_pubsub.core.key_places import former_partitions, remedy
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import TopicPartition
 
-from . import marks
-from .archives import OURS, archived
+from . import ownership
+from .archives import archive_table
 from .cluster import Cluster
 from .files import Files
 from .place import Place
@@ -178,8 +178,11 @@ class Audit:
         """The archive beside the log; and how many offsets of each partition it is behind."""
         self._note("archive and log")
         # First how far it has come, then what it holds: the other way round a batch in between would be a gap.
-        told = marks.committed_offsets(Files(self.spark, f"{path}/{OURS}/checkpoint")).get(self.topic)
-        kept = archived(self.spark, path).where(F.col("topic") == self.topic)
+        table = archive_table(self.spark, path, option="--archive")
+        told = None
+        if table.files is not None:
+            told = ownership.committed_offsets(Files(self.spark, table.checkpoint)).get(self.topic)
+        kept = self._archived(path)
         reached = _reached(kept) if told is None else told
         ranges = {
             (at.topic, at.partition): (self.beginnings[at], min(end, reached.get(at.partition, 0)))
@@ -189,16 +192,20 @@ class Audit:
         behind = {str(at.partition): end - ranges[at.topic, at.partition][1] for at, end in self.ends.items()}
         return step, {number: left for number, left in behind.items() if left > 0}
 
+    def _archived(self, path: str) -> DataFrame:
+        table = archive_table(self.spark, path, option="--archive")
+        return table.read().where(F.col("topic") == self.topic)
+
     def archive_order(self, path: str, sequence: str) -> Step:
         """The archive by the publisher's numbers."""
         self._note("order of the archive")
-        kept = archived(self.spark, path).where(F.col("topic") == self.topic)
+        kept = self._archived(path)
         return self._step("order of the archive", out_of_order(numbered(kept, sequence)))
 
     def delays(self, path: str) -> dict[str, Any]:
         """Seconds between publishing and archiving: percentiles, and how many fall below each of `DELAYS`."""
         self._note("delays")
-        kept = archived(self.spark, path).where(F.col("topic") == self.topic)
+        kept = self._archived(path)
         seconds = F.col("archived_at").cast("double") - F.col("publish_time").cast("double")
         bars = [F.count_if(seconds <= bound).alias(f"b{at}") for at, bound in enumerate(DELAYS)]
         shares = F.percentile_approx(seconds, [0.5, 0.9, 0.99, 1.0]).alias("shares")
@@ -267,8 +274,9 @@ class Audit:
 
     def _known(self, moved: DataFrame) -> DataFrame:
         """Those that were published before the noted ends."""
-        entries = [F.lit(number) for at, end in self.ends.items() for number in (at.partition, end)]
-        return moved.where(F.col("offset") < F.create_map(*entries)[F.col("partition")])
+        ends = [(at.partition, end) for at, end in self.ends.items()]
+        table = self.spark.createDataFrame(ends, "partition int, _end bigint")
+        return moved.join(F.broadcast(table), "partition").where("offset < _end").drop("_end")
 
     def _total(self) -> int:
         if self._counted_messages is None:

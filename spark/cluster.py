@@ -17,7 +17,7 @@ from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, P
 from kafka_pubsub.model import Committed, TopicPartition
 
 from .place import Place
-from .session import jvm
+from .spark_session import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

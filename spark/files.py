@@ -1,29 +1,23 @@
-"""Files below one directory, wherever Spark's own files may be: local, HDFS, an object store.
+"""Small files below one directory, wherever Spark's own files may be: local, HDFS, an object store.
 
 Rules
-1. `create` never replaces, and what it made is whole: it is written under another name and renamed.
+1. `create` never replaces a file, and a file that it made is whole: it is written under a hidden name and renamed.
 2. A path that doesn't exist is empty, not an error.
+3. `root` is absolute and names its file system, so every spelling of one path gives the same root.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.errors import AlreadyExists
+from kafka_pubsub.errors import AlreadyExists, InvalidArgument
 
-from .session import jvm
+from .spark_session import first_line, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files", "Found"]
-
-
-class Found(NamedTuple):
-    """A file or directory: its path below the root, and its bytes."""
-
-    path: str
-    size: int
+__all__ = ["Files"]
 
 
 class Files:
@@ -31,14 +25,17 @@ class Files:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._jvm = jvm(spark)
-        self.root = root.rstrip("/") or "/"
-        base = self._jvm.org.apache.hadoop.fs.Path(self.root)
-        self._system = base.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        try:
+            base = self._jvm.org.apache.hadoop.fs.Path(root)
+            self._system = base.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        except Exception as error:
+            raise InvalidArgument(f"path {root!r} can't be used: {first_line(error)}") from error
         self._base = self._system.makeQualified(base)
+        self.root = str(self._base.toString())
 
     def full(self, path: str) -> str:
         """The whole path, as Spark takes it."""
-        return f"{self.root}/{path}" if path else self.root
+        return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._base, path) if path else self._base
@@ -61,24 +58,21 @@ class Files:
         """Writes a file that must not exist."""
         if self.exists(path):
             raise AlreadyExists(f"{self.full(path)} exists already: is another job writing there?")
-        unfinished = f"{path}.unfinished"
-        self._write(unfinished, text)
-        self.rename(unfinished, path)
+        directory, _, name = path.rpartition("/")
+        unfinished = f"{directory}/.{name}.unfinished".lstrip("/")
+        self.write(unfinished, text)
+        if not self._system.rename(self._at(unfinished), self._at(path)):
+            raise AlreadyExists(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
 
-    def _write(self, path: str, text: str) -> None:
+    def write(self, path: str, text: str) -> None:
+        """Writes a file, or writes it anew; a reader may see a part of it."""
         stream = self._system.create(self._at(path), True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
 
-    def rename(self, old: str, new: str) -> None:
-        """Moves a file; its new directory is made."""
-        self._system.mkdirs(self._at(new).getParent())
-        if not self._system.rename(self._at(old), self._at(new)):
-            raise AlreadyExists(f"{self.full(old)} could not be moved to {self.full(new)}")
-
-    def delete(self, path: str) -> None:
+    def delete(self, path: str = "") -> None:
         """Removes a file, or a directory with all that is in it."""
         self._system.delete(self._at(path), True)
 
@@ -88,9 +82,3 @@ class Files:
             return []
         found = (each.getPath().getName() for each in self._system.listStatus(self._at(path)))
         return sorted(name for name in found if not name.startswith("."))
-
-    def glob(self, pattern: str) -> list[Found]:
-        """Files whose relative path fits the pattern."""
-        found = self._system.globStatus(self._jvm.org.apache.hadoop.fs.Path(self._base, pattern)) or ()
-        start = len(self._base.toUri().getPath().rstrip("/")) + 1
-        return sorted(Found(each.getPath().toUri().getPath()[start:], each.getLen()) for each in found)

@@ -14,16 +14,33 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+
+from .intervals import INTERVAL, OR_NEVER
 from .place import Place
+from .spark_session import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JOBS", "Context", "Job", "Outcome", "find", "follow_options", "option", "pairs"]
+__all__ = [
+    "JOBS",
+    "Context",
+    "Job",
+    "Outcome",
+    "execute",
+    "find",
+    "follow_options",
+    "option",
+    "pairs",
+    "table_options",
+    "time_of",
+]
 
 #: Name -> the module that holds its `JOB`.
 JOBS = {
@@ -57,9 +74,11 @@ class Context:
 
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
-        from .session import OF_A_JOB, session
+        from .spark_session import OF_A_JOB, session
 
-        found = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        made = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        # With settings and views of its own: what a job sets is not left behind in a user's session.
+        found = made.newSession()
         for name, value in OF_A_JOB.items():
             found.conf.set(name, value)
         return found
@@ -81,9 +100,15 @@ class Job(NamedTuple):
             option(
                 "--master",
                 metavar="URL",
-                help="Spark's master. Default: what spark-submit says, else local[*].",
+                help="Where Spark runs, e.g. local[4] or spark://HOST:7077. Default: what spark-submit says, else "
+                "local[*] (this machine, all cores).",
             ),
-            option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Can be repeated."),
+            option(
+                "--conf",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="A setting of Spark, e.g. spark.driver.memory=4g. Can be repeated.",
+            ),
         ]
         return [*self.options, *shared]
 
@@ -93,36 +118,100 @@ def option(*names: str, **settings: Any) -> click.Option:
     return click.Option(list(names), **settings)
 
 
-def follow_options() -> list[click.Option]:
-    """What every streaming job takes."""
+#: What `--max-per-batch` is for, in every job.
+_MOST = (
+    "How many messages a batch reads at most, over all partitions. Less needs less memory and disk, and repeats less "
+    "after a kill; more is faster."
+)
+_WHOLE = (
+    " Default: all that is there. A backlog that is read in parts may have rows left out: what one partition holds "
+    "from long ago is late when another one's news were read before. They are counted."
+)
+
+
+def follow_options(*, watermark: bool = False) -> list[click.Option]:
+    """What every streaming job takes; `watermark` says that it leaves out rows that come late."""
+    most = option(
+        "--max-per-batch",
+        type=click.IntRange(1),
+        default=None if watermark else 500_000,
+        show_default=not watermark,
+        metavar="MESSAGES",
+        help=_MOST + (_WHOLE if watermark else ""),
+    )
     return [
         option(
             "--follow",
             is_flag=True,
-            help="Go on with what comes. Default: end when all is read.",
+            help="Stay and take what is published from now on as well. Default: end when all is read.",
         ),
         option(
             "--every",
+            type=INTERVAL,
             default="10 seconds",
             show_default=True,
             metavar="INTERVAL",
-            help="With --follow: a batch.",
+            help="With --follow: how often a batch begins, e.g. '10 seconds'. Longer means fewer and larger files.",
         ),
-        option(
-            "--max-per-batch",
-            type=click.IntRange(1),
-            default=500_000,
-            show_default=True,
-            help="Messages.",
-        ),
+        most,
         option(
             "--lost",
             type=click.Choice(["fail", "skip"]),
             default="fail",
             show_default=True,
-            help="When messages that should be read are gone (retention): say which and fail, or go on without.",
+            help="What to do when messages that should be read next were deleted (by retention, or with their topic): "
+            "'fail' stops and names their offsets; 'skip' names them and goes on without them.",
         ),
     ]
+
+
+def table_options() -> list[click.Option]:
+    """What every streaming job takes that writes Delta tables."""
+    return [
+        option(
+            "--optimize-every",
+            type=OR_NEVER,
+            default="1 hour",
+            show_default=True,
+            metavar="INTERVAL",
+            help="How often small files are put together (Delta's OPTIMIZE), between two batches or at the end. "
+            "'never': another program does it.",
+        ),
+        option(
+            "--vacuum-every",
+            type=OR_NEVER,
+            default="1 day",
+            show_default=True,
+            metavar="INTERVAL",
+            help="How often files are deleted that were replaced (Delta's VACUUM). They stay for 7 days, so readers "
+            "at work aren't disturbed. 'never': another program does it.",
+        ),
+    ]
+
+
+def time_of(text: str | None, name: str) -> datetime | None:
+    """An option's time (ISO 8601, UTC unless it says); None if it wasn't given."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} {text!r} isn't a time, e.g. 2026-01-14T12:00:00+00:00") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
+    """Runs a job; what Spark raises becomes one line that a person can read."""
+    try:
+        return job.run(context, **options)
+    except (PubSubError, click.ClickException):
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise FailedPrecondition(
+            f"{job.name} failed in Spark: {first_line(error)} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
+        ) from error
 
 
 def pairs(values: Sequence[str], name: str) -> dict[str, str]:

@@ -15,6 +15,8 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 __all__ = ["Place", "place_of"]
 
 _FIXED = {"isolation.level": "read_committed", "acks": "all", "enable.idempotence": "true"}
+#: By these a key would lie elsewhere than where every other client puts it.
+_PARTITIONER = ("partitioner.class", "partitioner.ignore.keys")
 _SPARKS_OWN = ("bootstrap.servers", "group.id", "key.deserializer", "value.deserializer", "auto.offset.reset")
 
 
@@ -45,6 +47,10 @@ def place_of(bootstrap: str | None = None, config: Mapping[str, str] | None = No
     for name, value in settings.items():
         if name in _FIXED and value != _FIXED[name]:
             raise InvalidArgument(f"config {name}={value}: it must stay {_FIXED[name]}; leave it out")
+        if name in _PARTITIONER:
+            raise InvalidArgument(
+                f"config {name}: a key must lie where every client of the topic puts it; leave it out"
+            )
         if name in _SPARKS_OWN:
             raise InvalidArgument(f"config {name}: it is set by this package or by Spark; leave it out")
     return Place(address, settings)

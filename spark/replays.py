@@ -22,10 +22,11 @@ from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
 
-from . import marks
+from . import ownership
 from .cluster import Cluster
 from .files import Files
 from .place import Place
+from .spark_session import first_line
 from .transforms.messages import messages
 from .transforms.outgoing import write_records
 from .transforms.replaying import again, chosen, without
@@ -61,7 +62,7 @@ def filtered(source: DataFrame, where: str | None) -> DataFrame:
         return source.where(where)
     except Exception as error:
         raise InvalidArgument(
-            f"where {where!r} isn't a condition over a message: {str(error).splitlines()[0]}"
+            f"--where {where!r} isn't a condition over a message: {first_line(error)}"
         ) from error
 
 
@@ -100,7 +101,8 @@ class Replay:
         self._state = state
         self._note = note
         self._notes = 0
-        marks.claim(state, "replay", {"name": name, "to": target, **about})
+        about = {"name": name, "to": target, **about}
+        ownership.claim(state, "replay", about, begun=_PROGRESS)
 
     def go(self, source: DataFrame, rate: float | None) -> tuple[Plan, int]:
         """Writes what isn't written yet; the plan, and how many messages this start wrote."""

@@ -3,23 +3,33 @@
 Rules
 1. Before anything is read: the checkpoint is this job's, for these topics and this place to write; and what it
    should read next is still there, or the error says what is lost.
-2. A stream ends when all is read, or (`follow`) when somebody stops it; either way its last batch is whole.
+2. A stream ends when all is read, or (`follow`) when it is stopped; either way its last batch is whole.
 3. What is deleted while it runs is told in the same words. With lost="skip" the look is before each batch, so an
    offset that is named may still have come: a consumer reads ahead.
+4. Of two drivers on one checkpoint one ends with an error that says so. Spark's logs of offsets and commits and
+   Delta's transactions decide which; what the other wrote stays, and is there once.
+5. Rows that come later than a watermark allows are counted as Spark counts them, and told. A job with a watermark reads
+   a backlog in one batch unless it is told otherwise: within a batch Spark leaves no row out.
+6. Between two batches the job's tables are optimized and vacuumed when that is due. When it was done last is kept in
+   the checkpoint, so a job that is started each hour doesn't do it each hour.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
-from . import marks
+from . import ownership
 from .cluster import Cluster
 from .files import Files
+from .intervals import seconds_of
 from .job import Context
+from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
 
@@ -27,10 +37,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Run", "Streaming", "prepare"]
+__all__ = ["Progress", "Run", "Streaming", "prepare"]
 
 #: Seconds between looks at a running query.
 _LOOK = 1
+#: The directory of a checkpoint that has a file once a batch was planned.
+_BEGUN = "offsets"
+#: When tables were last optimized and vacuumed: seconds since 1970, by command.
+_MAINTENANCE = "kafka_pubsub_maintenance.json"
+#: How Spark and Delta say that another query is at work on the same checkpoint.
+_TAKEN_OVER = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "Concurrent update to the log",
+    "ConcurrentTransactionException",
+    "DELTA_CONCURRENT_TRANSACTION",
+    "Multiple streaming queries are concurrently using",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +63,25 @@ class Streaming:
     every: str = "10 seconds"
     max_per_batch: int | None = None
     lost: Literal["fail", "skip"] = "fail"
+    optimize_every: str | None = None
+    vacuum_every: str | None = None
+
+
+class Progress(NamedTuple):
+    """What Spark says of a batch. `behind`: messages between its end and the log's; None where Spark doesn't say."""
+
+    rows: int
+    rows_per_s: float
+    behind: int | None
+    #: Rows that came later than the watermark allows, and were left out.
+    dropped: int
+
+    def __str__(self) -> str:
+        lag = "" if self.behind is None else f", {self.behind:,} behind the log's end"
+        left = (
+            f", {self.dropped:,} left out because they came later than --late allows" if self.dropped else ""
+        )
+        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}"
 
 
 @dataclass
@@ -50,17 +91,26 @@ class Run:
     context: Context
     streaming: Streaming
     checkpoint: Files
+    #: What the checkpoint's mark says.
+    about: Mapping[str, str]
+    #: The tables that the job writes.
+    tables: Sequence[Table] = ()
     #: What retention has taken, for a person; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition that was told.
     told: dict[tuple[str, int | None], int] = field(default_factory=dict)
     batches: int = 0
     rows: int = 0
+    #: Small files that were put together.
+    optimized: int = 0
+    #: What Spark says of each batch.
+    progress: dict[int, Progress] = field(default_factory=dict)
+    began: float = field(default_factory=time.time)
 
     @property
     def identity(self) -> str:
         """The query's id, which is the checkpoint's: the same at each start."""
-        return marks.query_of(self.checkpoint) or ""
+        return ownership.query_of(self.checkpoint) or ""
 
     def go(
         self,
@@ -74,33 +124,43 @@ class Run:
         from .transforms.outgoing import start
 
         failures: list[BaseException] = []
+        ownership.claim(self.checkpoint, "checkpoint", self.about, begun=_BEGUN)
 
         def take(batch: DataFrame, number: int) -> None:
             try:
+                if self.batches == 0:
+                    ownership.confirm(self.checkpoint, "checkpoint", self.about)
                 if self.streaming.lost == "skip":
                     self._tell(self._lost(batch.sparkSession))
                 self._count(each_batch(batch, number), number)
+                if self.streaming.follow:
+                    self._maintain(self.began)
             except PubSubError as error:
                 # Through Java and back an exception is only its text.
                 failures.append(error)
                 raise
 
-        running = start(
-            frame,
-            take,
-            query or f"kafka_pubsub {self.context.name}",
-            self.checkpoint.root,
-            available_now=not self.streaming.follow,
-            every=self.streaming.every,
-            mode=mode,
-        )
+        running: StreamingQuery | None = None
         try:
+            running = start(
+                frame,
+                take,
+                query or f"kafka_pubsub {self.context.name}",
+                self.checkpoint.root,
+                available_now=not self.streaming.follow,
+                every=self.streaming.every,
+                mode=mode,
+            )
             while not running.awaitTermination(_LOOK):
-                pass
+                self._note_progress(running)
+            self._note_progress(running)
         except Exception as error:
             raise (failures[0] if failures else self._explained(error, frame.sparkSession)) from error
         finally:
-            _stop(running)
+            if running is not None and running.isActive:
+                running.stop()
+        if self.tables:
+            self._maintain(0)
 
     def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:
         """`go` with batches that are used several times: each is kept until it is done, and its rows are counted."""
@@ -129,15 +189,66 @@ class Run:
         )
         return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
 
-    def append(self, rows: DataFrame, to: str, number: int) -> None:
-        """Adds a batch's rows to a Delta table."""
-        # By the batch's number Delta knows what it has, so a repeat adds nothing.
-        options = {"txnAppId": self.identity, "txnVersion": str(number)}
-        rows.write.format("delta").mode("append").options(**options).save(to)
+    def said(self, text: str) -> str:
+        """The outcome for a person: also what was read, at which rate, and what was left out."""
+        return f"{text}; {self.total()}"
 
-    def facts(self, rows: str, to: str) -> dict[str, Any]:
-        """What every outcome says; `rows` names what was counted."""
-        return {"batches": self.batches, rows: self.rows, "lost": self.lost, "to": to}
+    def total(self) -> Progress:
+        """What Spark says of all batches of this start."""
+        every = self.progress.values()
+        rows = sum(each.rows for each in every)
+        seconds = sum(each.rows / each.rows_per_s for each in every if each.rows_per_s)
+        last = self.progress[max(self.progress)].behind if self.progress else None
+        return Progress(rows, rows / seconds if seconds else 0.0, last, sum(each.dropped for each in every))
+
+    def append(self, rows: DataFrame, to: Table, number: int) -> None:
+        """Adds a batch's rows to a table; a repeat adds nothing."""
+        to.append(rows, self.identity, number)
+
+    def _note_progress(self, running: StreamingQuery) -> None:
+        for told in running.recentProgress:
+            number, found = int(told["batchId"]), _progress(told)
+            # A batch is told again while nothing comes, with fewer rows.
+            known = self.progress.get(number, Progress(0, 0.0, None, 0))
+            if found.rows > known.rows or found.dropped > known.dropped:
+                self.progress[number] = found
+                self.context.note(f"batch {number}: {found}")
+
+    def _maintain(self, first: float) -> None:
+        """OPTIMIZE and VACUUM where they are due; `first` stands for the last time if there was none."""
+        last = self._maintained()
+        due = {
+            command: every is not None and last.get(command, first) + seconds_of(every) <= time.time()
+            for command, every in (
+                ("optimize", self.streaming.optimize_every),
+                ("vacuum", self.streaming.vacuum_every),
+            )
+        }
+        for table in self.tables:
+            if due["optimize"]:
+                self.optimized += table.optimize(self.context.note)
+            if due["vacuum"]:
+                table.vacuum(self.context.note)
+        if any(due.values()):
+            now = {command: time.time() for command, is_due in due.items() if is_due}
+            self.checkpoint.write(_MAINTENANCE, json.dumps({**last, **now}))
+
+    def _maintained(self) -> dict[str, float]:
+        try:
+            found: dict[str, float] = json.loads(self.checkpoint.read(_MAINTENANCE) or "{}")
+        except ValueError:
+            # A kill in the middle of its writing: as if neither had been done.
+            return {}
+        return found
+
+    def facts(self, rows: str | None, to: str) -> dict[str, Any]:
+        """What every outcome says; `rows` names what was counted, if anything was."""
+        counted = {} if rows is None else {rows: self.rows}
+        facts = {"batches": self.batches, **counted, "lost": self.lost, "to": to}
+        total = self.total()
+        facts |= {"messages_read": total.rows, "messages_per_s": round(total.rows_per_s, 1)}
+        facts |= {"behind": total.behind, "dropped_rows": total.dropped}
+        return {**facts, "optimized_files": self.optimized} if self.tables else facts
 
     def _count(self, rows: int | None, number: int) -> None:
         self.batches += 1
@@ -145,7 +256,7 @@ class Run:
         told = "" if rows is None else f", {self.rows:,} so far"
         self.context.note(f"batch {number} done{told}")
 
-    def _tell(self, lost: Iterable[marks.Loss]) -> None:
+    def _tell(self, lost: Iterable[ownership.Loss]) -> None:
         """Notes what wasn't told yet."""
         for each in lost:
             told = self.told.get(each[:2], -1)
@@ -155,7 +266,7 @@ class Run:
             self.lost.append(str(each._replace(first=max(each.first, told + 1))))
             self.context.note(f"lost: {self.lost[-1]}")
 
-    def _refuse(self, lost: Sequence[marks.Loss]) -> None:
+    def _refuse(self, lost: Sequence[ownership.Loss]) -> None:
         """`FailedPrecondition` with what is lost, if anything is."""
         if lost:
             raise FailedPrecondition(
@@ -163,9 +274,9 @@ class Run:
                 "--lost skip goes on without"
             )
 
-    def _lost(self, spark: SparkSession) -> list[marks.Loss]:
+    def _lost(self, spark: SparkSession) -> list[ownership.Loss]:
         with Cluster(spark, self.context.place) as cluster:
-            return marks.lost_since(self.checkpoint, cluster)
+            return ownership.lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:
         """Before the start: refuses what is lost, or notes it where it may be."""
@@ -176,6 +287,11 @@ class Run:
 
     def _explained(self, error: Exception, spark: SparkSession) -> Exception:
         text = str(error)
+        if any(said in text for said in _TAKEN_OVER):
+            return FailedPrecondition(
+                f"another driver of {self.context.name} works with checkpoint {self.checkpoint.root} and has gone on; "
+                "this one ends. Nothing is lost and nothing is there twice: let one of them run"
+            )
         if "DATA_LOSS" not in text and "Some data may have been lost" not in text:
             return error
         try:
@@ -189,16 +305,38 @@ class Run:
 
 
 def prepare(
-    context: Context, spark: SparkSession, streaming: Streaming, checkpoint: str, about: Mapping[str, str]
+    context: Context,
+    spark: SparkSession,
+    streaming: Streaming,
+    checkpoint: str,
+    about: Mapping[str, str],
+    tables: Sequence[Table] = (),
 ) -> Run:
-    """Claims the checkpoint and looks whether the job can go on where it stopped."""
+    """Looks whether the job may use the checkpoint and can go on where it stopped; nothing is written."""
     files = Files(spark, checkpoint)
-    marks.claim(files, "checkpoint", {"job": context.name, **about})
-    run = Run(context, streaming, files)
-    run.look(spark)
+    told = {"job": context.name, **about}
+    for table in tables:
+        table.check()
+    mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
+    run = Run(context, streaming, files, told, tables)
+    if mine:
+        run.look(spark)
     return run
 
 
-def _stop(query: StreamingQuery) -> None:
-    if query.isActive:
-        query.stop()
+def _progress(told: Any) -> Progress:
+    """Of one of Spark's reports."""
+    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
+    ends = [(_offsets(each["latestOffset"]), _offsets(each["endOffset"])) for each in told["sources"]]
+    behind = [sum(latest.values()) - sum(end.get(at, 0) for at in latest) for latest, end in ends if latest]
+    rate = float(told["processedRowsPerSecond"] or 0)
+    return Progress(int(told["numInputRows"]), rate, sum(behind) if behind else None, dropped)
+
+
+def _offsets(text: str | None) -> dict[tuple[str, str], int]:
+    """Spark's offsets of a source, by topic and partition; none where it doesn't tell."""
+    try:
+        found = json.loads(text or "{}") or {}
+        return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
+    except (ValueError, AttributeError):
+        return {}

@@ -42,14 +42,16 @@ def command(job: Job) -> click.Command:
             options.pop("master"),
             own.pairs(options.pop("conf"), "--conf"),
         )
-        outcome = job.run(context, **options)
+        outcome = own.execute(job, context, options)
         click.echo(json.dumps(outcome.facts, default=str) if as_json else outcome.text)
         raise SystemExit(0 if outcome.ok else 1)
 
     more = [
-        own.option("--bootstrap", "-b", metavar="HOST:PORT", help="Kafka's address."),
-        own.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of the Java client."),
-        own.option("--json", "as_json", is_flag=True, help="The outcome as JSON."),
+        own.option(
+            "--bootstrap", "-b", metavar="HOST:PORT", help="Kafka's address. Default: KAFKA_PUBSUB_BOOTSTRAP."
+        ),
+        own.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of Kafka's Java client."),
+        own.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON object."),
     ]
     return click.Command(job.name, params=[*job.parameters(), *more], callback=run, help=job.help)
 

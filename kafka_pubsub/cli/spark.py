@@ -107,7 +107,7 @@ def _run(session: Session, job: Job, options: dict[str, object]) -> int:
     )
     # Python on the executors of a local master must be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    outcome = job.run(context, **options)
+    outcome = own.execute(job, context, options)
     session.output.result(outcome.facts, outcome.text)
     return 0 if outcome.ok else 1
 
@@ -159,7 +159,7 @@ def submit_args(session: Session, target: Path | None) -> None:
 
     if importlib.util.find_spec("pyspark") is None:
         raise FailedPrecondition("pyspark isn't installed: pip install 'kafka-pubsub-orderly[spark]'")
-    found = _module("session")
+    found = _module("spark_session")
     version = importlib.import_module("importlib.metadata").version("pyspark")
     if target is not None and target.suffix != ".zip":
         raise InvalidArgument(f"--zip {target}: Spark takes Python files by their ending; name it .zip")

@@ -1,4 +1,4 @@
-"""`archive`: topics to Parquet or Delta Lake, partitioned by date and topic, each message once."""
+"""`archive`: topics into a Delta table, partitioned by topic and date, each message once; plain copies of a range."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
-from ..job import Context, Job, Outcome, follow_options, option
+from ..job import Context, Job, Outcome, follow_options, option, table_options, time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ..streams import Run
+    from ..tables import Table
 
 __all__ = ["JOB", "run"]
 
@@ -23,50 +26,71 @@ def run(
     topics: tuple[str, ...],
     pattern: str | None,
     to: str,
-    form: Any,
     schema: IO[str] | None,
     checkpoint: str | None,
-    compact: bool,
+    export: str | None,
+    into: str | None,
+    since: str | None,
+    until: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
-    if bool(topics) == bool(pattern):
-        raise click.UsageError("give --topic (it can be repeated) or --pattern")
-    from ..archives import OURS, open_archive
+    _check_usage(topics, pattern, export, into, since or until)
+    if into is not None:
+        return _export(context, to, into, topics, since, until)
+    compiled = _compiled(pattern)
+    spark = context.spark()
+    from ..archives import archive_table
     from ..streams import Streaming, prepare
     from ..transforms.avro import decoded
 
-    spark, stream = context.spark(), Streaming(**streaming)
-    archive = open_archive(spark, to, form)
-    about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": archive.files.root}
-    going = prepare(context, spark, stream, checkpoint or archive.files.full(f"{OURS}/checkpoint"), about)
-    _check_belongs(archive, going)
-    topic = re.compile(pattern) if pattern else list(topics)
-    found = going.messages(spark, topic, beside=_beside())
+    table = archive_table(spark, to, option="--to")
+    about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": table.place}
+    kept = checkpoint or table.checkpoint
+    going = prepare(context, spark, Streaming(**streaming), kept, about, [table])
+    _check_belongs(table, going)
+    found = going.messages(spark, compiled or list(topics), beside=_beside())
     if schema is not None:
         found = decoded(found, schema.read())
 
     def take(batch: DataFrame, number: int) -> int | None:
-        from .. import marks
-
-        archive.append(batch, marks.query_of(going.checkpoint) or "", number)
-        if compact and stream.follow and number % COMPACT_EVERY == COMPACT_EVERY - 1:
-            archive.compact()
+        going.append(batch, table, number)
         return None
 
     going.go(found, take)
-    together = archive.compact() if compact else 0
-    facts = {
-        "batches": going.batches,
-        "compacted_files": together,
-        "lost": going.lost,
-        "to": archive.files.root,
-    }
-    return Outcome(facts, f"{going.batches} batches archived to {to}, {together} small files put together")
+    facts = going.facts(None, table.place)
+    text = f"{going.batches} batches archived to {to}, {going.optimized} small files put together"
+    return Outcome(facts, going.said(text))
 
 
-#: Batches between two compactions of a job that follows.
-COMPACT_EVERY = 50
+def _check_usage(
+    topics: tuple[str, ...], pattern: str | None, export: str | None, into: str | None, times: str | None
+) -> None:
+    if (export is None) != (into is None):
+        raise click.UsageError("--export says which kind of files and --into where: give both or neither")
+    if into is None and times is not None:
+        raise click.UsageError("--since and --until are for --export: an archive takes all that a topic has")
+    if into is None and bool(topics) == bool(pattern):
+        raise click.UsageError("give --topic (it can be repeated) or --pattern")
+    if into is not None and pattern is not None:
+        raise click.UsageError("--pattern doesn't go with --export: name the topics with --topic")
+
+
+def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise InvalidArgument(f"--pattern {pattern!r} isn't a regular expression: {error}") from error
+
+
+def _export(
+    context: Context, archive: str, into: str, topics: tuple[str, ...], since: str | None, until: str | None
+) -> Outcome:
+    first, last = time_of(since, "--since"), time_of(until, "--until")
+    from ..archives import export
+
+    copied = export(context.spark(), archive, into, topics=topics, since=first, until=last, option="--to")
+    return Outcome({"exported": copied, "into": into}, f"{copied:,} messages of {archive} copied to {into}")
 
 
 def _beside() -> dict[str, Any]:
@@ -79,50 +103,92 @@ def _beside() -> dict[str, Any]:
     return {"archived_at": F.current_timestamp(), "date": F.to_date(published())}
 
 
-def _check_belongs(archive: Any, going: Any) -> None:
-    """An archive goes on only with the checkpoint that it was made with: batches are told apart by their numbers."""
-    from .. import marks
+def _check_belongs(table: Table, going: Run) -> None:
+    """An archive goes on only with the checkpoint that it was made with: another one brings the same messages again."""
+    from .. import ownership
 
-    query, _ = archive.last()
-    mine = marks.query_of(going.checkpoint)
+    query, mine = table.query(), ownership.query_of(going.checkpoint)
     if query is not None and query != mine:
         raise FailedPrecondition(
-            f"{archive.files.root} was filled with another checkpoint than "
-            f"{going.checkpoint.root}: name that one with --checkpoint, or archive to another path"
+            f"{table.where} was filled with another checkpoint than {going.checkpoint.root}: name that one with "
+            "--checkpoint, or archive to another place"
         )
-    if query is None and marks.last_batch(going.checkpoint) >= 0:
+    if query is None and ownership.last_batch(going.checkpoint) >= 0:
         raise FailedPrecondition(
-            f"checkpoint {going.checkpoint.root} has archived before, and {archive.files.root} is empty: choose "
-            "another checkpoint to begin anew"
+            f"{table.where} is gone: checkpoint {going.checkpoint.root} has archived there before. Restore the "
+            "archive, or choose another checkpoint to begin anew"
         )
 
 
 JOB = Job(
     "archive",
-    """Keep what topics hold, as Parquet or as a Delta table, partitioned by date and topic.
+    """Keep what topics hold in a Delta table, partitioned by topic and date (UTC).
 
     Each message is in the archive once, whatever is killed when: start the same command again. Small files are put
-    together at the end. `kafka_pubsub_spark.archived(spark, PATH)` reads it.
+    together while it runs. `kafka_pubsub_spark.archived(spark, PATH)` reads it, and so does every reader of Delta.
+    With --export nothing is read from Kafka: a part of the archive is copied to plain files.
     """,
     [
-        option("--topic", "topics", multiple=True, metavar="NAME", help="A topic. Can be repeated."),
-        option("--pattern", metavar="REGEX", help="All topics of this name, also those that come later."),
-        option("--to", required=True, metavar="PATH", help="The archive."),
         option(
-            "--format", "form", type=click.Choice(["parquet", "delta"]), default="parquet", show_default=True
+            "--topic",
+            "topics",
+            multiple=True,
+            metavar="NAME",
+            help="A topic to keep. Can be repeated. With --export: only this topic is copied (default: all).",
+        ),
+        option(
+            "--pattern",
+            metavar="REGEX",
+            help="Keep all topics whose whole name fits, also those that are made later.",
+        ),
+        option(
+            "--to",
+            required=True,
+            metavar="TABLE",
+            help="The archive: a path, or a name in a catalog (schema.table or catalog.schema.table). It is made if "
+            "nothing is there; what kafka-pubsub didn't make is refused.",
         ),
         option(
             "--schema",
             type=click.File(encoding="utf-8"),
-            help="An Avro schema: bodies are kept decoded as well.",
+            help="A file with an Avro schema. Bodies are then kept decoded as well, in the column `record`; those "
+            "that don't fit say why in `problem`.",
         ),
-        option("--checkpoint", metavar="PATH", help="Default: inside the archive."),
-        option("--compact/--no-compact", default=True, show_default=True, help="Put small files together."),
+        option(
+            "--checkpoint",
+            metavar="PATH",
+            help="The directory that keeps how far the job has come. Default: TO-checkpoint, if --to is a path.",
+        ),
+        option(
+            "--export",
+            type=click.Choice(["parquet"]),
+            help="Copy messages of the archive to plain Parquet files, for programs that don't read Delta.",
+        ),
+        option(
+            "--into",
+            metavar="PATH",
+            help="With --export: the directory of the copy, which must be empty or not there.",
+        ),
+        option(
+            "--since",
+            metavar="TIME",
+            help="With --export: only messages published from then on (ISO 8601, UTC unless it says otherwise).",
+        ),
+        option(
+            "--until",
+            metavar="TIME",
+            help="With --export: only messages published before then (ISO 8601, UTC unless it says otherwise).",
+        ),
         *follow_options(),
+        *table_options(),
     ],
     [
         ("what is there, then end", "--topic orders --to /data/archive"),
         ("go on, a batch a minute", "--topic orders --to /data/archive --follow --every '60 seconds'"),
+        (
+            "a day as plain files",
+            "--to /data/archive --export parquet --into /data/day --since 2026-01-14 --until 2026-01-15",
+        ),
     ],
     run,
 )

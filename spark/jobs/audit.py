@@ -136,25 +136,35 @@ JOB = Job(
     "audit",
     """Check a topic: order per key, gaps, duplicates, its archive, and what its subscriptions have done.
 
-    A log by itself is in its own order. Whoever numbers each key's messages (1, 2, 3 ...) can have that checked with
-    --sequence. Exits with 1 when anything is found.
+    A log by itself is in its own order. Publishers that number each key's messages (1, 2, 3 ...) can have that checked
+    with --sequence. Exits with 1 when anything is found.
     """,
     [
-        option("--topic", required=True, metavar="NAME"),
-        option("--archive", metavar="PATH", help="Compare this archive with the log."),
+        option("--topic", required=True, metavar="NAME", help="The topic to check."),
+        option(
+            "--archive",
+            metavar="TABLE",
+            help="Compare this archive (a path or a name in a catalog) with the log, message by message. Default: no "
+            "archive is looked at.",
+        ),
         option(
             "--sequence",
             metavar="SQL",
-            help="The number of a message within its key, e.g. attributes['seq'].",
+            help="A SQL expression that gives the number of a message within its key (1, 2, 3 ...), e.g. "
+            "attributes['seq']. Default: the publisher's order isn't checked.",
         ),
         option(
             "--subscription",
             "subscriptions",
             multiple=True,
             metavar="NAME",
-            help="Default: all of the topic.",
+            help="Look at this subscription only. Can be repeated. Default: all of the topic.",
         ),
-        option("--report", type=click.Path(dir_okay=False), help="Write a page with plots to this file."),
+        option(
+            "--report",
+            type=click.Path(dir_okay=False),
+            help="Write a page with plots to this file, on the machine that runs the driver. Default: no page.",
+        ),
     ],
     [
         (

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from kafka_pubsub.errors import InvalidArgument
-
-from ..job import Context, Job, Outcome, option
+from ..job import Context, Job, Outcome, option, time_of
 
 __all__ = ["JOB", "run"]
 
 
 def run(context: Context, *, topic: str, top: int, since: str | None) -> Outcome:
     """Runs the job."""
+    first = time_of(since, "--since")
     spark = context.spark()
     from pyspark.sql import functions as F
 
@@ -27,7 +25,7 @@ def run(context: Context, *, topic: str, top: int, since: str | None) -> Outcome
         topic,
         bootstrap=context.place.bootstrap,
         config=context.place.config,
-        starting="earliest" if since is None else _time(since),
+        starting=first or "earliest",
     )
     volume = found.groupBy("partition").agg(F.count("*").alias("messages"), F.count("key").alias("keyed"))
     partitions = {row.partition: (row.messages, row.keyed) for row in volume.orderBy("partition").collect()}
@@ -57,14 +55,6 @@ def run(context: Context, *, topic: str, top: int, since: str | None) -> Outcome
     return Outcome(facts, _text(facts))
 
 
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidArgument(f"--since {text!r} is not a time, e.g. 2026-01-14T12:00:00+00:00") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def _text(facts: dict[str, Any]) -> str:
     if not facts["hottest"]:
         return f"{facts['topic']}: {facts['messages']:,} messages, none with a key"
@@ -86,10 +76,19 @@ JOB = Job(
     "hot-keys",
     """Show the hottest keys of a topic, how uneven its partitions are, and how many partitions would suit it.""",
     [
-        option("--topic", required=True, metavar="NAME"),
-        option("--top", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Keys to show."),
+        option("--topic", required=True, metavar="NAME", help="The topic whose keys are counted."),
         option(
-            "--since", metavar="TIME", help="Only messages from this time on (ISO 8601, UTC unless it says)."
+            "--top",
+            type=click.IntRange(1, 10_000),
+            default=20,
+            show_default=True,
+            metavar="KEYS",
+            help="How many of the hottest keys are shown.",
+        ),
+        option(
+            "--since",
+            metavar="TIME",
+            help="Count only messages published from then on (ISO 8601, UTC unless it says otherwise). Default: all.",
         ),
     ],
     [("a topic", "--topic orders"), ("today's", "--topic orders --since 2026-01-14")],

@@ -57,9 +57,9 @@ def _source(spark: SparkSession, context: Context, archive: str | None, topic: s
         return messages(spark, topic, bootstrap=context.place.bootstrap, config=context.place.config)
     from pyspark.sql import functions as F
 
-    from ..archives import archived
+    from ..archives import archive_table
 
-    return archived(spark, archive).where(F.col("topic") == topic)
+    return archive_table(spark, archive, option="--archive").read().where(F.col("topic") == topic)
 
 
 def _told(source: DataFrame, plan: Any, target: str, rate: float | None) -> Outcome:
@@ -90,25 +90,41 @@ JOB = Job(
     on where it was, and writes nothing twice. Subscribers of the target get the messages like any other.
     """,
     [
-        option("--archive", metavar="PATH", help="The archive to read. Default: the topic itself."),
+        option(
+            "--archive",
+            metavar="TABLE",
+            help="The archive to read: a path or a name in a catalog. Default: the topic itself is read.",
+        ),
         option(
             "--topic",
             required=True,
             metavar="NAME",
-            help="Whose messages: a topic in the archive, or to be read.",
+            help="The topic whose messages are replayed: in the archive, or read from Kafka.",
         ),
-        option("--to", required=True, metavar="NAME", help="The topic to write to."),
+        option("--to", required=True, metavar="NAME", help="The topic that the messages are published to."),
         option(
             "--where",
             metavar="SQL",
-            help="Only messages of which this holds, e.g. attributes['kind'] = 'created'.",
+            help="Replay only messages of which this holds, e.g. attributes['kind'] = 'created'. Default: all.",
         ),
         option(
-            "--rate", type=click.FloatRange(min=0.001), metavar="N", help="At most so many messages a second."
+            "--rate",
+            type=click.FloatRange(min=0.001),
+            metavar="MESSAGES",
+            help="Publish at most so many messages a second. Default: as fast as it goes.",
         ),
-        option("--name", metavar="NAME", help="Begins the ids of what is written. Default: replay-TOPIC."),
-        option("--state", metavar="PATH", help="Where it is kept how far the replay has come."),
-        option("--dry-run", is_flag=True, help="Say what would be written, and write nothing."),
+        option(
+            "--name",
+            metavar="NAME",
+            help="The name of this replay, with which the ids of its messages begin. Default: replay-TOPIC.",
+        ),
+        option(
+            "--state",
+            metavar="PATH",
+            help="The directory that keeps the plan and how far the replay has come. One for each replay; needed "
+            "unless --dry-run is given.",
+        ),
+        option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing."),
     ],
     [
         ("look first", "--topic orders.dead --to orders --dry-run"),

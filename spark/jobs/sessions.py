@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..intervals import INTERVAL
 from ..job import Context, Job, Outcome, follow_options, option
 
 if TYPE_CHECKING:
@@ -38,15 +39,16 @@ def run(
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about)
 
-    def take(batch: DataFrame, _: int) -> None:
-        # A user's session is told once, by its beginning: a repeat has the same id.
+    def take(batch: DataFrame, number: int) -> None:
+        # Query, batch, and the user's session: a batch that is repeated has the same ids.
         name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
-        found = records(as_messages(batch), query="sessions", row_id=name, order_by=["started"])
+        query = f"sessions-{going.identity}"
+        found = records(as_messages(batch), query=query, batch=number, row_id=name, order_by=["started"])
         write_records(found, to, context.place)
 
     found = events(going.messages(spark, topic), late=late, time=time)
     going.go_counting(sessions(found, int(gap * 1000)), take)
-    return Outcome(going.facts("sessions", to), f"{going.rows:,} sessions published to {to}")
+    return Outcome(going.facts("sessions", to), going.said(f"{going.rows:,} sessions published to {to}"))
 
 
 JOB = Job(
@@ -58,26 +60,40 @@ JOB = Job(
     repeat has the same ps-id.
     """,
     [
-        option("--topic", required=True, metavar="NAME"),
-        option("--to", required=True, metavar="NAME", help="The topic of sessions."),
-        option("--checkpoint", required=True, metavar="PATH"),
+        option("--topic", required=True, metavar="NAME", help="The topic of events."),
+        option("--to", required=True, metavar="NAME", help="The topic that sessions are published to."),
+        option(
+            "--checkpoint",
+            required=True,
+            metavar="PATH",
+            help="The directory that keeps how far the job has come, and the sessions that are open.",
+        ),
         option(
             "--gap",
             type=click.FloatRange(min=0.001),
             default=1800,
             show_default=True,
             metavar="SECONDS",
-            help="Silence.",
+            help="A session ends when its user sends no event for so many seconds.",
         ),
         option(
             "--late",
+            type=INTERVAL,
             default="5 minutes",
             show_default=True,
             metavar="INTERVAL",
-            help="How late one may come.",
+            help="How much later than the newest event one may come and still count. A session is published when that "
+            "and --gap have passed: longer loses less and publishes later.",
         ),
-        option("--time", default="publish_time", show_default=True, metavar="SQL", help="When it happened."),
-        *follow_options(),
+        option(
+            "--time",
+            default="publish_time",
+            show_default=True,
+            metavar="SQL",
+            help="When an event happened: a SQL expression over a message, e.g. "
+            "timestamp_millis(cast(get_json_object(cast(data AS string), '$.timestamp') AS bigint)).",
+        ),
+        *follow_options(watermark=True),
     ],
     [("", "--topic user-events --to user-sessions --checkpoint /data/checkpoints/sessions --follow")],
     run,

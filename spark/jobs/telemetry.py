@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..job import Context, Job, Outcome, follow_options, option
+from ..intervals import INTERVAL
+from ..job import Context, Job, Outcome, follow_options, option, table_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ..streams import Run
 
 __all__ = ["JOB", "run"]
 
@@ -33,40 +36,46 @@ def run(
         raise click.UsageError("--alert says when and --alerts-to where: give both or neither")
     spark = context.spark()
     from ..streams import Streaming, prepare
+    from ..tables import Table
     from ..transforms.messages import check_topics
-    from ..transforms.telemetry import windows
+    from ..transforms.telemetry import WINDOWS, chosen, windows
 
+    table = Table(spark, to, WINDOWS, option="--to")
     about = {
         "topics": topic,
-        "to": to,
+        "to": table.place,
         "window": window,
         "fields": ",".join(fields),
         "alerts_to": alerts_to or "",
     }
     if alerts_to is not None:
         check_topics(spark, alerts_to, context.place)
-    going = prepare(context, spark, Streaming(**streaming), checkpoint, about)
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table])
+    found = windows(going.messages(spark, topic), fields, window=window, late=late, time=time)
+    if alert is not None:
+        # Before anything is read: what isn't a condition shall not stop the job in its first window.
+        chosen(found, alert)
 
     def take(batch: DataFrame, number: int) -> None:
-        going.append(batch, to, number)
+        going.append(batch, table, number)
         if alert is not None and alerts_to is not None:
-            _publish(batch, alert, alerts_to, context)
+            _publish(batch, alert, alerts_to, going, number)
 
-    found = windows(going.messages(spark, topic), fields, window=window, late=late, time=time)
     going.go_counting(found, take)
-    return Outcome(going.facts("windows", to), f"{going.rows:,} windows written to {to}")
+    return Outcome(going.facts("windows", table.place), going.said(f"{going.rows:,} windows written to {to}"))
 
 
-def _publish(batch: DataFrame, alert: str, to: str, context: Context) -> None:
+def _publish(batch: DataFrame, alert: str, to: str, going: Run, number: int) -> None:
     from pyspark.sql import functions as F
 
     from ..transforms.outgoing import records, write_records
     from ..transforms.telemetry import alerts
 
-    # A window of a device is told once, so that names the alert: a repeat has the same id.
+    # Query, batch, and the device's window: a batch that is repeated has the same ids.
     name = F.concat_ws("/", F.coalesce("ordering_key", F.lit("")), F.unix_millis("start").cast("string"))
-    found = records(alerts(batch, alert), query="telemetry", row_id=name, order_by=["start"])
-    write_records(found, to, context.place)
+    query = f"telemetry-{going.identity}"
+    found = records(alerts(batch, alert), query=query, batch=number, row_id=name, order_by=["start"])
+    write_records(found, to, going.context.place)
 
 
 JOB = Job(
@@ -77,29 +86,61 @@ JOB = Job(
     is an ordinary message, with the device as key, and at least once: a repeat has the same ps-id.
     """,
     [
-        option("--topic", required=True, metavar="NAME"),
-        option("--to", required=True, metavar="PATH", help="The Delta table of windows."),
-        option("--checkpoint", required=True, metavar="PATH"),
+        option("--topic", required=True, metavar="NAME", help="The topic of readings."),
+        option(
+            "--to",
+            required=True,
+            metavar="TABLE",
+            help="The Delta table of windows: a path, or a name in a catalog (schema.table). It is made if nothing is "
+            "there; what kafka-pubsub didn't make is refused.",
+        ),
+        option(
+            "--checkpoint",
+            required=True,
+            metavar="PATH",
+            help="The directory that keeps how far the job has come, and the windows that are open.",
+        ),
         option(
             "--field",
             "fields",
             multiple=True,
             required=True,
             metavar="NAME",
-            help="A number. Can be repeated.",
+            help="A number in a reading, e.g. temp: the table gets temp_min, temp_avg and temp_max. Can be repeated.",
         ),
-        option("--window", default="1 minute", show_default=True, metavar="INTERVAL"),
+        option(
+            "--window",
+            type=INTERVAL,
+            default="1 minute",
+            show_default=True,
+            metavar="INTERVAL",
+            help="The length of a window.",
+        ),
         option(
             "--late",
+            type=INTERVAL,
             default="5 minutes",
             show_default=True,
             metavar="INTERVAL",
-            help="How late a reading may come.",
+            help="How much later than the newest reading one may come and still count. A window is written when that "
+            "has passed: longer loses less and writes later.",
         ),
-        option("--time", default="publish_time", show_default=True, metavar="SQL", help="When it was read."),
-        option("--alert", metavar="SQL", help="Over a window's columns, e.g. temp_max > 30."),
+        option(
+            "--time",
+            default="publish_time",
+            show_default=True,
+            metavar="SQL",
+            help="When a reading was made: a SQL expression over a message, e.g. "
+            "timestamp_millis(cast(get_json_object(cast(data AS string), '$.at') AS bigint)).",
+        ),
+        option(
+            "--alert",
+            metavar="SQL",
+            help="Publish the windows of which this holds: a condition over a window's columns, e.g. temp_max > 30.",
+        ),
         option("--alerts-to", metavar="NAME", help="The topic that alerts are published to."),
-        *follow_options(),
+        *follow_options(watermark=True),
+        *table_options(),
     ],
     [
         (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_pubsub.errors import FailedPrecondition, SchemaError
 
-from ..session import jvm
+from ..spark_session import jvm
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -1,8 +1,9 @@
 """Database changes: the last state of each key, correct when changes come again, late or out of order.
 
-Theory. A change says what a row is now (`{"action": "INSERT" | "UPDATE" | "DELETE", "data": {...}}`, key
-`table:row`). Within a partition the order of offsets is the order of the key; so a table that remembers where
-each state was published can tell an older change from a newer one, and a replay changes nothing.
+Theory. A change says what a row is now: `{"action": "INSERT" | "UPDATE" | "DELETE", "data": {...}}`, Debezium's
+`{"op": "c" | "u" | "d" | "r", "after": {...}}`, or the row itself; the key says which row. Within a partition the
+order of offsets is the order of the key; so a table that remembers where each state was published can tell an older
+change from a newer one, and a replay changes nothing.
 
 Rules
 1. A change counts by its origin, so a replayed one counts by where it was published first. Between two
@@ -13,45 +14,93 @@ Rules
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Callable
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["STATE", "changes", "last_states", "merge", "strange"]
+from ..tables import Layout
 
-#: The table's columns.
-STATE = (
-    "key binary, ordering_key string, deleted boolean, data string, action string, publish_time timestamp, "
-    "topic string, partition int, offset bigint"
+__all__ = ["NEWER", "PROBLEMS", "SAME_ROW", "STATES", "Envelope", "changes", "last_states", "strange"]
+
+#: How a message says what a row is now: with an action, as Debezium does, or by being the row.
+Envelope = Literal["action", "debezium", "row"]
+
+#: The table of last states: `key`, `ordering_key`, `deleted`, `data`, `action` and where the change was published.
+STATES = Layout(
+    "last states", partitions=(), statistics=("ordering_key", "publish_time", "partition", "offset")
+)
+PROBLEMS = Layout(
+    "messages that are no changes", partitions=("topic",), statistics=("publish_time", "partition", "offset")
+)
+#: How a state (`new`) finds its row (`old`), and when it counts. Texts have statistics, which bytes have not; two keys
+#: that differ in bytes that are no text are told apart by the bytes.
+SAME_ROW = "old.ordering_key = new.ordering_key AND old.key = new.key"
+NEWER = (
+    "CASE WHEN new.topic = old.topic AND new.partition = old.partition THEN new.offset > old.offset "
+    "ELSE new.publish_time > old.publish_time END"
 )
 
 
-def _told(messages: DataFrame) -> DataFrame:
+def _told(messages: DataFrame, envelope: Envelope) -> DataFrame:
+    """The messages with `action`, `after` (the row as JSON), `deleted`, and `problem` where it isn't a change."""
     text = F.col("data").cast("string")
-    action = F.upper(F.get_json_object(text, "$.action"))
+    action, after, said = _READERS[envelope](text)
     reason = (
         F.when(F.col("key").isNull(), F.lit("has no key: which row does it change?"))
         # A tombstone is how Kafka's own connectors say that a row is gone.
         .when(F.col("data").isNull(), F.lit(None))
-        .when(action.isNull(), F.lit("isn't JSON with an action"))
-        .when(~action.isin("INSERT", "UPDATE", "DELETE"), F.concat(F.lit("has the action "), action))
-        .when((action != "DELETE") & F.get_json_object(text, "$.data").isNull(), F.lit("has no data"))
+        .when(action.isNull(), said)
+        .when((action != "DELETE") & after.isNull(), F.lit("has no data"))
     )
-    deleted = F.col("data").isNull() | (action == "DELETE")
+    deleted = F.coalesce(F.col("data").isNull() | (action == "DELETE"), F.lit(False))
     return (
         messages.withColumn("problem", reason)
-        .withColumn("deleted", F.coalesce(deleted, F.lit(False)))
+        .withColumn("deleted", deleted)
+        .withColumn("after", F.when(~deleted, after))
         .withColumn("action", F.coalesce(action, F.lit("DELETE")))
     )
 
 
-def changes(messages: DataFrame) -> DataFrame:
-    """The changes among the messages, as `STATE`."""
-    told = _told(messages).where("problem is null")
+def _by_action(text: Column) -> tuple[Column, Column, Column]:
+    told = F.upper(F.get_json_object(text, "$.action"))
+    known = F.when(told.isin("INSERT", "UPDATE", "DELETE"), told)
+    said = F.coalesce(F.concat(F.lit("has the action "), told), F.lit("isn't JSON with an action"))
+    return known, F.get_json_object(text, "$.data"), said
+
+
+def _by_debezium(text: Column) -> tuple[Column, Column, Column]:
+    # With schemas in its messages, Debezium puts the change into `payload`.
+    change = F.coalesce(F.get_json_object(text, "$.payload"), text)
+    told = F.get_json_object(change, "$.op")
+    known = (
+        F.when(told.isin("c", "r"), F.lit("INSERT")).when(told == "u", "UPDATE").when(told == "d", "DELETE")
+    )
+    said = F.coalesce(F.concat(F.lit("has the op "), told), F.lit("isn't JSON with an op"))
+    return known, F.get_json_object(change, "$.after"), said
+
+
+def _by_row(text: Column) -> tuple[Column, Column, Column]:
+    row = F.when(F.ltrim(text).startswith("{"), F.get_json_object(text, "$"))
+    return F.when(row.isNotNull(), F.lit("UPDATE")), row, F.lit("isn't a JSON object")
+
+
+_READERS: dict[Envelope, Callable[[Column], tuple[Column, Column, Column]]] = {
+    "action": _by_action,
+    "debezium": _by_debezium,
+    "row": _by_row,
+}
+
+
+def changes(messages: DataFrame, envelope: Envelope = "action") -> DataFrame:
+    """The changes among the messages, with the columns of the table of last states."""
+    told = _told(messages, envelope).where("problem is null")
     return told.select(
         "key",
         "ordering_key",
         "deleted",
-        F.when(~F.col("deleted"), F.get_json_object(F.col("data").cast("string"), "$.data")).alias("data"),
+        F.col("after").alias("data"),
         "action",
         "publish_time",
         F.col("origin.topic").alias("topic"),
@@ -60,9 +109,9 @@ def changes(messages: DataFrame) -> DataFrame:
     )
 
 
-def strange(messages: DataFrame) -> DataFrame:
+def strange(messages: DataFrame, envelope: Envelope = "action") -> DataFrame:
     """The messages that are no changes, with `problem`."""
-    return _told(messages).where("problem is not null").drop("deleted", "action")
+    return _told(messages, envelope).where("problem is not null").drop("deleted", "action", "after")
 
 
 def last_states(found: DataFrame) -> DataFrame:
@@ -76,18 +125,3 @@ def last_states(found: DataFrame) -> DataFrame:
         .agg(F.max_by(F.struct(*here.columns), "publish_time").alias("row"))
         .select("row.*")
     )
-
-
-def merge(newest: DataFrame, path: str) -> None:
-    """Takes the states into the Delta table, where they are newer than what is there."""
-    spark = newest.sparkSession
-    spark.createDataFrame([], STATE).write.format("delta").mode("ignore").save(path)
-    newest.createOrReplaceTempView("kafka_pubsub_newest")
-    newer = (
-        "CASE WHEN new.topic = old.topic AND new.partition = old.partition THEN new.offset > old.offset "
-        "ELSE new.publish_time > old.publish_time END"
-    )
-    spark.sql(
-        f"MERGE INTO delta.`{path}` AS old USING kafka_pubsub_newest AS new ON old.key = new.key "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    ).collect()

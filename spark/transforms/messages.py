@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from kafka_pubsub.errors import InvalidArgument, NotFound
 
 from ..place import Place, place_of
-from ..session import check_kafka
+from ..spark_session import check_kafka
 from .rows import may_be_retry, rows
 
 if TYPE_CHECKING:
@@ -30,6 +30,25 @@ __all__ = ["Topics", "check_topics", "may_hold_retries", "messages", "raw_record
 Topics = str | Sequence[str] | re.Pattern[str]
 #: Topic -> partition -> offset; partitions that aren't named begin at the earliest.
 Offsets = Mapping[str, Mapping[int, int]]
+#: In front of a pattern: not the catalog, nor a retry topic, whose messages lie in their home topic as well.
+_OTHERS = r"(?!_kafka_pubsub\.|.+\.sub\..+\.retry$)"
+_FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x"}
+#: Options of Spark's source that this package sets, in small letters as Spark compares them.
+_OURS = {
+    "subscribe",
+    "subscribepattern",
+    "assign",
+    "startingoffsets",
+    "startingtimestamp",
+    "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "endingoffsets",
+    "endingtimestamp",
+    "endingoffsetsbytimestamp",
+    "includeheaders",
+    "failondataloss",
+    "maxoffsetspertrigger",
+}
 
 
 def messages(
@@ -40,14 +59,20 @@ def messages(
     config: Mapping[str, str] | None = None,
     stream: bool = False,
     starting: str | datetime | Offsets = "earliest",
-    ending: str | Offsets = "latest",
+    ending: str | datetime | Offsets = "latest",
     max_per_batch: int | None = None,
     lost: Literal["fail", "skip"] = "fail",
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """One row a message; its columns are `transforms.rows.COLUMNS`.
 
-    `starting` and `ending` are "earliest", "latest", a time (by the records' timestamps) or offsets; a stream has no
-    `ending`, and begins at `starting` only while its checkpoint is new.
+    `topic` is a name, several, or a compiled pattern that a topic's whole name must match; a pattern leaves out topics
+    of kafka_pubsub's own (the catalog, retry topics), which are read by name. `bootstrap` is Kafka's address (default:
+    KAFKA_PUBSUB_BOOTSTRAP), `config` are settings of the Java client. `stream`: a stream (default: a batch).
+    `starting` (default "earliest") and `ending` (default "latest", not included) are "earliest", "latest", a time by
+    the records' timestamps, or offsets; a stream has no `ending`, and begins at `starting` only while its checkpoint
+    is new. `max_per_batch`: messages in a batch of a stream (default: all). `lost`: whether messages that are gone
+    fail the query (default) or are skipped. `options`: more options of Spark's Kafka source, e.g. minPartitions.
 
     Example:
         messages(spark, "orders", bootstrap="localhost:9092").select("ordering_key", "attributes").show()
@@ -62,6 +87,7 @@ def messages(
             ending=ending,
             max_per_batch=max_per_batch,
             lost=lost,
+            options=options,
         ),
         retry_topics=may_hold_retries(topic),
     )
@@ -70,7 +96,7 @@ def messages(
 def may_hold_retries(topic: Topics) -> bool:
     """Whether a retry topic may be among them."""
     if isinstance(topic, re.Pattern):
-        return True
+        return False
     return any(map(may_be_retry, [topic] if isinstance(topic, str) else topic))
 
 
@@ -81,15 +107,17 @@ def raw_records(
     *,
     stream: bool = False,
     starting: str | datetime | Offsets = "earliest",
-    ending: str | Offsets = "latest",
+    ending: str | datetime | Offsets = "latest",
     max_per_batch: int | None = None,
     lost: Literal["fail", "skip"] = "fail",
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The records as Spark's own source gives them, headers included."""
     check_kafka(spark)
     if lost not in ("fail", "skip"):
         raise InvalidArgument(f"lost must be 'fail' or 'skip', not {lost!r}")
-    options = {
+    told = {
+        **_theirs(options or {}),
         **place.spark_options(),
         **_subscription(topic),
         **_from(spark, place, starting),
@@ -100,21 +128,43 @@ def raw_records(
     check_topics(spark, topic, place)
     if stream:
         if max_per_batch is not None:
-            options["maxOffsetsPerTrigger"] = str(max_per_batch)
-        return spark.readStream.format("kafka").options(**options).load()
-    options["endingOffsets"] = (
-        ending if isinstance(ending, str) else json.dumps(_filled(spark, place, ending, -1))
-    )
-    return spark.read.format("kafka").options(**options).load()
+            told["maxOffsetsPerTrigger"] = str(max_per_batch)
+        return spark.readStream.format("kafka").options(**told).load()
+    if isinstance(ending, datetime):
+        told["endingTimestamp"] = _milliseconds(ending, "ending")
+    elif isinstance(ending, str):
+        told["endingOffsets"] = ending
+    else:
+        told["endingOffsets"] = json.dumps(_filled(spark, place, ending, -1))
+    return spark.read.format("kafka").options(**told).load()
+
+
+def _theirs(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that a user may set; `InvalidArgument` names one that this package sets."""
+    for name in options:
+        if name.lower() in _OURS or name.lower().startswith("kafka."):
+            raise InvalidArgument(
+                f"options {name}: this package sets it; use the argument for it (topic, starting, ending, lost, "
+                "max_per_batch, config)"
+            )
+    return dict(options)
 
 
 def _subscription(topic: Topics) -> dict[str, str]:
     if isinstance(topic, re.Pattern):
-        return {"subscribePattern": topic.pattern}
+        # Spark takes what fits anywhere in a name, so both ends are said.
+        return {"subscribePattern": f"^{_OTHERS}{_in_java(topic)}$"}
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names or not all(names):
         raise InvalidArgument("topic: name at least one topic, or give a pattern")
     return {"subscribe": ",".join(names)}
+
+
+def _in_java(pattern: re.Pattern[str]) -> str:
+    """The pattern with its flags, which Java takes inside of it."""
+    flags = "".join(letter for flag, letter in _FLAGS.items() if pattern.flags & flag)
+    # A line's end closes a comment of a verbose pattern.
+    return f"(?{flags}:{pattern.pattern}{chr(10) if 'x' in flags else ''})"
 
 
 def check_topics(spark: SparkSession, topic: Topics, place: Place) -> None:
@@ -134,10 +184,8 @@ def check_topics(spark: SparkSession, topic: Topics, place: Place) -> None:
 
 def _from(spark: SparkSession, place: Place, starting: str | datetime | Offsets) -> dict[str, str]:
     if isinstance(starting, datetime):
-        if starting.tzinfo is None:
-            raise InvalidArgument("starting: give the time with its zone, e.g. datetime.now(UTC)")
         return {
-            "startingTimestamp": str(int(starting.timestamp() * 1000)),
+            "startingTimestamp": _milliseconds(starting, "starting"),
             "startingOffsetsByTimestampStrategy": "latest",
         }
     if isinstance(starting, str):
@@ -147,6 +195,12 @@ def _from(spark: SparkSession, place: Place, starting: str | datetime | Offsets)
             )
         return {"startingOffsets": starting}
     return {"startingOffsets": json.dumps(_filled(spark, place, starting, -2))}
+
+
+def _milliseconds(time: datetime, name: str) -> str:
+    if time.tzinfo is None:
+        raise InvalidArgument(f"{name}: give the time with its zone, e.g. datetime.now(UTC)")
+    return str(int(time.timestamp() * 1000))
 
 
 def _filled(spark: SparkSession, place: Place, offsets: Offsets, other: int) -> dict[str, dict[str, int]]:

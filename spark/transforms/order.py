@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
 
+from ..spark_session import first_line
 from .partitioner import partition_of
 
 __all__ = ["FINDINGS", "keys_out_of_place", "numbered", "out_of_order"]
@@ -31,9 +32,8 @@ def numbered(messages: DataFrame, expression: str) -> DataFrame:
     try:
         found = messages.withColumn("number", F.expr(f"try_cast({expression} as bigint)"))
     except Exception as error:
-        reason = str(error).splitlines()[0]
         raise InvalidArgument(
-            f"sequence {expression!r} isn't an expression over a message: {reason}"
+            f"--sequence {expression!r} isn't an expression over a message: {first_line(error)}"
         ) from error
     return found.where("key is not null").select("topic", "partition", "offset", "key", "number")
 

@@ -2,14 +2,16 @@
 
 Theory. Spark's Kafka sink is the Java producer: idempotent, `acks=all`, and its partitioner puts a key where
 every other client puts it. What it can't promise is once: a task that failed, or a batch that is repeated after
-a crash, writes its rows again. So each row carries a `ps-id` that is the same each time, and whoever reads can
-tell a repeat.
+a crash, writes its rows again. So each row carries a `ps-id` that is the same each time, and a reader can tell a
+repeat.
 
 Rules
-1. The id is query, batch and row. A row's own name is `row_id` if the caller has one (an offset, say); else
-   what it holds, and its number among equal ones: that is the same however Spark spreads the rows.
-2. A key's rows are written by one task, in the order of `order_by`. Rows without a key go anywhere.
-3. What a publisher would refuse is refused here, and nothing of the batch is written unless a task had begun.
+1. The id is query, batch and row, and no two rows share one. A stream's query is that of its checkpoint. Other
+   callers say which batch they write, or name each row: two daily runs may hold equal rows.
+2. A row's own name is `row_id` if the caller has one (an offset, say); else what it holds, and its number among equal
+   ones: that is the same however Spark spreads the rows.
+3. A key's rows are written by one task, in the order of `order_by`. Rows without a key go anywhere.
+4. What a publisher would refuse is refused here, and nothing of the batch is written unless a task had begun.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
+from ..files import Files
+from ..ownership import query_of
 from ..place import Place, place_of
 
 if TYPE_CHECKING:
@@ -40,28 +44,24 @@ def records(
     messages: DataFrame,
     *,
     query: str,
-    batch: int = 0,
+    batch: int | str | None = None,
     row_id: Column | None = None,
     order_by: Sequence[str | Column] = (),
     more_headers: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """Key, value and headers, as Spark's sink takes them, with the `ps-id` of each row.
+    """Key, value and headers, as Spark's sink takes them, with the `ps-id` of each row; the arguments are `write`'s.
 
     `messages` has `data` (bytes or text), and may have `ordering_key` (text) and `attributes` (a map of texts).
     `more_headers` are ours: names that begin with `ps-`.
     """
     _check_columns(messages)
-    if not query or ":" in query:
-        raise InvalidArgument(
-            f"query {query!r}: give the writing query a name without a colon; its ids begin with it"
-        )
     keyed = "ordering_key" in messages.columns
     key = F.col("ordering_key").cast("binary") if keyed else F.lit(None).cast("binary")
     attributes = (
         F.col("attributes") if "attributes" in messages.columns else F.lit(None).cast("map<string,string>")
     )
     named = messages.withColumn("_row", _row_name(messages, row_id))
-    identity = F.concat_ws(":", F.lit(query), F.lit(batch).cast("string"), F.col("_row"))
+    identity = F.concat_ws(":", *map(F.lit, _run_name(query, batch, row_id)), F.col("_row"))
     ours = [_header("id", identity), *(_header(*each) for each in (more_headers or {}).items())]
     checked = named.select(
         _checked_key(key).alias("key"),
@@ -80,7 +80,7 @@ def write(
     topic: str,
     *,
     query: str,
-    batch: int = 0,
+    batch: int | str | None = None,
     row_id: Column | None = None,
     order_by: Sequence[str | Column] = (),
     more_headers: Mapping[str, Column] | None = None,
@@ -89,8 +89,15 @@ def write(
 ) -> None:
     """Publishes the rows; at least once, a repeat has the same `ps-id`.
 
+    `query` names the program, and `batch` this run of it (a date, a number): a run that is repeated says the same, and
+    its rows get the same ids again. `row_id` is a column that names each row by itself (an order's number); without
+    it a row's name is what it holds. One of `batch` and `row_id` must be given (default of both: None). `order_by`:
+    the order of a key's rows (default: none). `more_headers`: headers of kafka_pubsub's own. `bootstrap`: Kafka's
+    address (default: KAFKA_PUBSUB_BOOTSTRAP). `config`: settings of the Java client.
+
     Example:
-        write(df.selectExpr("to_json(struct(*)) AS data", "user AS ordering_key"), "orders", query="daily-orders")
+        orders = df.selectExpr("to_json(struct(*)) AS data", "user AS ordering_key")
+        write(orders, "orders", query="daily-orders", batch="2026-01-14")
     """
     found = records(
         messages, query=query, batch=batch, row_id=row_id, order_by=order_by, more_headers=more_headers
@@ -119,13 +126,20 @@ def write_stream(
     available_now: bool = False,
     every: str | None = None,
 ) -> StreamingQuery:
-    """Publishes a stream's rows, batch by batch: a batch that is repeated has the same ids."""
+    """Publishes a stream's rows, batch by batch: a batch that is repeated has the same ids.
+
+    `query` names the stream; an id is made of it, the checkpoint's own id, the batch and the row. `checkpoint` is the
+    directory that keeps how far the stream has come. `available_now`: end when all is read (default: go on). `every`:
+    how often a batch begins, e.g. "10 seconds" (default: at once). The others are as for `write`.
+    """
     place = place_of(bootstrap, config)
+    # By the checkpoint: with another one the numbers of batches begin at 0 again.
+    kept = Files(messages.sparkSession, str(checkpoint))
 
     def publish(batch: DataFrame, number: int) -> None:
-        write_records(
-            records(batch, query=query, batch=number, row_id=row_id, order_by=order_by), topic, place
-        )
+        name = f"{query}-{query_of(kept)}"
+        found = records(batch, query=name, batch=number, row_id=row_id, order_by=order_by)
+        write_records(found, topic, place)
 
     return start(messages, publish, query, str(checkpoint), available_now=available_now, every=every)
 
@@ -147,6 +161,21 @@ def start(
     elif every is not None:
         writer = writer.trigger(processingTime=every)
     return writer.foreachBatch(each_batch).start()
+
+
+def _run_name(query: str, batch: int | str | None, row_id: Column | None) -> list[str]:
+    if not query or ":" in query:
+        raise InvalidArgument(
+            f"query {query!r}: give the writing query a name without a colon; its ids begin with it"
+        )
+    if batch is None and row_id is None:
+        raise InvalidArgument(
+            "batch: say which run this is (batch='2026-01-14'), or name each row (row_id=...): without either, equal "
+            "rows of two runs would have one id, and a reader that leaves out repeats would lose the second"
+        )
+    if ":" in str(batch):
+        raise InvalidArgument(f"batch {batch!r} has a colon, which ends it in an id: leave it out")
+    return [query] if batch is None else [query, str(batch)]
 
 
 def _check_columns(messages: DataFrame) -> None:

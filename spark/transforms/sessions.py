@@ -5,20 +5,23 @@ with the user as key. Spark keeps a little state for each key, and a timer of ev
 the watermark has passed it.
 
 Rules
-1. A session begins with its first event and ends with `logout`, or when nothing came for `gap` of event time.
-2. Events of one batch are taken in the order of their time; one that comes later than the watermark allows is
-   left out, by Spark. One that comes late but in time counts, and may move a session's beginning.
-3. What isn't an event (no JSON, no time) is no part of a session.
+1. An event belongs to a session when at most `gap` of event time lies between them, before or after; else it begins
+   another one. An event between two open sessions that is near enough to both makes one of them.
+2. A session ends with `logout`, or when the watermark has passed its last event by `gap`.
+3. Events of one batch are taken in the order of their time. One that comes later than the watermark allows is left
+   out by Spark, which counts it. One that comes late but in time counts, and may move a session's beginning.
+4. What isn't an event (no JSON, no time) is no part of a session.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SESSION", "Session", "as_messages", "events", "fold", "sessions"]
+__all__ = ["SESSION", "Session", "as_messages", "events", "fold", "sessions", "silent"]
 
 #: The columns of a session that has ended; times are milliseconds.
 SESSION = "ordering_key string, started bigint, ended bigint, events int, types string, why string"
@@ -37,29 +40,35 @@ def events(messages: DataFrame, *, late: str, time: str) -> DataFrame:
     """The events among the messages; `time` is a SQL expression."""
     from pyspark.sql import functions as F
 
+    from .times import timed
+
     text = F.col("data").cast("string")
-    found = messages.select(
-        "ordering_key",
-        F.get_json_object(text, "$.type").alias("type"),
-        F.expr(time).cast("timestamp").alias("time"),
-    )
+    found = timed(messages, time, "ordering_key", F.get_json_object(text, "$.type").alias("type"))
     known = found.where("ordering_key is not null AND type is not null AND time is not null")
     return known.withWatermark("time", late)
 
 
-def fold(session: Session | None, kind: str, at: int, gap: int) -> tuple[Session | None, Session | None, str]:
-    """One event into a session: the one that goes on, the one that ended (if any) and why."""
-    over = None
-    why = ""
-    if session is not None and at - session.ended > gap:
-        over, session, why = session, None, "silence"
-    if session is None:
-        session = Session(at, at, 0, {})
-    types = {**session.types, kind: session.types.get(kind, 0) + 1}
-    session = Session(min(session.started, at), max(session.ended, at), session.events + 1, types)
-    if kind == "logout" and over is None:
-        return None, session, "logout"
-    return session, over, why
+def fold(open_ones: Sequence[Session], kind: str, at: int, gap: int) -> tuple[list[Session], Session | None]:
+    """Takes one event in: the sessions that are open then, and the one that it ended by a logout."""
+    near = [each for each in open_ones if each.started - gap <= at <= each.ended + gap]
+    others = [each for each in open_ones if each not in near]
+    whole = Session(at, at, 1, {kind: 1})
+    for each in near:
+        types = {
+            name: each.types.get(name, 0) + whole.types.get(name, 0) for name in each.types | whole.types
+        }
+        whole = Session(
+            min(each.started, whole.started), max(each.ended, whole.ended), each.events + whole.events, types
+        )
+    if kind == "logout" and at == whole.ended:
+        return others, whole
+    return sorted([*others, whole], key=lambda each: each.started), None
+
+
+def silent(open_ones: Sequence[Session], until: int, gap: int) -> tuple[list[Session], list[Session]]:
+    """The sessions that are still open when no event before `until` can come, and those that silence has ended."""
+    over = [each for each in open_ones if each.ended + gap <= until]
+    return [each for each in open_ones if each not in over], over
 
 
 def sessions(found: DataFrame, gap_ms: int) -> DataFrame:

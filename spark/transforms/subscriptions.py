@@ -132,13 +132,13 @@ def finished(messages: DataFrame, found: Positions) -> DataFrame:
 def parked(retry_records: DataFrame, found: Positions, ends: Mapping[TopicPartition, int]) -> DataFrame:
     """Unfinished messages of a retry topic: their origin, and `seen`: whether they count (rule 1)."""
     mine = finished(retry_records.where(is_retry()), found).where("NOT finished")
-    return mine.where(is_message()).select(
+    return _seen(mine.where(is_message()), ends).select(
         retry_number("partition").cast("int").alias("partition"),
         retry_number("origin").alias("offset"),
         "key",
         retry_number("attempt").alias("attempt"),
         retry_number("why").alias("why"),
-        _below(ends).alias("seen"),
+        "seen",
     )
 
 
@@ -149,23 +149,22 @@ def dead_letters(
     mine = records.where(
         (header_text("ps-dead-topic") == topic) & (header_text("ps-dead-subscription") == subscription)
     )
-    return mine.select(
+    return _seen(mine, ends).select(
         header_text("ps-dead-partition").cast("int").alias("partition"),
         header_text("ps-dead-offset").cast("bigint").alias("offset"),
         "key",
         header_text("ps-dead-reason").alias("reason"),
-        _below(ends).alias("seen"),
+        "seen",
     )
 
 
-def _below(ends: Mapping[TopicPartition, int]) -> Column:
-    entries: list[Column] = []
-    for place, end in ends.items():
-        entries += [F.lit(f"{place.topic}:{place.partition}"), F.lit(end)]
-    if not entries:
-        return F.lit(False)
-    noted = F.create_map(*entries)[F.concat_ws(":", "topic", F.col("partition").cast("string"))]
-    return F.coalesce(F.col("offset") < noted, F.lit(False))
+def _seen(records: DataFrame, ends: Mapping[TopicPartition, int]) -> DataFrame:
+    """The records with `seen`: whether they lie below these ends."""
+    # A table: as literals, thousands of partitions would make a plan that takes longer than the reading.
+    rows = [(place.topic, place.partition, end) for place, end in ends.items()]
+    table = records.sparkSession.createDataFrame(rows, "topic string, partition int, _end bigint")
+    joined = records.join(F.broadcast(table), ["topic", "partition"], "left")
+    return joined.withColumn("seen", F.coalesce(F.col("offset") < F.col("_end"), F.lit(False)))
 
 
 def judged(

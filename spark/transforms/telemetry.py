@@ -1,4 +1,4 @@
-"""Readings of devices: aggregates by window and device, and those that somebody must hear of.
+"""Readings of devices: aggregates by window and device, and the windows that an alert is published of.
 
 Rule: a window is told once, when the watermark has passed its end; what comes later is left out.
 """
@@ -12,7 +12,13 @@ from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["alerts", "windows"]
+from ..spark_session import first_line
+from ..tables import Layout
+from .times import timed
+
+__all__ = ["WINDOWS", "alerts", "chosen", "windows"]
+
+WINDOWS = Layout("windows", partitions=("date",), statistics=("ordering_key", "start", "end"))
 
 
 def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: str, time: str) -> DataFrame:
@@ -24,7 +30,7 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
         F.get_json_object(text, f"$.{name}").try_cast("double").alias(f"value_{at}")
         for at, name in enumerate(fields)
     ]
-    found = messages.select("ordering_key", F.expr(time).cast("timestamp").alias("time"), *read)
+    found = timed(messages, time, "ordering_key", *read)
     numbers = [
         function(f"value_{at}").alias(f"{name}_{kind}")
         for at, name in enumerate(fields)
@@ -32,20 +38,31 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
     ]
     grouped = found.withWatermark("time", late).groupBy(F.window("time", window), "ordering_key")
     told = grouped.agg(F.count("*").alias("readings"), *numbers)
-    return told.select("ordering_key", "window.start", "window.end", *told.columns[2:])
+    return told.select(
+        "ordering_key",
+        "window.start",
+        "window.end",
+        *told.columns[2:],
+        F.to_date("window.start").alias("date"),
+    )
+
+
+def chosen(found: DataFrame, condition: str) -> DataFrame:
+    """The windows of which the condition holds."""
+    try:
+        return found.where(condition)
+    except Exception as error:
+        raise InvalidArgument(
+            f"--alert {condition!r} isn't a condition over {', '.join(found.columns)}: {first_line(error)}"
+        ) from error
 
 
 def alerts(found: DataFrame, condition: str) -> DataFrame:
     """The windows of which the condition holds, as messages to publish."""
-    try:
-        chosen = found.where(condition)
-    except Exception as error:
-        raise InvalidArgument(
-            f"alert {condition!r} isn't a condition over {', '.join(found.columns)}: {str(error).splitlines()[0]}"
-        ) from error
-    return chosen.select(
+    told = [name for name in found.columns if name != "date"]
+    return chosen(found, condition).select(
         "ordering_key",
-        F.to_json(F.struct(*found.columns)).cast("binary").alias("data"),
+        F.to_json(F.struct(*told)).cast("binary").alias("data"),
         F.create_map(F.lit("kind"), F.lit("alert")).alias("attributes"),
         "start",
     )

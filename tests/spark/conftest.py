@@ -43,7 +43,7 @@ SMALL = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of the suite."""
     need_spark()
-    from spark.session import session
+    from spark.spark_session import session
     from tests.spark.standalone import chosen_master
 
     # Python workers must be the interpreter that runs the tests.
@@ -59,6 +59,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def name() -> str:
     """A topic name of this test's own."""
     return f"spark-{uuid4().hex[:12]}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The mark of tests that take minutes each."""
+    config.addinivalue_line("markers", "slow: takes minutes; left out of a quick run by -m 'not slow'")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -153,8 +154,8 @@ def publish(ps: PubSub, topic: str, messages: int, rate: float | None) -> thread
 
 
 def entries(log: Path) -> int:
-    """How many batches an archive has."""
-    return len(list(log.glob("*.json")))
+    """How many batches an archive has, by its Delta log."""
+    return sum('"operation":"WRITE"' in path.read_text() for path in log.glob("*.json"))
 
 
 def more_batches(driver: Driver, log: Path) -> None:
@@ -196,7 +197,7 @@ def play(
     master = LOCAL if cluster is None else cluster[0]
     run = run or in_process_of_its_own(bootstrap)
     archive = directory / "archive"
-    log = archive / "_kafka_pubsub" / "log"
+    log = archive / "_delta_log"
     follow = ["--topic", name, "--to", str(archive), "--follow", "--every", "1 second"]
     follow += ["--max-per-batch", str(max(100, messages // 20))]
     with PubSub(bootstrap) as ps:
@@ -282,17 +283,30 @@ def logged(bootstrap: str, name: str) -> Counter[tuple[int, int, bytes, bytes]]:
 
 
 def kept(archive: Path) -> Counter[tuple[int, int, bytes, bytes]]:
-    """The archive, by pyarrow."""
+    """The archive, by its Delta log and pyarrow."""
     found: Counter[tuple[int, int, bytes, bytes]] = Counter()
-    for path in archive.glob("date=*/topic=*/*.parquet"):
+    for path in live(archive):
         table = pq.ParquetFile(path).read(["partition", "offset", "key", "data"])
         found.update(zip(*(table.column(each).to_pylist() for each in table.column_names), strict=True))
     return found
 
 
+def live(archive: Path) -> list[Path]:
+    """The files that the Delta log lists; in a test all its commits are still there."""
+    files: dict[str, None] = {}
+    for path in sorted((archive / "_delta_log").glob("*.json")):
+        for line in path.read_text().splitlines():
+            action = json.loads(line)
+            if "remove" in action:
+                files.pop(action["remove"]["path"], None)
+            if "add" in action:
+                files[action["add"]["path"]] = None
+    return [archive / unquote(name) for name in files]
+
+
 def plant(copy: Path) -> set[tuple[str, int, int]]:
     """Swaps two messages of a key, takes one out, doubles one; what an audit must find."""
-    path = max(copy.glob("date=*/topic=*/*.parquet"), key=lambda each: each.stat().st_size)
+    path = max(live(copy), key=lambda each: each.stat().st_size)
     table = pq.ParquetFile(path).read()
     rows = table.to_pylist(maps_as_pydicts="strict")
     rows.sort(key=lambda each: (each["partition"], each["offset"]))
@@ -310,6 +324,7 @@ def plant(copy: Path) -> set[tuple[str, int, int]]:
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
     # The checksum beside it speaks of the file that was.
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    correct_size(copy, path)
     number = first["partition"]
     return {
         ("reorder", number, first["offset"]),
@@ -317,6 +332,22 @@ def plant(copy: Path) -> set[tuple[str, int, int]]:
         ("gap", number, lost["offset"]),
         ("duplicate", number, twice["offset"]),
     }
+
+
+def correct_size(archive: Path, changed: Path) -> None:
+    """Has the Delta log say how large a file is now, and nothing of what it holds."""
+    log = archive / "_delta_log"
+    # Only the commits are corrected, so nothing that was made of them may stay.
+    for path in log.iterdir():
+        if path.suffix != ".json":
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    for path in log.glob("*.json"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if "add" in line and archive / unquote(line["add"]["path"]) == changed:
+                line["add"]["size"] = changed.stat().st_size
+                line["add"].pop("stats", None)
+        path.write_text("\n".join(map(json.dumps, lines)))
 
 
 def main() -> None:

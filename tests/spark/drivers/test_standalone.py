@@ -24,7 +24,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
     kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
     need_spark()
-    from tests.spark.drivers.scene import kept, logged, publish
+    from tests.spark.drivers.scene import entries, kept, logged, publish
     from tests.spark.standalone import HOME, kill_executor, standalone
 
     zipped = tmp_path / "kafka_pubsub.zip"
@@ -85,9 +85,9 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
             stderr=subprocess.PIPE,
             text=True,
         )
-        log = archive / "_kafka_pubsub" / "log"
+        log = archive / "_delta_log"
         until = time.monotonic() + 400
-        while driver.poll() is None and not list(log.glob("*.json")) and time.monotonic() < until:
+        while driver.poll() is None and entries(log) == 0 and time.monotonic() < until:
             time.sleep(0.05)
         kill_executor(workers[0])
         out, error = driver.communicate(timeout=600)

@@ -1,16 +1,18 @@
-"""`archive`: the log, once each, whatever is killed when; growth, small files, fields that come; strange paths."""
+"""`archive`: the log, once each; topics that grow, maintenance, plain copies; places that aren't ours or are free."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_pubsub import FailedPrecondition, NotFound, PubSub
+from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.session.support import Runner, publish, values
+from tests.spark.session.support import KilledHere, Runner, crash_at, publish, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,18 +31,18 @@ def expected(last: int) -> list[str]:
     return [f"{n:03}" for n in range(last)]
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: Path, form: str) -> None:
+def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: Path) -> None:
     from spark.archives import archived
 
     to = str(tmp_path / "archive")
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=2)
+        outcomes = []
         for first in (0, 60):
             publish(ps, name, some(first, first + 60))
-            outcome = run("archive", topics=(name,), to=to, form=form, max_per_batch=40)
-            assert outcome.ok
-    again = run("archive", topics=(name,), to=to, form=form)
+            outcomes.append(run("archive", topics=(name,), to=to, max_per_batch=40))
+            assert outcomes[-1].ok
+    again = run("archive", topics=(name,), to=to)
     found = archived(run.spark, to)
     assert values(found) == expected(120)
     assert again.facts["batches"] == 0
@@ -48,9 +50,44 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
     assert row is not None
     assert (row.ordering_key, row.topic, row.date) == ("k1", name, row.publish_time.date())
     assert row.archived_at > row.publish_time
-    plain = run.spark.read.format(form).load(to)
+    plain = run.spark.read.format("delta").load(to)
     assert values(plain) == expected(120)
-    assert (tmp_path / "archive" / f"date={row.date}" / f"topic={name}").is_dir()
+    assert (tmp_path / "archive" / f"topic={name}" / f"date={row.date}").is_dir()
+    # Spark's own figures: what was read, how fast, how far the log's end is away.
+    assert [each.facts["messages_read"] for each in outcomes] == [60, 60]
+    assert outcomes[1].facts["messages_per_s"] > 0
+    assert outcomes[1].facts["behind"] == 0
+    assert outcomes[1].facts["dropped_rows"] == 0
+    assert re.search(
+        r"batch \d+: \d+ messages read, [\d,]+ a second, \d+ behind the log's end", "\n".join(run.notes)
+    )
+    # Small files are put together when that is due: at the end of a first run, and not an hour later.
+    assert [each.facts["optimized_files"] > 0 for each in outcomes] == [True, False]
+    assert len(plain.inputFiles()) > 1
+    run("archive", topics=(name,), to=to, optimize_every="0 seconds", vacuum_every="0 seconds")
+    assert len(run.spark.read.format("delta").load(to).inputFiles()) == 1
+    assert values(archived(run.spark, to)) == expected(120)
+    operations = {row.operation for row in run.spark.sql(f"DESCRIBE HISTORY delta.`{to}`").collect()}
+    assert {"OPTIMIZE", "VACUUM END"} <= operations
+    _export(run, to, tmp_path, name)
+
+
+def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
+    """A range as plain files; to a directory that is empty."""
+    from spark.archives import archived
+
+    copy = str(tmp_path / "copy")
+    times = sorted(row.publish_time for row in archived(run.spark, to).collect())
+    since, until = (f"{times[at].isoformat()}+00:00" for at in (30, 90))
+    wanted = [each for each in times if times[30] <= each < times[90]]
+    outcome = run("archive", to=to, export="parquet", into=copy, since=since, until=until, topics=(name,))
+    assert outcome.facts["exported"] == len(wanted)
+    found = run.spark.read.parquet(copy)
+    assert sorted(row.publish_time for row in found.collect()) == wanted
+    with pytest.raises(FailedPrecondition, match="export to a directory that is empty"):
+        run("archive", to=to, export="parquet", into=copy)
+    none = run("archive", to=to, export="parquet", into=f"{copy}-none", until="2020-01-01")
+    assert none.facts["exported"] == 0
 
 
 def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_path: Path) -> None:
@@ -77,7 +114,7 @@ def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_pat
 
 
 def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archives import archived, open_archive
+    from spark.archives import archived
 
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("")
@@ -92,20 +129,51 @@ def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path
     def refuses(
         said: str, topic: str = name, to: str = "a", checkpoint: str = checkpoint, **more: str
     ) -> None:
-        with pytest.raises((FailedPrecondition, NotFound), match=said):
+        with pytest.raises((FailedPrecondition, NotFound, InvalidArgument), match=said):
             run("archive", topics=(topic,), to=str(tmp_path / to), checkpoint=checkpoint, **more)
 
-    refuses(r"photos isn't an archive of kafka_pubsub: it holds cat\.jpg", to="photos")
-    refuses("format is 'parquet' there and 'delta' here", form="delta")
-    refuses("doesn't exist", topic="no-such-topic", to="b", checkpoint=str(tmp_path / "new"))
+    refuses(r"--to .*photos isn't an archive of kafka_pubsub: it holds cat\.jpg", to="photos")
     refuses("belongs to another job: topics is", topic=f"{name}-other")
     refuses("belongs to another job: to is", to="c")
     refuses("was filled with another checkpoint", checkpoint=str(tmp_path / "newer"))
     refuses(
         "isn't a checkpoint of kafka_pubsub: it holds offsets", to="d", checkpoint=str(tmp_path / "strange")
     )
-    with pytest.raises(NotFound, match="isn't an archive"):
+    with pytest.raises(InvalidArgument, match="--pattern '\\[' isn't a regular expression"):
+        run("archive", pattern="[", to=str(tmp_path / "e"))
+    with pytest.raises(FailedPrecondition, match="isn't an archive"):
         archived(run.spark, str(tmp_path / "photos"))
-    open_archive(run.spark, str(tmp_path / "empty"), "parquet")
-    with pytest.raises(NotFound, match="nothing was written to yet"):
-        archived(run.spark, str(tmp_path / "empty"))
+    # An archive that is gone, with a checkpoint that remembers it.
+    shutil.rmtree(tmp_path / "a")
+    refuses("--to .*a is gone: checkpoint .* has archived there before")
+    with pytest.raises(NotFound, match=r"--archive .*nothing is there"):
+        run("replay", archive=str(tmp_path / "a"), topic=name, to=name, dry_run=True)
+    # What was refused made nothing.
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint", "photos", "strange"]
+
+
+def test_a_job_that_fails_before_its_first_batch_owns_no_path(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark.transforms import outgoing
+
+    with PubSub(run.bootstrap) as ps:
+        for suffix in ("", "-typo"):
+            ps.create_topic(name + suffix, partitions=1)
+        publish(ps, name, some(0, 5))
+    to = str(tmp_path / "archive")
+    with pytest.raises(NotFound, match="doesn't exist"):
+        run("archive", topics=("no-such-topic",), to=to)
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        # Killed when the checkpoint is claimed, and nothing was read yet.
+        patch.setattr(outgoing, "start", crash_at(1, outgoing.start))
+        with pytest.raises(KilledHere):
+            run("archive", topics=(f"{name}-typo",), to=to)
+    assert (tmp_path / "archive-checkpoint" / "kafka_pubsub.json").exists()
+    run("archive", topics=(name,), to=to)
+    # From its first batch on it does, whichever way the path is written.
+    again = {"topics": (name,), "to": f"file:{to}/", "checkpoint": f"{to}-checkpoint"}
+    assert run("archive", **again).facts["batches"] == 0
+    with pytest.raises(FailedPrecondition, match="belongs to another job: topics is"):
+        run("archive", topics=(f"{name}-typo",), to=to)

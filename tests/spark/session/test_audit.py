@@ -132,6 +132,19 @@ def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
     assert "partitioner=murmur2_random" in outcome.text
 
 
+def test_a_job_leaves_no_setting_behind_in_the_session(run: Runner, name: str) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    run.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        before = dict(run.spark.conf.getAll)
+        run("audit", topic=name)
+        assert dict(run.spark.conf.getAll) == before
+        assert run.spark.conf.get("spark.sql.limit.initialNumPartitions") != "1000000"
+    finally:
+        run.spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_what_isn_t_there_is_said(run: Runner, name: str) -> None:
     with pytest.raises(NotFound, match="no-such-topic"):
         run("audit", topic="no-such-topic")

@@ -62,16 +62,16 @@ def named(texts: Iterable[str]) -> set[int]:
 
 def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """Something that happens when the archive's first batch is in and the query is still in it."""
-    from spark.archives import ParquetArchive
+    from spark.tables import Table
 
-    append = ParquetArchive.append
+    append = Table.append
 
-    def appended(self: ParquetArchive, batch: Any, query: str, number: int) -> None:
+    def appended(self: Table, batch: Any, query: str, number: int) -> None:
         append(self, batch, query, number)
         if number == 0:
             happens()
 
-    monkeypatch.setattr(ParquetArchive, "append", appended)
+    monkeypatch.setattr(Table, "append", appended)
 
 
 @pytest.mark.parametrize("follow", [False, True], ids=["all that is there", "follow"])
@@ -102,7 +102,13 @@ def test_deleted_between_two_batches_it_goes_on_when_told_to(
     fill(run.bootstrap, name, 6)
     after_the_first_batch(monkeypatch, lambda: delete(run.bootstrap, name, 45))
     outcome = run(
-        "archive", topics=(name,), to=tmp_path / "archive", max_per_batch=PART, compact=False, lost="skip"
+        "archive",
+        topics=(name,),
+        to=tmp_path / "archive",
+        max_per_batch=PART,
+        optimize_every="never",
+        vacuum_every="never",
+        lost="skip",
     )
     assert outcome.ok
     # Each offset once, though several batches looked for it.
@@ -132,12 +138,12 @@ def test_deleted_between_two_runs(run: Runner, name: str, tmp_path: Path) -> Non
 def test_deleted_while_a_first_batch_was_interrupted(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.archives import ParquetArchive
+    from spark.tables import Table
 
     fill(run.bootstrap, name, 3)
     options: dict[str, Any] = {"topics": (name,), "to": tmp_path / "archive"}
     with monkeypatch.context() as patch:
-        patch.setattr(ParquetArchive, "append", crash_at(1, ParquetArchive.append))
+        patch.setattr(Table, "append", crash_at(1, Table.append))
         with pytest.raises(Exception, match=KilledHere.__name__):
             run("archive", **options)
     delete(run.bootstrap, name, 15)

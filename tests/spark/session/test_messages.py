@@ -115,7 +115,7 @@ def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, 
 
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     with PubSub(kafka.bootstrap) as ps:
-        for suffix in ("a", "b"):
+        for suffix in ("a", "ab", "b"):
             ps.create_topic(f"{name}.{suffix}", partitions=2, retention=LONG)
     for number in range(10):
         producer.produce(f"{name}.a", str(number), partition=number % 2, timestamp=1_700_000_000_000 + number)
@@ -130,8 +130,22 @@ def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, 
     assert bodies(f"{name}.a", starting=since) == ["7", "8", "9"]
     assert bodies(f"{name}.a", starting={f"{name}.a": {1: 3}}) == ["0", "2", "4", "6", "7", "8", "9"]
     assert bodies(f"{name}.a", ending={f"{name}.a": {0: 1, 1: 0}}) == ["0"]
-    assert bodies(re.compile(re.escape(name) + r"\..*"))[-1] == "b"
+    assert bodies(re.compile(re.escape(name) + r"\.(a|b)"))[-1] == "b"
     assert bodies([f"{name}.a", f"{name}.b"])[-1] == "b"
+    assert bodies(f"{name}.a", ending=since) == ["0", "1", "2", "3", "4", "5", "6"]
+    producer.produce(f"{name}.ab", b"another")
+    producer.flush(20)
+    assert bodies(re.compile(re.escape(name) + r"\.a")) == [str(number) for number in range(10)]
+    # Flags count, and a pattern for everything leaves out what is kafka_pubsub's own.
+    assert bodies(re.compile(re.escape(name.upper()) + r"\.B  # the second", re.IGNORECASE | re.VERBOSE)) == [
+        "b"
+    ]
+    everything = messages(spark, re.compile(r".*"), bootstrap=kafka.bootstrap, lost="skip")
+    topics = {row.topic for row in everything.select("topic").distinct().collect()}
+    assert {f"{name}.a", f"{name}.b"} <= topics
+    assert not any(each.startswith("_kafka_pubsub.") or each.endswith(".retry") for each in topics)
+    many = messages(spark, f"{name}.a", bootstrap=kafka.bootstrap, options={"minPartitions": "6"})
+    assert many.rdd.getNumPartitions() >= 6
 
 
 def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
@@ -141,6 +155,16 @@ def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningK
         messages(spark, name, bootstrap=kafka.bootstrap)
     with pytest.raises(InvalidArgument, match=r"isolation\.level"):
         messages(spark, name, bootstrap=kafka.bootstrap, config={"isolation.level": "read_uncommitted"})
+    for setting in ("partitioner.class", "partitioner.ignore.keys"):
+        with pytest.raises(InvalidArgument, match=rf"{setting}: a key must lie where every client"):
+            messages(spark, name, bootstrap=kafka.bootstrap, config={setting: "true"})
+    for option in ("startingOffsets", "FailOnDataLoss", "kafka.group.id"):
+        with pytest.raises(InvalidArgument, match=f"options {option}: this package sets it"):
+            messages(spark, "_schemas", bootstrap=kafka.bootstrap, options={option: "x"})
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    with pytest.raises(InvalidArgument, match="ending: give the time with its zone"):
+        messages(spark, name, bootstrap=kafka.bootstrap, ending=datetime.fromisoformat("2026-01-14"))
     with pytest.raises(InvalidArgument, match="starting"):
         messages(spark, "_schemas", bootstrap=kafka.bootstrap, starting="yesterday")
 
@@ -166,7 +190,7 @@ def test_keys_lie_where_the_client_puts_them(spark: SparkSession, kafka: Running
     frame = spark.createDataFrame([(key,) for key in keys], "ordering_key string").selectExpr(
         "ordering_key", "cast('' as binary) AS data"
     )
-    write(frame, name, query="keys", bootstrap=kafka.bootstrap)
+    write(frame, name, query="keys", batch=1, bootstrap=kafka.bootstrap)
     found = messages(spark, name, bootstrap=kafka.bootstrap).select("key", "partition").toArrow().to_pydict()
     assert sorted(found["key"]) == sorted(key.encode() for key in keys)
     wrong = [
@@ -215,6 +239,51 @@ def test_a_batch_that_is_repeated_has_the_same_ids(spark: SparkSession) -> None:
     assert len(set(ids(2))) == 12
 
 
+def test_equal_rows_of_two_runs_have_ids_of_their_own(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from spark.transforms.outgoing import records
+
+    frame = spark.createDataFrame([("same", "k")], "data string, ordering_key string")
+
+    def ids(**run: Any) -> list[str]:
+        found = records(frame, query="daily", **run).collect()
+        return [bytes(row.headers[0].value).decode() for row in found]
+
+    assert ids(batch="2026-01-14") == ids(batch="2026-01-14") != ids(batch="2026-01-15")
+    assert ids(row_id=F.lit("order-7")) == ["daily:order-7"]
+    assert ids(row_id=F.lit("order-7"), batch=3) == ["daily:3:order-7"]
+    with pytest.raises(InvalidArgument, match="batch: say which run this is"):
+        ids()
+    with pytest.raises(InvalidArgument, match="has a colon"):
+        ids(batch="a:b")
+
+
+def test_streams_with_checkpoints_of_their_own_never_share_an_id(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    from spark.transforms.messages import messages
+    from spark.transforms.outgoing import write_stream
+
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        ps.create_topic(f"{name}-to", partitions=1)
+        ps.topic(name).publish(b"same", ordering_key="k").result(30)
+    for checkpoint in ("one", "two"):
+        source = messages(spark, name, bootstrap=kafka.bootstrap, stream=True)
+        write_stream(
+            source.select("data", "ordering_key"),
+            f"{name}-to",
+            query="copy",
+            checkpoint=tmp_path / checkpoint,
+            bootstrap=kafka.bootstrap,
+            available_now=True,
+        ).awaitTermination(120)
+    ids = [row.message_id for row in messages(spark, f"{name}-to", bootstrap=kafka.bootstrap).collect()]
+    assert len(set(ids)) == 2
+    assert all(each.startswith("copy-") for each in ids)
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -229,7 +298,7 @@ def test_what_a_publisher_refuses_is_refused(spark: SparkSession, row: tuple[Any
 
     frame = spark.createDataFrame([row], "data string, ordering_key string, attributes map<string,string>")
     with pytest.raises(Exception, match=re.escape(said)):
-        records(frame, query="q").collect()
+        records(frame, query="q", batch=1).collect()
 
 
 @pytest.mark.parametrize(
@@ -244,12 +313,14 @@ def test_columns_that_can_t_be_a_message_are_named(spark: SparkSession, schema: 
     from spark.transforms.outgoing import records
 
     with pytest.raises(InvalidArgument, match=said):
-        records(spark.createDataFrame([], schema), query="q")
+        records(spark.createDataFrame([], schema), query="q", batch=1)
 
 
 def test_the_consumer_of_another_language_sees_plain_records(
     spark: SparkSession, kafka: RunningKafka, name: str
 ) -> None:
+    from pyspark.sql import functions as F
+
     from spark.transforms.outgoing import write
 
     with PubSub(kafka.bootstrap) as ps:
@@ -257,7 +328,7 @@ def test_the_consumer_of_another_language_sees_plain_records(
     frame = spark.createDataFrame(
         [("body", "k", {"a": "1"})], "data string, ordering_key string, attributes map<string,string>"
     )
-    write(frame, name, query="q", bootstrap=kafka.bootstrap)
+    write(frame, name, query="q", row_id=F.col("ordering_key"), bootstrap=kafka.bootstrap)
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": name, "auto.offset.reset": "earliest"}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +43,46 @@ def received(run: Runner, topic: str) -> list[tuple[str, str, dict[str, Any]]]:
     return [(row.message_id, row.ordering_key, json.loads(bytes(row.data))) for row in rows]
 
 
-def test_fold() -> None:
-    from spark.transforms.sessions import Session, fold
+def test_an_event_joins_the_sessions_that_are_near_it() -> None:
+    from spark.transforms.sessions import Session, fold, silent
 
-    first, over, _ = fold(None, "login", 100, 50)
-    assert (first, over) == (Session(100, 100, 1, {"login": 1}), None)
-    earlier, over, _ = fold(first, "view", 90, 50)
-    assert (earlier, over) == (Session(90, 100, 2, {"login": 1, "view": 1}), None)
-    _, over, why = fold(earlier, "logout", 120, 50)
-    assert (over, why) == (Session(90, 120, 3, {"login": 1, "view": 1, "logout": 1}), "logout")
-    fresh, over, why = fold(earlier, "login", 200, 50)
-    assert (fresh, over, why) == (Session(200, 200, 1, {"login": 1}), earlier, "silence")
+    first, over = fold([], "login", 100, 50)
+    assert (first, over) == ([Session(100, 100, 1, {"login": 1})], None)
+    earlier, over = fold(first, "view", 90, 50)
+    assert (earlier, over) == ([Session(90, 100, 2, {"login": 1, "view": 1})], None)
+    assert fold(earlier, "logout", 120, 50) == ([], Session(90, 120, 3, {"login": 1, "view": 1, "logout": 1}))
+    # Too long after it, and too long before it: sessions of their own.
+    both, _ = fold(earlier, "login", 200, 50)
+    assert both == [*earlier, Session(200, 200, 1, {"login": 1})]
+    three, _ = fold(both, "view", 30, 50)
+    assert three == [Session(30, 30, 1, {"view": 1}), *both]
+    # Near to two of them: one session.
+    assert fold(both, "view", 150, 50)[0] == [Session(90, 200, 4, {"login": 2, "view": 2})]
+    # A logout that comes late ends nothing that goes on after it.
+    assert fold(earlier, "logout", 95, 50) == (
+        [Session(90, 100, 3, {"login": 1, "view": 1, "logout": 1})],
+        None,
+    )
+    assert silent(three, 150, 50) == ([three[2]], three[:2])
+
+
+def test_sessions_that_a_gap_separates_stay_apart(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1, retention=LONG)
+        ps.create_topic(f"{name}-sessions", partitions=1)
+    options: dict[str, Any] = {"topic": name, "to": f"{name}-sessions", "checkpoint": tmp_path / "checkpoint"}
+    options |= {"gap": 600, "late": "3 hours"}
+    # 10:00 to 10:30 first, then an event at 09:00, which is late and in time.
+    publish(run, name, [("ann", {"type": "view"}, at * MINUTE) for at in (60, 69, 78, 87)])
+    run("sessions", **options)
+    publish(run, name, [("ann", {"type": "view"}, 0)])
+    run("sessions", **options)
+    publish(run, name, [("bob", {"type": "login"}, 600 * MINUTE)])
+    run("sessions", **options)
+    found = sorted(
+        (body["started"] - START, body["ended"] - START) for _, _, body in received(run, f"{name}-sessions")
+    )
+    assert found == [(0, 0), (60 * MINUTE, 87 * MINUTE)]
 
 
 def test_sessions_end_by_logout_and_by_silence(run: Runner, name: str, tmp_path: Path) -> None:
@@ -76,7 +106,8 @@ def test_sessions_end_by_logout_and_by_silence(run: Runner, name: str, tmp_path:
     )
     run("sessions", **options)
     (ann,) = received(run, f"{name}-sessions")
-    assert ann[0] == f"sessions:0:ann/{START - 10_000}"
+    # The checkpoint's own id, the batch, and the session.
+    assert re.fullmatch(rf"sessions-[0-9a-f-]{{36}}:0:ann/{START - 10_000}", ann[0])
     assert ann[1] == "ann"
     assert ann[2] == {
         "started": START - 10_000,
@@ -143,6 +174,46 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
     assert state() == {**expected, "users:1": (False, {"n": 3})}
 
 
+def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
+    from spark.transforms.changes import changes, strange
+
+    def told(envelope: Any, *bodies: str | None) -> tuple[list[Any], list[str]]:
+        origin = "named_struct('topic', 't', 'partition', 0, 'offset', offset) AS origin"
+        rows = [(b"k", "k", None if body is None else body.encode(), at) for at, body in enumerate(bodies)]
+        frame = spark.createDataFrame(rows, "key binary, ordering_key string, data binary, offset bigint")
+        frame = frame.selectExpr("*", "TIMESTAMP '2026-01-14 12:00:00' AS publish_time", origin)
+        found = [
+            (row.action, row.data, row.deleted)
+            for row in changes(frame, envelope).orderBy("offset").collect()
+        ]
+        return found, [row.problem for row in strange(frame, envelope).orderBy("offset").collect()]
+
+    debezium = [
+        '{"op": "c", "before": null, "after": {"n": 1}}',
+        '{"schema": {}, "payload": {"op": "u", "before": {"n": 1}, "after": {"n": 2}}}',
+        '{"op": "r", "after": {"n": 3}}',
+        '{"op": "d", "before": {"n": 3}, "after": null}',
+        None,
+        '{"op": "t"}',
+        '{"op": "u"}',
+        "no JSON",
+    ]
+    assert told("debezium", *debezium) == (
+        [
+            ("INSERT", '{"n":1}', False),
+            ("UPDATE", '{"n":2}', False),
+            ("INSERT", '{"n":3}', False),
+            ("DELETE", None, True),
+            ("DELETE", None, True),
+        ],
+        ["has the op t", "has no data", "isn't JSON with an op"],
+    )
+    assert told("row", '{"n": 1}', None, "[1]", "{broken") == (
+        [("UPDATE", '{"n":1}', False), ("DELETE", None, True)],
+        ["isn't a JSON object", "isn't a JSON object"],
+    )
+
+
 def test_windows_of_devices_and_alerts(run: Runner, name: str, tmp_path: Path) -> None:
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=2, retention=LONG)
@@ -173,11 +244,93 @@ def test_windows_of_devices_and_alerts(run: Runner, name: str, tmp_path: Path) -
         ("d2", 2, 18.5, 18.5, 18.5),
     ]
     (alert,) = received(run, f"{name}-alerts")
-    assert alert[0].startswith("telemetry:0:d1/")
+    assert re.fullmatch(rf"telemetry-[0-9a-f-]{{36}}:\d+:d1/{START // MINUTE * MINUTE}", alert[0])
     assert (alert[1], alert[2]["temp_max"]) == ("d1", 21.5)
     run("telemetry", **options)
     assert run.spark.read.format("delta").load(to).count() == 2
     assert len(received(run, f"{name}-alerts")) == 1
+
+
+def test_an_uneven_backlog_loses_no_reading_unless_it_is_told(run: Runner, name: str, tmp_path: Path) -> None:
+    """One partition holds an hour, another one only its last minutes: read in parts, the first one's are late."""
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=2, retention=LONG)
+    producer = Producer({"bootstrap.servers": run.bootstrap})
+    for at in range(300):
+        time = START + at * 12_000
+        producer.produce(name, b'{"temp": 1}', key="old", partition=0, timestamp=time)
+    for at in range(60):
+        time = START + 59 * MINUTE + at * 1000
+        producer.produce(name, b'{"temp": 1}', key="new", partition=1, timestamp=time)
+    # Ends all windows.
+    producer.produce(name, b'{"temp": 1}', key="end", partition=1, timestamp=START + 300 * MINUTE)
+    assert producer.flush(30) == 0
+
+    def readings(to: str, **more: Any) -> tuple[dict[str, int], Any]:
+        options = {"topic": name, "to": tmp_path / to, "checkpoint": tmp_path / f"{to}-c", "fields": ["temp"]}
+        outcome = run("telemetry", **options, late="1 minute", **more)
+        rows = run.spark.read.format("delta").load(str(tmp_path / to)).collect()
+        found: dict[str, int] = {}
+        for row in rows:
+            found[row.ordering_key] = found.get(row.ordering_key, 0) + row.readings
+        return found, outcome
+
+    found, outcome = readings("whole")
+    assert found == {"old": 300, "new": 60}
+    assert outcome.facts["dropped_rows"] == 0
+    run.notes.clear()
+    found, outcome = readings("parts", max_per_batch=120)
+    assert found["old"] < 300
+    assert outcome.facts["dropped_rows"] > 0
+    assert "left out because they came later than --late allows" in outcome.text
+    assert any("left out" in note for note in run.notes)
+
+
+def test_what_a_job_can_t_use_is_one_line_that_names_the_option(
+    run: Runner, name: str, tmp_path: Path
+) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    telemetry: dict[str, Any] = {"topic": name, "to": tmp_path / "w", "checkpoint": tmp_path / "c"}
+    telemetry["fields"] = ["temp"]
+    alerts = {"alert": "nonsense >", "alerts_to": name}
+    sessions: dict[str, Any] = {"topic": name, "to": name, "checkpoint": tmp_path / "c"}
+    refused: list[tuple[str, dict[str, Any], str]] = [
+        ("telemetry", {**telemetry, "time": "nonsense >"}, "--time 'nonsense >' isn't an expression"),
+        ("telemetry", {**telemetry, "time": "no_such_column"}, "--time 'no_such_column' isn't an expression"),
+        ("telemetry", {**telemetry, "late": "soon"}, "'--late': 'soon' isn't a span of time"),
+        ("telemetry", {**telemetry, "window": "1 fortnight"}, "'--window': '1 fortnight' isn't a span"),
+        ("telemetry", {**telemetry, "vacuum_every": "x"}, "'--vacuum-every': 'x' isn't .* or 'never'"),
+        ("telemetry", {**telemetry, **alerts}, "--alert 'nonsense >' isn't a condition"),
+        ("sessions", {**sessions, "time": "nonsense >"}, "--time 'nonsense >' isn't an expression"),
+        ("sessions", {**sessions, "every": "often"}, "'--every': 'often' isn't a span of time"),
+    ]
+    for job, options, said in refused:
+        with pytest.raises((InvalidArgument, click.UsageError)) as failed:
+            run(job, **options)
+        # As the command line prints it.
+        error = failed.value
+        line = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        assert re.search(said, line), line
+        assert "\n" not in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_another_program_is_left_alone(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    run.spark.range(3).write.parquet(str(tmp_path / "theirs"))
+    (tmp_path / "state-problems").mkdir()
+    (tmp_path / "state-problems" / "mine.txt").write_text("")
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    for job, to, more in (
+        ("cdc", "theirs", {}),
+        ("cdc", "state", {}),
+        ("telemetry", "theirs", {"fields": ["temp"]}),
+    ):
+        with pytest.raises(FailedPrecondition, match=r"it holds .* and no Delta table; choose another place"):
+            run(job, topic=name, to=tmp_path / to, checkpoint=tmp_path / "c", **more)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
 def test_what_is_wrong_is_said(run: Runner, name: str, tmp_path: Path) -> None:

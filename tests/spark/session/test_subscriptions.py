@@ -194,3 +194,20 @@ def test_fifty_thousand_runs_are_no_burden(spark: SparkSession) -> None:
     assert finished(offsets, found).where("finished").count() == 500_000
     # held against all of them it would take an hour
     assert time.monotonic() - began < 60
+
+
+def test_a_plan_does_not_grow_with_the_partitions(spark: SparkSession) -> None:
+    from spark.transforms.subscriptions import dead_letters, parked, positions
+
+    records = spark.createDataFrame([], RECORDS)
+
+    def plans(partitions: int) -> int:
+        ends = {TopicPartition(AWAY, number): 100 for number in range(partitions)}
+        frames = [
+            parked(records, positions(spark, AWAY, {}, {}), ends),
+            dead_letters(records, HOME, "billing", ends),
+        ]
+        return sum(len(frame._jdf.queryExecution().analyzed().toString()) for frame in frames)
+
+    # Names of columns have numbers, which have more digits the later they are made.
+    assert plans(1000) < 1.5 * plans(1)

@@ -77,7 +77,7 @@ def test_without_the_extra_it_says_how_to_get_it(run: CommandLine, monkeypatch: 
 
 
 def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
-    from spark.session import bundle
+    from spark.spark_session import bundle
 
     target = bundle(tmp_path / "it.zip")
     with zipfile.ZipFile(target) as archive:
@@ -95,7 +95,7 @@ def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
 
 
 def test_packages_follow_the_installed_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    from spark.session import packages
+    from spark.spark_session import packages
 
     assert packages("4.0.0").split(",") == [
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",

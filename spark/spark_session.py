@@ -30,7 +30,7 @@ from kafka_pubsub.errors import FailedPrecondition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OF_A_JOB", "check_kafka", "jvm", "packages", "session"]
+__all__ = ["OF_A_JOB", "check_kafka", "first_line", "jvm", "packages", "session"]
 
 _SCALA = "2.13"
 #: Delta Lake is numbered by Spark's minor version.
@@ -90,6 +90,8 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
         settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     settings.update(OF_A_JOB)
+    # VACUUM lists a table's directories in as many tasks as this says, and Spark's 10,000 take a minute for any table.
+    settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = "200"
     # Bars that redraw themselves are unreadable in a log; jobs tell their progress line by line.
     settings["spark.ui.showConsoleProgress"] = "false"
     settings["spark.sql.streaming.stateStore.providerClass"] = (
@@ -133,6 +135,13 @@ def jvm(spark: SparkSession) -> Any:
             "this needs a classic Spark session: Spark Connect has no JVM beside the driver"
         )
     return found
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark or Java says, without the plan or stack that follows."""
+    cause = getattr(error, "java_exception", None)
+    text = str(error if cause is None else cause.getMessage())
+    return next((line for line in map(str.strip, text.splitlines()) if line), type(error).__name__)
 
 
 def check_kafka(spark: SparkSession) -> None:

@@ -1,12 +1,15 @@
-"""Whose directory is this? A file that says so, before anything else is put there.
+"""Whose directory is this? A file in it says so before anything else is put there.
 
-Theory. A checkpoint is positions without a name: with another topic's, or another job's, a query goes on at the
-wrong place and nobody is told. So each checkpoint of ours says which job, what it reads and where it writes; a
-second start must say the same.
+Theory. A checkpoint is positions without a name: with another topic's or another job's checkpoint a query goes on at
+the wrong place, silently. So each checkpoint of ours says which job it is for, what the job reads and where it
+writes; a later start must say the same.
 
 Rules
 1. A directory that has files and no mark isn't ours, and nothing is written there.
 2. The mark is written before the query starts, so a crash leaves a directory that is ours or empty.
+3. A mark binds once the first batch was planned. Before that nothing can have been written anywhere, so another
+   command takes the directory over: a command that was mistyped owns no path.
+4. Two commands may claim a directory at once; `confirm`, in the first batch, tells the one that lost.
 """
 
 from __future__ import annotations
@@ -20,27 +23,60 @@ from kafka_pubsub.errors import FailedPrecondition
 from .cluster import Cluster
 from .files import Files
 
-__all__ = ["MARK", "Loss", "claim", "committed_offsets", "last_batch", "lost_since", "query_of"]
+__all__ = [
+    "MARK",
+    "Loss",
+    "check",
+    "claim",
+    "committed_offsets",
+    "confirm",
+    "last_batch",
+    "lost_since",
+    "query_of",
+]
 
 MARK = "kafka_pubsub.json"
 _VERSION = 1
 
 
-def claim(files: Files, kind: str, about: Mapping[str, str], *, path: str = "") -> bool:
-    """Marks the directory as ours, or checks that it is; True if it was new."""
-    mark = f"{path}/{MARK}" if path else MARK
-    told = files.read(mark)
-    where = files.full(path)
+def claim(files: Files, kind: str, about: Mapping[str, str], *, begun: str) -> None:
+    """Marks the directory as this job's, after `check`."""
+    if check(files, kind, about, begun=begun):
+        return
+    if files.exists(MARK):
+        # Positions that another command noted are another topic's.
+        files.delete()
+    files.create(MARK, _text(kind, about))
+
+
+def check(files: Files, kind: str, about: Mapping[str, str], *, begun: str) -> bool:
+    """Returns whether the directory is this job's already; nothing is written.
+
+    `FailedPrecondition` if it belongs to something else. `begun` is the directory in it that has files from the first
+    batch on.
+    """
+    told = files.read(MARK)
     if told is None:
-        if names := files.names(path):
+        if names := files.names():
             raise FailedPrecondition(
-                f"{where} isn't a {kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no {MARK}; "
+                f"{files.root} isn't a {kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no {MARK}; "
                 "choose another path"
             )
-        files.create(mark, json.dumps({"version": _VERSION, "kind": kind, **about}, indent=1))
-        return True
-    _check(_parsed(told, files.full(mark)), {"kind": kind, **about}, where)
-    return False
+    elif files.names(begun):
+        _check(_parsed(told, files.full(MARK)), {"kind": kind, **about}, files.root)
+    return told == _text(kind, about)
+
+
+def _text(kind: str, about: Mapping[str, str]) -> str:
+    return json.dumps({"version": _VERSION, "kind": kind, **about}, indent=1)
+
+
+def confirm(files: Files, kind: str, about: Mapping[str, str]) -> None:
+    """`FailedPrecondition` if another command has claimed the directory since `claim`."""
+    told = files.read(MARK)
+    if told is None:
+        raise FailedPrecondition(f"{files.full(MARK)} was deleted while the job started: start it again")
+    _check(_parsed(told, files.full(MARK)), {"kind": kind, **about}, files.root)
 
 
 def _parsed(text: str, where: str) -> dict[str, object]:
@@ -52,7 +88,7 @@ def _parsed(text: str, where: str) -> dict[str, object]:
         ) from error
     if not isinstance(found, dict) or found.get("version") != _VERSION:
         raise FailedPrecondition(
-            f"{where} was written by another version of kafka_pubsub, or by somebody else"
+            f"{where} was written by another version of kafka_pubsub, or by another program"
         )
     return found
 

@@ -1,0 +1,254 @@
+"""Delta tables that our jobs own, at a path or under a catalog's name.
+
+Theory. Delta's log is what makes a batch count once: a commit carries the query's id and the batch's number
+(`txnAppId`, `txnVersion`), and a commit of a number that is in already is left out. Two drivers that write the same
+batch at the same moment conflict, and one of them fails.
+
+Rules
+1. A table says what it is for in its properties (`kafka_pubsub.kind`). A table, or a directory with files, that
+   doesn't say so is refused before anything is written.
+2. A table is made by the first batch that is written to it: a job that fails earlier leaves no table.
+3. OPTIMIZE replaces small files and VACUUM deletes what was replaced longer ago than `KEEP`. A reader that is at work
+   for less than that is not disturbed.
+4. A word with a dot and without a slash is a name (`schema.table`, `catalog.schema.table`); all else is a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, SchemaError
+
+from .files import Files
+from .spark_session import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["KEEP", "Layout", "Table", "is_name"]
+
+#: How long replaced files stay for readers, as Delta says it; a user may alter the table's property.
+KEEP = "interval 7 days"
+_KIND, _QUERY = "kafka_pubsub.kind", "kafka_pubsub.query"
+_SIGNS = ("_last_checkpoint", f"{0:020}.json")
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,2}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a kind of table looks like. `statistics` are the columns by which Delta skips files."""
+
+    kind: str
+    partitions: Sequence[str]
+    statistics: Sequence[str]
+
+
+def is_name(where: str) -> bool:
+    """Whether this is a table's name in a catalog, not a path."""
+    return _NAME.fullmatch(where) is not None
+
+
+class Table:
+    """One table. `place` is the same for all spellings of a path or name; `option` is the one that it came by."""
+
+    def __init__(self, spark: SparkSession, where: str, layout: Layout, *, option: str = "") -> None:
+        self.spark = spark
+        self._where = where
+        #: As errors name it.
+        self.where = f"{option} {where}".strip()
+        self.layout = layout
+        #: What the table was made with, once `check` has seen it.
+        self._made: dict[str, str] | None = None
+        if is_name(where):
+            parts = where.split(".")
+            self.place = ".".join(parts if len(parts) == 3 else [spark.catalog.currentCatalog(), *parts])
+            self.files: Files | None = None
+            self._sql = ".".join(f"`{part}`" for part in self.place.split("."))
+        else:
+            if "`" in where:
+                raise InvalidArgument(
+                    f"{self.where} has a backtick, which SQL can't take: choose another path"
+                )
+            self.files = Files(spark, where)
+            self.place = self.files.root
+            self._sql = f"delta.`{self.place}`"
+
+    def beside(self, suffix: str, layout: Layout) -> Table:
+        """Another table of ours with a similar name."""
+        joint = "_" if self.files is None else "-"
+        return Table(self.spark, f"{self._where.rstrip('/')}{joint}{suffix}", layout)
+
+    @property
+    def checkpoint(self) -> str:
+        """Where a checkpoint is kept unless another place is named; `InvalidArgument` for a table that has a name."""
+        if self.files is None:
+            raise InvalidArgument(
+                f"--checkpoint is missing: {self.where} is a name in a catalog, so say where the checkpoint is kept"
+            )
+        # Beside it: to Delta a directory that holds anything is a table that exists.
+        return f"{self.place}-checkpoint"
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table."""
+        if self.files is not None:
+            # The first commit, or what is left when Delta has cleaned it up: a listing would name every batch.
+            return any(self.files.exists(f"_delta_log/{name}") for name in _SIGNS)
+        try:
+            return bool(self.spark.catalog.tableExists(self.place))
+        except Exception as error:
+            raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
+
+    def check(self) -> None:
+        """`FailedPrecondition` if something that isn't a table of ours, of this kind, is there."""
+        if self.exists():
+            found = self._properties()
+            kind = found.get(_KIND)
+            if kind != self.layout.kind:
+                said = kind or "a Delta table that kafka_pubsub didn't make"
+                raise FailedPrecondition(
+                    f"{self.where} isn't {self.layout.kind} of kafka_pubsub: it is {said}; choose another place"
+                )
+            self._made = found
+            return
+        if self.files is None:
+            self._check_schema()
+        elif (names := self.files.names()) and not self._is_half_made():
+            raise FailedPrecondition(
+                f"{self.where} isn't {self.layout.kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no "
+                "Delta table; choose another place"
+            )
+
+    def _is_half_made(self) -> bool:
+        """Whether there is a Delta log without a commit, as a driver leaves it that is killed while it makes one."""
+        if self.files is None or self.files.names() != ["_delta_log"]:
+            return False
+        return all(name.startswith("_") for name in self.files.names("_delta_log"))
+
+    def _check_schema(self) -> None:
+        schema = self.place.rpartition(".")[0]
+        try:
+            there = self.spark.catalog.databaseExists(schema)
+        except Exception as error:
+            raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
+        if not there:
+            raise FailedPrecondition(
+                f"{self.where}: there is no schema {schema}; create it, or name another one"
+            )
+
+    def _properties(self) -> dict[str, str]:
+        try:
+            return {row.key: row.value for row in self.spark.sql(f"SHOW TBLPROPERTIES {self._sql}").collect()}
+        except Exception as error:
+            raise FailedPrecondition(f"{self.where} can't be read as a table: {first_line(error)}") from error
+
+    def query(self) -> str | None:
+        """The id of the query that made the table; None: there is no table yet."""
+        if self._made is None:
+            self.check()
+        return None if self._made is None else self._made.get(_QUERY)
+
+    def append(self, batch: DataFrame, query: str, number: int) -> None:
+        """Takes a batch's rows in: once, however often this is called with the same query and number."""
+        self.create(batch, query)
+        options = {"txnAppId": query, "txnVersion": str(number), "mergeSchema": "true"}
+        writer = batch.write.format("delta").mode("append").options(**options)
+        try:
+            if self.files is None:
+                writer.saveAsTable(self._sql)
+            else:
+                writer.save(self.place)
+        except Exception as error:
+            if "DELTA_FAILED_TO_MERGE_FIELDS" in str(error):
+                raise SchemaError(
+                    f"{self.where}: a column has another type than in the table ({first_line(error)}): give it "
+                    "another name, or begin another table"
+                ) from error
+            raise
+
+    def create(self, like: DataFrame, query: str) -> None:
+        """Makes the table, without rows, with these columns; nothing happens if it exists and is ours."""
+        from pyspark.sql import functions as F
+
+        if self._made is None:
+            self.check()
+        if self._made is not None:
+            if not self.exists():
+                # To begin another table would hide that all before this batch is lost.
+                raise FailedPrecondition(f"{self.where} was deleted while a job wrote to it: restore it")
+            return
+        if self.files is not None and self._is_half_made():
+            # Delta takes any directory for a table that exists.
+            self.files.delete("_delta_log")
+        maker = like.limit(0).writeTo(self._sql).using("delta")
+        for name, value in self._made_with(query).items():
+            maker = maker.tableProperty(name, value)
+        if self.layout.partitions:
+            maker = maker.partitionedBy(*(F.col(name) for name in self.layout.partitions))
+        try:
+            maker.create()
+        except Exception:
+            # Another driver of the same job may have been quicker.
+            if not self.exists():
+                raise
+        self.check()
+
+    def _made_with(self, query: str) -> dict[str, str]:
+        return {
+            _KIND: self.layout.kind,
+            _QUERY: query,
+            "delta.dataSkippingStatsColumns": ",".join(self.layout.statistics),
+            "delta.deletedFileRetentionDuration": KEEP,
+        }
+
+    def merge(self, rows: DataFrame, on: str, newer: str, query: str, number: int) -> None:
+        """Updates where `newer` holds and inserts what isn't there; `old` and `new` name the two sides."""
+        self.create(rows, query)
+        session = rows.sparkSession
+        view = "kafka_pubsub_new"
+        rows.createOrReplaceTempView(view)
+        # MERGE takes no writer's options; this session is the query's own copy.
+        once = {"spark.databricks.delta.write.txnAppId": query}
+        once["spark.databricks.delta.write.txnVersion"] = str(number)
+        for name, value in once.items():
+            session.conf.set(name, value)
+        try:
+            session.sql(
+                f"MERGE INTO {self._sql} AS old USING {view} AS new ON {on} "
+                f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ).collect()
+        finally:
+            for name in once:
+                session.conf.unset(name)
+            session.catalog.dropTempView(view)
+
+    def read(self) -> DataFrame:
+        """What the table holds; `NotFound` if there is none."""
+        if self._made is None:
+            self.check()
+        if self._made is None:
+            raise NotFound(f"{self.where} isn't {self.layout.kind} of kafka_pubsub: nothing is there")
+        if self.files is None:
+            return self.spark.table(self._sql)
+        return self.spark.read.format("delta").load(self.place)
+
+    def optimize(self, note: Callable[[str], None]) -> int:
+        """Puts small files together; how many there were."""
+        found = self._maintain("OPTIMIZE", note)
+        return 0 if found is None else int(found["metrics"]["numFilesRemoved"])
+
+    def vacuum(self, note: Callable[[str], None]) -> None:
+        """Deletes files that were replaced long ago."""
+        self._maintain("VACUUM", note)
+
+    def _maintain(self, command: str, note: Callable[[str], None]) -> Any:
+        """None if it failed: the rows are in all the same, and the next time will do."""
+        if not self.exists():
+            return None
+        try:
+            return self.spark.sql(f"{command} {self._sql}").collect()[0]
+        except Exception as error:
+            note(f"{command} of {self.where} failed, and is tried again later: {first_line(error)}")
+            return None

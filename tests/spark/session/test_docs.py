@@ -1,0 +1,88 @@
+"""docs/spark.md: every block of it runs, in the order of the page, on a real topic."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.session.support import Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "spark.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Language and text of each block."""
+    return BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+
+
+def test_the_first_line_of_the_page_gives_a_function_in_a_new_process() -> None:
+    first = next(text for kind, text in blocks() if kind == "python").splitlines()[0]
+    program = (
+        f"import sys, spark\nsys.modules['kafka_pubsub_spark'] = spark\n{first}\nassert callable(session)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_every_block_of_the_page_runs(
+    spark: SparkSession, kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import spark as ours
+
+    monkeypatch.setitem(sys.modules, "kafka_pubsub_spark", ours)
+    with PubSub(kafka.bootstrap) as ps:
+        for topic in ("orders", "order-lines", "copies"):
+            ps.create_topic(topic, partitions=1, exist_ok=True)
+        ps.topic("orders").publish(b"\0" * 8, ordering_key="ann").result(30)
+    names: dict[str, Any] = {}
+    ran = []
+    for kind, written in blocks():
+        text = written.replace("localhost:9092", kafka.bootstrap).replace("/data/", f"{tmp_path}/")
+        if kind == "python":
+            exec(compile(text, str(PAGE), "exec"), names)
+        elif "spark-submit" in text:
+            _check_submit(text)
+        elif kind == "sh":
+            for line in text.splitlines():
+                _run(Runner(spark, kafka.bootstrap), line)
+        else:
+            pytest.fail(f"a block of {kind or 'no language'}: have it run here")
+        ran.append(kind)
+    assert ran.count("python") >= 5
+    assert names["archived"](spark, f"{tmp_path}/archive").count() >= 1
+    assert list((tmp_path / "copy").glob("topic=orders/date=*/*.parquet"))
+
+
+def _run(runner: Runner, line: str) -> None:
+    """One command, in the session of the suite."""
+    words = shlex.split(line)
+    assert words[:2] == ["kafka-pubsub", "-b"], line
+    assert words[3:5] == ["spark", "run"], line
+    assert runner.typed(words[5], words[6:]).ok
+
+
+def _check_submit(text: str) -> None:
+    """The command for a cluster: drivers/test_standalone.py runs it; here its words are those of the job."""
+    from spark.job import find
+    from spark.submit import command
+
+    words = shlex.split(text.replace("\\\n", " ").partition(")")[2])
+    name, options = words[0], words[1:]
+    with click.Context(command(find(name))) as context:
+        context.command.parse_args(context, options)
