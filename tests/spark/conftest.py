@@ -63,7 +63,6 @@ def name() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The mark of tests that take minutes each."""
-    config.addinivalue_line("markers", "slow: takes minutes; left out of a quick run by -m 'not slow'")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
