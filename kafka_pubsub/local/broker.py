@@ -13,6 +13,7 @@ from pathlib import Path
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
 from kafka_pubsub.local.errors import LocalKafkaError
 from kafka_pubsub.local.fleet import Fleet, FleetOptions, FleetOwner, require_root
+from kafka_pubsub.local.node import SESSION_TIMEOUT_S
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]
@@ -27,7 +28,9 @@ class LocalKafka(FleetOwner):
     ...     pubsub = PubSub(kafka.bootstrap)
 
     Without `data_dir` its data is temporary. Without `port` it takes a free one. `java` and `kafka_home` name
-    an installed Java 17+ and an unpacked Kafka 4.x to use instead of those of the extra `[local]`.
+    an installed Java 17+ and an unpacked Kafka 4.x to use instead of those of the extra `[local]`. `session_timeout` is
+    for how many seconds the broker may be silent before it counts as gone: more bears a machine that has no processor
+    time for it, and makes a start after a kill take so long.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class LocalKafka(FleetOwner):
         *,
         heap_mb: int = DEFAULT_HEAP_MB,
         ready_timeout: float = READY_TIMEOUT_S,
+        session_timeout: float = SESSION_TIMEOUT_S,
         java: str | os.PathLike[str] | None = None,
         kafka_home: str | os.PathLike[str] | None = None,
         on_progress: Callable[[str], None] = lambda text: None,
@@ -44,6 +48,7 @@ class LocalKafka(FleetOwner):
         options = FleetOptions(
             heap_mb=checked_heap(heap_mb),
             ready_timeout=ready_timeout,
+            session_timeout=session_timeout,
             port=None if port is None else checked_port(port),
             java=java,
             kafka_home=kafka_home,

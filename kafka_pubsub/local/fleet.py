@@ -29,7 +29,7 @@ from kafka_pubsub.local.diagnosis import explain_death
 from kafka_pubsub.local.errors import LocalKafkaError, PortInUse
 from kafka_pubsub.local.guard import Guard
 from kafka_pubsub.local.installation import Installation, locate
-from kafka_pubsub.local.node import NodeFiles, NodeSettings
+from kafka_pubsub.local.node import SESSION_TIMEOUT_S, NodeFiles, NodeSettings
 from kafka_pubsub.local.ports import free_ports, is_free
 from kafka_pubsub.local.settings import STOP_TIMEOUT_S
 from kafka_pubsub.local.tied import TiedBroker
@@ -51,6 +51,7 @@ class FleetOptions:
     ready_timeout: float = READY_TIMEOUT_S
     port: int | None = None
     detour_ports: tuple[int, ...] = ()
+    session_timeout: float = SESSION_TIMEOUT_S
     java: str | os.PathLike[str] | None = None
     kafka_home: str | os.PathLike[str] | None = None
     on_progress: Callable[[str], None] = lambda text: None
@@ -194,6 +195,7 @@ class Fleet:
                 node_id=node,
                 replication=min(3, count),
                 cluster_id=identity,
+                session_timeout=self._options.session_timeout,
             )
             if told:
                 detour = (next(ports), told[index])

@@ -25,8 +25,8 @@ MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024 + 64 * 1024
 
 # 16 MiB, for 600,000 keys a pass; Kafka's default of 128 MiB is taken at once, a quarter of our heap.
 CLEANER_BUFFER_BYTES: Final = 16 * 1024 * 1024
-# After a kill, a broker isn't let in again before the session of its former life is over: 3 s instead of 9.
-SESSION_TIMEOUT_MS: Final = 3000
+# Seconds. After a kill, a broker isn't let in again before the session of its former life is over: 3 s instead of 9.
+SESSION_TIMEOUT_S: Final = 3.0
 HEARTBEAT_MS: Final = 500
 
 
@@ -46,6 +46,8 @@ class NodeSettings:
     replication: int = 1
     cluster_id: str = ""
     detour: tuple[int, int] | None = None
+    #: Seconds without a heartbeat after which the broker is fenced: none of its partitions has a leader then.
+    session_timeout: float = SESSION_TIMEOUT_S
 
     @property
     def bootstrap(self) -> str:
@@ -127,7 +129,7 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "message.max.bytes": MAX_MESSAGE_BYTES,
         "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
         "broker.heartbeat.interval.ms": HEARTBEAT_MS,
-        "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "broker.session.timeout.ms": round(settings.session_timeout * 1000),
         "log.cleaner.dedupe.buffer.size": CLEANER_BUFFER_BYTES,
         "group.initial.rebalance.delay.ms": 0,
         "offsets.topic.num.partitions": INTERNAL_PARTITIONS,

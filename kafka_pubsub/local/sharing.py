@@ -24,6 +24,8 @@ from kafka_pubsub.local.ports import broker_answers
 __all__ = ["shared_kafka"]
 
 POLL_S = 0.05
+#: Seconds. Tests starve the broker of processor time, and none of them kills it.
+SESSION_TIMEOUT_S = 60.0
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def hold(folder: Path) -> None:
     """Run the broker until its last user is gone (the holder's whole life)."""
     report = folder / "holder.json"
     try:
-        kafka = LocalKafka()
+        kafka = LocalKafka(session_timeout=SESSION_TIMEOUT_S)
         kafka.start()
     except LocalKafkaError as error:
         _write(

@@ -28,6 +28,11 @@ def test_nobody_outside_this_machine_can_connect() -> None:
     assert found["advertised.listeners"] == "CLIENT://127.0.0.1:9092"
 
 
+def test_a_broker_that_is_starved_may_be_silent_for_longer() -> None:
+    assert values(NodeSettings(9092, 9093))["broker.session.timeout.ms"] == "3000"
+    assert values(NodeSettings(9092, 9093, session_timeout=60.0))["broker.session.timeout.ms"] == "60000"
+
+
 def test_a_typing_error_in_a_topic_name_creates_no_topic() -> None:
     assert values(NodeSettings(9092, 9093))["auto.create.topics.enable"] == "false"
 
