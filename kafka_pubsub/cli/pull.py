@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +23,7 @@ import click
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.output import JsonValue, printable, shown_bytes, text_or_base64, to_json
 from kafka_pubsub.cli.session import Session
-from kafka_pubsub.cli.signals import stop_flag
+from kafka_pubsub.cli.signals import StopFlag, stop_flag
 from kafka_pubsub.cli.types import DURATION
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class _Limits:
     following: float
 
 
-def _messages(source: Subscription, limits: _Limits, stop: Event, *, keep: bool) -> Iterator[Message]:
+def _messages(source: Subscription, limits: _Limits, stop: StopFlag, *, keep: bool) -> Iterator[Message]:
     """Messages until there were enough, nothing comes any more, or we are asked to stop."""
     left = limits.count
     patience, last = limits.first, time.monotonic()

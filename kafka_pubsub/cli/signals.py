@@ -8,8 +8,10 @@ keeps account of messages asks for a flag instead and looks at it where nothing 
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TypeVar
@@ -17,6 +19,9 @@ from typing import TypeVar
 __all__ = ["StopFlag", "Stopped", "raise_on_stop", "stop_flag"]
 
 T = TypeVar("T")
+
+#: Seconds between two looks at a flag that is waited for.
+LOOK_S = 0.02
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -29,11 +34,31 @@ class Stopped(BaseException):
         self.exit_code = 128 + number
 
 
-class StopFlag(threading.Event):
-    """Set by a signal; `number` says by which."""
+class StopFlag:
+    """Set by a signal; `number` says by which.
 
-    number: int | None = None
-    _waiting = False
+    A `threading.Event` won't do. A signal's handler runs on the main thread, between any two of its steps: inside
+    `Event.wait` it would wait for a lock that its own thread holds.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._is_set = self._waiting = False
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Sets it; safe in a signal's handler."""
+        self._is_set = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it is set, `timeout` seconds at most; says whether it is."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._is_set and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
+        return self._is_set
 
     def wait_for(self, call: Callable[[], T]) -> T:
         """Makes a call that may wait for ever (a read from a terminal); a signal ends it with `Stopped`."""

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kafka_pubsub import FlowControl, Message, PubSub
+from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.kafka import handles
 from tests.faults.plan import ConsumerPlan
 from tests.faults.publisher import intact
@@ -102,7 +103,7 @@ class Consumer:
 def main() -> None:
     """The process: its one argument is its plan."""
     plan = ConsumerPlan.read(sys.argv[1])
-    stop = threading.Event()
+    stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     faulthandler.register(signal.SIGUSR2)
     doom = DoomedProducer.doom

@@ -11,12 +11,12 @@ import queue
 import random
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from kafka_pubsub import PubSub, Topic
+from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.observe.history import fingerprint
 from tests.faults.plan import PublisherPlan
 
@@ -53,7 +53,7 @@ class Publisher:
         self._weights = list(itertools.accumulate(weights))
         #: Keys of messages that failed; publishing to them has paused.
         self._paused: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.stop = threading.Event()
+        self.stop = StopFlag()
 
     def run(self) -> None:
         began = time.monotonic()

@@ -14,7 +14,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kafka_pubsub import Message, PubSub
+from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.kafka import handles
 
 #: Seconds until a SIGKILL that a process sends to itself has surely come.
@@ -44,7 +44,7 @@ class DyingProducer(Producer):
 
 def main() -> None:
     plan = json.loads(sys.argv[1])
-    stop = threading.Event()
+    stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if plan["dies"]:
         DyingProducer.left = plan["dies"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import threading
 import time
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.cli.signals import StopFlag
 
 #: Seconds that the last messages may take.
 FLUSH = 120.0
@@ -16,7 +16,7 @@ FLUSH = 120.0
 
 def main() -> None:
     bootstrap, name, rate, keys = sys.argv[1:]
-    stop = threading.Event()
+    stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     chance = random.Random(7)
     with PubSub(bootstrap) as ps:
