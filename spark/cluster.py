@@ -79,6 +79,11 @@ class Cluster:
         """The last stable offset of each partition: where a `read_committed` reader ends."""
         return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
 
+    def offsets_at(self, topics: Iterable[str], moment: int) -> dict[TopicPartition, int]:
+        """The first offset whose record isn't older than `moment` (ms); a partition without one is left out."""
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
+        return {at: offset for at, offset in self._offsets(topics, spec).items() if offset >= 0}
+
     def decided_ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """The same, once they are beyond all that had been written when this was asked for."""
         names = list(topics)

@@ -24,6 +24,7 @@ class Files:
     """The files below `root`; all paths are relative to it."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        self.spark = spark
         self._jvm = jvm(spark)
         try:
             base = self._jvm.org.apache.hadoop.fs.Path(root)

@@ -36,6 +36,7 @@ __all__ = [
     "execute",
     "find",
     "follow_options",
+    "late_options",
     "option",
     "pairs",
     "table_options",
@@ -118,27 +119,8 @@ def option(*names: str, **settings: Any) -> click.Option:
     return click.Option(list(names), **settings)
 
 
-#: What `--max-per-batch` is for, in every job.
-_MOST = (
-    "How many messages a batch reads at most, over all partitions. Less needs less memory and disk, and repeats less "
-    "after a kill; more is faster."
-)
-_WHOLE = (
-    " Default: all that is there. A backlog that is read in parts may have rows left out: what one partition holds "
-    "from long ago is late when another one's news were read before. They are counted."
-)
-
-
-def follow_options(*, watermark: bool = False) -> list[click.Option]:
-    """What every streaming job takes; `watermark` says that it leaves out rows that come late."""
-    most = option(
-        "--max-per-batch",
-        type=click.IntRange(1),
-        default=None if watermark else 500_000,
-        show_default=not watermark,
-        metavar="MESSAGES",
-        help=_MOST + (_WHOLE if watermark else ""),
-    )
+def follow_options() -> list[click.Option]:
+    """What every streaming job takes."""
     return [
         option(
             "--follow",
@@ -153,7 +135,15 @@ def follow_options(*, watermark: bool = False) -> list[click.Option]:
             metavar="INTERVAL",
             help="With --follow: how often a batch begins, e.g. '10 seconds'. Longer means fewer and larger files.",
         ),
-        most,
+        option(
+            "--max-per-batch",
+            type=click.IntRange(1),
+            default=500_000,
+            show_default=True,
+            metavar="MESSAGES",
+            help="How many messages a batch reads at most, over all partitions. Less needs less memory and disk, and "
+            "repeats less after a kill; more is faster.",
+        ),
         option(
             "--lost",
             type=click.Choice(["fail", "skip"]),
@@ -161,6 +151,18 @@ def follow_options(*, watermark: bool = False) -> list[click.Option]:
             show_default=True,
             help="What to do when messages that should be read next were deleted (by retention, or with their topic): "
             "'fail' stops and names their offsets; 'skip' names them and goes on without them.",
+        ),
+    ]
+
+
+def late_options() -> list[click.Option]:
+    """What every streaming job takes that leaves out what comes late."""
+    return [
+        option(
+            "--late-to",
+            metavar="TABLE",
+            help="Keep the messages that came later than --late allows in this Delta table (a path, or a name in a "
+            "catalog). Each batch is read twice then. Default: they are counted only.",
         ),
     ]
 

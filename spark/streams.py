@@ -8,8 +8,9 @@ Rules
    offset that is named may still have come: a consumer reads ahead.
 4. Of two drivers on one checkpoint one ends with an error that says so. Spark's logs of offsets and commits and
    Delta's transactions decide which; what the other wrote stays, and is there once.
-5. Rows that come later than a watermark allows are counted as Spark counts them, and told. A job with a watermark reads
-   a backlog in one batch unless it is told otherwise: within a batch Spark leaves no row out.
+5. Rows that come later than a watermark allows are counted as Spark counts them, and told; asked to, the job keeps
+   them in a table. A job with a watermark takes a backlog in parts of one span of time each (`admission.py`), so that
+   no row is late only because the job was.
 6. Between two batches the job's tables are optimized and vacuumed when that is due. When it was done last is kept in
    the checkpoint, so a job that is started each hour doesn't do it each hour.
 """
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
-from . import ownership
+from . import admission, ownership
 from .cluster import Cluster
 from .files import Files
 from .intervals import seconds_of
@@ -36,6 +37,8 @@ from .transforms.rows import rows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from .late import Late
 
 __all__ = ["Progress", "Run", "Streaming", "prepare"]
 
@@ -61,7 +64,7 @@ class Streaming:
 
     follow: bool = False
     every: str = "10 seconds"
-    max_per_batch: int | None = None
+    max_per_batch: int = 500_000
     lost: Literal["fail", "skip"] = "fail"
     optimize_every: str | None = None
     vacuum_every: str | None = None
@@ -95,6 +98,10 @@ class Run:
     about: Mapping[str, str]
     #: The tables that the job writes.
     tables: Sequence[Table] = ()
+    #: The topic whose backlog is taken by time, of a job with a watermark.
+    by_time: str | None = None
+    #: What came too late, and where it is kept.
+    late: Late | None = None
     #: What retention has taken, for a person; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition that was told.
@@ -124,6 +131,7 @@ class Run:
         from .transforms.outgoing import start
 
         failures: list[BaseException] = []
+        spark = frame.sparkSession
         ownership.claim(self.checkpoint, "checkpoint", self.about, begun=_BEGUN)
 
         def take(batch: DataFrame, number: int) -> None:
@@ -132,6 +140,8 @@ class Run:
                     ownership.confirm(self.checkpoint, "checkpoint", self.about)
                 if self.streaming.lost == "skip":
                     self._tell(self._lost(batch.sparkSession))
+                if self.late is not None:
+                    self.late.keep(self, number)
                 self._count(each_batch(batch, number), number)
                 if self.streaming.follow:
                     self._maintain(self.began)
@@ -140,27 +150,38 @@ class Run:
                 failures.append(error)
                 raise
 
-        running: StreamingQuery | None = None
-        try:
-            running = start(
-                frame,
-                take,
-                query or f"kafka_pubsub {self.context.name}",
-                self.checkpoint.root,
-                available_now=not self.streaming.follow,
-                every=self.streaming.every,
-                mode=mode,
-            )
-            while not running.awaitTermination(_LOOK):
+        def run(**trigger: Any) -> None:
+            running: StreamingQuery | None = None
+            try:
+                running = start(frame, take, name, self.checkpoint.root, mode=mode, **trigger)
+                while not running.awaitTermination(_LOOK):
+                    self._note_progress(running)
                 self._note_progress(running)
-            self._note_progress(running)
-        except Exception as error:
-            raise (failures[0] if failures else self._explained(error, frame.sparkSession)) from error
-        finally:
-            if running is not None and running.isActive:
-                running.stop()
+            except Exception as error:
+                raise (failures[0] if failures else self._explained(error, spark)) from error
+            finally:
+                if running is not None and running.isActive:
+                    running.stop()
+
+        name = query or f"kafka_pubsub {self.context.name}"
+        while self._plan(spark):
+            run(once=True)
+        run(available_now=not self.streaming.follow, every=self.streaming.every)
         if self.tables:
             self._maintain(0)
+
+    def _plan(self, spark: SparkSession) -> bool:
+        """Whether there is a batch that Spark shall run alone, because more is left than fits into one."""
+        if self.by_time is None:
+            return False
+        if admission.is_open(self.checkpoint):
+            return True
+        with Cluster(spark, self.context.place) as cluster:
+            ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
+        if ends is None:
+            return False
+        admission.put(self.checkpoint, spark, self.by_time, ends)
+        return True
 
     def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:
         """`go` with batches that are used several times: each is kept until it is done, and its rows are counted."""
@@ -184,7 +205,7 @@ class Run:
             topic,
             self.context.place,
             stream=True,
-            max_per_batch=self.streaming.max_per_batch,
+            max_per_batch=None if self.by_time else self.streaming.max_per_batch,
             lost=self.streaming.lost,
         )
         return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
@@ -311,14 +332,19 @@ def prepare(
     checkpoint: str,
     about: Mapping[str, str],
     tables: Sequence[Table] = (),
+    *,
+    by_time: str | None = None,
 ) -> Run:
-    """Looks whether the job may use the checkpoint and can go on where it stopped; nothing is written."""
+    """Looks whether the job may use the checkpoint and can go on where it stopped; nothing is written.
+
+    `by_time` is the topic that a job with a watermark reads.
+    """
     files = Files(spark, checkpoint)
     told = {"job": context.name, **about}
     for table in tables:
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
-    run = Run(context, streaming, files, told, tables)
+    run = Run(context, streaming, files, told, tables, by_time)
     if mine:
         run.look(spark)
     return run

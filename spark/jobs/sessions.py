@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..intervals import INTERVAL
-from ..job import Context, Job, Outcome, follow_options, option
+from ..job import Context, Job, Outcome, follow_options, late_options, option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,20 +25,27 @@ def run(
     gap: float,
     late: str,
     time: str,
+    late_to: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
     spark = context.spark()
     from pyspark.sql import functions as F
 
+    from ..late import LATE, Late
     from ..streams import Streaming, prepare
+    from ..tables import Table
     from ..transforms.messages import check_topics
     from ..transforms.outgoing import records, write_records
-    from ..transforms.sessions import as_messages, events, sessions
+    from ..transforms.sessions import as_messages, events, sessions, timed_events
 
     check_topics(spark, to, context.place)
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}
-    going = prepare(context, spark, Streaming(**streaming), checkpoint, about)
+    kept = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
+    tables = [] if kept is None else [kept]
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, tables, by_time=topic)
+    if kept is not None:
+        going.late = Late(kept, topic, partial(timed_events, time=time), F.col("time"))
 
     def take(batch: DataFrame, number: int) -> None:
         # Query, batch, and the user's session: a batch that is repeated has the same ids.
@@ -93,7 +101,8 @@ JOB = Job(
             help="When an event happened: a SQL expression over a message, e.g. "
             "timestamp_millis(cast(get_json_object(cast(data AS string), '$.timestamp') AS bigint)).",
         ),
-        *follow_options(watermark=True),
+        *late_options(),
+        *follow_options(),
     ],
     [("", "--topic user-events --to user-sessions --checkpoint /data/checkpoints/sessions --follow")],
     run,

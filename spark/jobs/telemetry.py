@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..intervals import INTERVAL
-from ..job import Context, Job, Outcome, follow_options, option, table_options
+from ..job import Context, Job, Outcome, follow_options, late_options, option, table_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,16 +30,19 @@ def run(
     time: str,
     alert: str | None,
     alerts_to: str | None,
+    late_to: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
     if (alert is None) != (alerts_to is None):
         raise click.UsageError("--alert says when and --alerts-to where: give both or neither")
     spark = context.spark()
+    from ..late import LATE, Late
     from ..streams import Streaming, prepare
     from ..tables import Table
     from ..transforms.messages import check_topics
-    from ..transforms.telemetry import WINDOWS, chosen, windows
+    from ..transforms.telemetry import WINDOWS, chosen, last_of, windows
+    from ..transforms.times import with_time
 
     table = Table(spark, to, WINDOWS, option="--to")
     about = {
@@ -50,7 +54,11 @@ def run(
     }
     if alerts_to is not None:
         check_topics(spark, alerts_to, context.place)
-    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table])
+    kept = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
+    tables = [table] if kept is None else [table, kept]
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, tables, by_time=topic)
+    if kept is not None:
+        going.late = Late(kept, topic, partial(with_time, expression=time), last_of(window))
     found = windows(going.messages(spark, topic), fields, window=window, late=late, time=time)
     if alert is not None:
         # Before anything is read: what isn't a condition shall not stop the job in its first window.
@@ -139,7 +147,8 @@ JOB = Job(
             help="Publish the windows of which this holds: a condition over a window's columns, e.g. temp_max > 30.",
         ),
         option("--alerts-to", metavar="NAME", help="The topic that alerts are published to."),
-        *follow_options(watermark=True),
+        *late_options(),
+        *follow_options(),
         *table_options(),
     ],
     [

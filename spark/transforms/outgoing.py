@@ -151,12 +151,15 @@ def start(
     checkpoint: str,
     *,
     available_now: bool = False,
+    once: bool = False,
     every: str | None = None,
     mode: str = "append",
 ) -> StreamingQuery:
-    """A stream that hands each batch to a function."""
+    """A stream that hands each batch to a function; `once`: one batch, the one that is planned if there is one."""
     writer = frame.writeStream.queryName(query).outputMode(mode).option("checkpointLocation", checkpoint)
-    if available_now:
+    if once:
+        writer = writer.trigger(once=True)
+    elif available_now:
         writer = writer.trigger(availableNow=True)
     elif every is not None:
         writer = writer.trigger(processingTime=every)

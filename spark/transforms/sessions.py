@@ -2,7 +2,7 @@
 
 Theory. An event is JSON with a type and a time (`{"type": "login", "timestamp": 1700000000000}`), published
 with the user as key. Spark keeps a little state for each key, and a timer of event time: silence is known when
-the watermark has passed it.
+the watermark has passed it. Spark's own `session_window` knows no end but silence, so it can't serve for a logout.
 
 Rules
 1. An event belongs to a session when at most `gap` of event time lies between them, before or after; else it begins
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SESSION", "Session", "as_messages", "events", "fold", "sessions", "silent"]
+__all__ = ["SESSION", "Session", "as_messages", "events", "fold", "sessions", "silent", "timed_events"]
 
 #: The columns of a session that has ended; times are milliseconds.
 SESSION = "ordering_key string, started bigint, ended bigint, events int, types string, why string"
@@ -36,15 +36,20 @@ class Session(NamedTuple):
     types: dict[str, int]
 
 
-def events(messages: DataFrame, *, late: str, time: str) -> DataFrame:
-    """The events among the messages; `time` is a SQL expression."""
+def timed_events(messages: DataFrame, *, time: str) -> DataFrame:
+    """The events among the messages, with all columns, `type` and `time`; `time` is a SQL expression."""
     from pyspark.sql import functions as F
 
     from .times import timed
 
-    text = F.col("data").cast("string")
-    found = timed(messages, time, "ordering_key", F.get_json_object(text, "$.type").alias("type"))
-    known = found.where("ordering_key is not null AND type is not null AND time is not null")
+    kind = F.get_json_object(F.col("data").cast("string"), "$.type").alias("type")
+    found = timed(messages, time, *messages.columns, kind)
+    return found.where("ordering_key is not null AND type is not null AND time is not null")
+
+
+def events(messages: DataFrame, *, late: str, time: str) -> DataFrame:
+    """Key, type and time of the events, with a watermark."""
+    known = timed_events(messages, time=time).select("ordering_key", "type", "time")
     return known.withWatermark("time", late)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
@@ -16,7 +16,7 @@ from ..spark_session import first_line
 from ..tables import Layout
 from .times import timed
 
-__all__ = ["WINDOWS", "alerts", "chosen", "windows"]
+__all__ = ["WINDOWS", "alerts", "chosen", "last_of", "windows"]
 
 WINDOWS = Layout("windows", partitions=("date",), statistics=("ordering_key", "start", "end"))
 
@@ -45,6 +45,11 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
         *told.columns[2:],
         F.to_date("window.start").alias("date"),
     )
+
+
+def last_of(window: str) -> Column:
+    """The end of the window of a message with a `time`: from then on Spark leaves it out."""
+    return F.window("time", window)["end"]
 
 
 def chosen(found: DataFrame, condition: str) -> DataFrame:

@@ -9,7 +9,7 @@ from kafka_pubsub.errors import InvalidArgument
 
 from ..spark_session import first_line
 
-__all__ = ["timed"]
+__all__ = ["timed", "with_time"]
 
 
 def timed(messages: DataFrame, expression: str, *columns: str | Column) -> DataFrame:
@@ -23,3 +23,8 @@ def timed(messages: DataFrame, expression: str, *columns: str | Column) -> DataF
         raise InvalidArgument(
             f"--time {expression!r} isn't an expression over a message: {first_line(error)}"
         ) from error
+
+
+def with_time(messages: DataFrame, expression: str) -> DataFrame:
+    """All columns, and `time`."""
+    return timed(messages, expression, *messages.columns)

@@ -251,41 +251,6 @@ def test_windows_of_devices_and_alerts(run: Runner, name: str, tmp_path: Path) -
     assert len(received(run, f"{name}-alerts")) == 1
 
 
-def test_an_uneven_backlog_loses_no_reading_unless_it_is_told(run: Runner, name: str, tmp_path: Path) -> None:
-    """One partition holds an hour, another one only its last minutes: read in parts, the first one's are late."""
-    with PubSub(run.bootstrap) as ps:
-        ps.create_topic(name, partitions=2, retention=LONG)
-    producer = Producer({"bootstrap.servers": run.bootstrap})
-    for at in range(300):
-        time = START + at * 12_000
-        producer.produce(name, b'{"temp": 1}', key="old", partition=0, timestamp=time)
-    for at in range(60):
-        time = START + 59 * MINUTE + at * 1000
-        producer.produce(name, b'{"temp": 1}', key="new", partition=1, timestamp=time)
-    # Ends all windows.
-    producer.produce(name, b'{"temp": 1}', key="end", partition=1, timestamp=START + 300 * MINUTE)
-    assert producer.flush(30) == 0
-
-    def readings(to: str, **more: Any) -> tuple[dict[str, int], Any]:
-        options = {"topic": name, "to": tmp_path / to, "checkpoint": tmp_path / f"{to}-c", "fields": ["temp"]}
-        outcome = run("telemetry", **options, late="1 minute", **more)
-        rows = run.spark.read.format("delta").load(str(tmp_path / to)).collect()
-        found: dict[str, int] = {}
-        for row in rows:
-            found[row.ordering_key] = found.get(row.ordering_key, 0) + row.readings
-        return found, outcome
-
-    found, outcome = readings("whole")
-    assert found == {"old": 300, "new": 60}
-    assert outcome.facts["dropped_rows"] == 0
-    run.notes.clear()
-    found, outcome = readings("parts", max_per_batch=120)
-    assert found["old"] < 300
-    assert outcome.facts["dropped_rows"] > 0
-    assert "left out because they came later than --late allows" in outcome.text
-    assert any("left out" in note for note in run.notes)
-
-
 def test_what_a_job_can_t_use_is_one_line_that_names_the_option(
     run: Runner, name: str, tmp_path: Path
 ) -> None:
