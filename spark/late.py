@@ -55,6 +55,7 @@ class Late:
             starting=before.ends,
             ending=now.ends,
             lost=run.streaming.lost,
+            only=True,
         )
         watermark = F.timestamp_millis(F.lit(before.watermark))
         found = self.timed(rows(records)).where(self.until <= watermark)

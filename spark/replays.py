@@ -1,8 +1,9 @@
-"""A replay: a plan of portions, written one after the other, and a file that says how far it has come.
+"""A replay: a plan of offsets, written portion by portion, and a file that says how far it has come.
 
-Theory. Within a partition the order of offsets is the order of every key. So portions are blocks of offsets:
-the first block of each partition, then the second. A portion that was interrupted has written, of each key, the
-first so many; what is in the target already is found by its id, and only the rest is written.
+Theory. Within a partition the order of offsets is the order of every key. So a plan is a range of offsets of each
+partition, and a portion is the next piece of each range: what a portion reads, no other one reads. A portion that was
+interrupted has written, of each key, the first so many; what is in the target already is found by its id, and only
+the rest is written.
 
 Rules
 1. The plan is made once and kept: what is archived or dies later is no part of it.
@@ -14,10 +15,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
@@ -27,34 +29,118 @@ from .cluster import Cluster
 from .files import Files
 from .place import Place
 from .spark_session import first_line
-from .transforms.messages import messages
+from .transforms.blocks import within
+from .transforms.messages import may_hold_retries, messages, raw_records
 from .transforms.outgoing import write_records
-from .transforms.replaying import again, chosen, without
+from .transforms.replaying import again, without
+from .transforms.rows import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Plan", "Replay", "filtered", "planned"]
+    from .tables import Table
+
+__all__ = ["ArchiveSource", "Plan", "Replay", "Source", "TopicSource", "looked_at", "planned"]
 
 #: Seconds of writing in a portion when the rate is limited: short beside a wait, long beside the start of a Spark job.
 PORTION_S = 5.0
-#: Offsets in a block when it isn't.
-BLOCK = 50_000
+#: Offsets in a portion when it isn't.
+PORTION = 1_000_000
 _PLAN, _PROGRESS = "plan.json", "progress"
 
-Block = tuple[str, int, int]
+#: Partition, first offset, and the offset behind the last one.
+Range = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Portions are lists of blocks: topic, partition, number of the block."""
+    """The offsets that are replayed, and how many of them a portion holds."""
 
     size: int
-    total: int
-    portions: Sequence[Sequence[Block]]
+    ranges: Sequence[Range]
+
+    @property
+    def offsets(self) -> int:
+        """How many there are; some may hold no message, or one that `--where` leaves out."""
+        return sum(end - first for _, first, end in self.ranges)
+
+    def portions(self) -> Iterator[list[Range]]:
+        """The ranges piece by piece: a portion takes equally much of each range that isn't done."""
+        left = [each for each in self.ranges if each[1] < each[2]]
+        while left:
+            most = max(1, self.size // len(left))
+            yield [(number, first, min(end, first + most)) for number, first, end in left]
+            left = [(number, first + most, end) for number, first, end in left if first + most < end]
 
 
-def filtered(source: DataFrame, where: str | None) -> DataFrame:
+class Source(Protocol):
+    """Where the messages come from. `ordered`: a task reads whole partitions, by offset."""
+
+    ordered: bool
+
+    def ranges(self) -> list[Range]:
+        """What it holds now."""
+
+    def read(self, ranges: Sequence[Range]) -> DataFrame:
+        """The messages at these offsets that are wanted."""
+
+
+class TopicSource:
+    """A topic."""
+
+    ordered = True
+
+    def __init__(self, spark: SparkSession, place: Place, topic: str, where: str | None) -> None:
+        self._spark, self._place, self._topic, self._where = spark, place, topic, where
+        _filtered(messages(spark, topic, bootstrap=place.bootstrap, config=place.config), where)
+
+    def ranges(self) -> list[Range]:
+        """From the beginnings to the ends."""
+        with Cluster(self._spark, self._place) as cluster:
+            ends = cluster.ends([self._topic])
+            return sorted(
+                (at.partition, first, ends[at]) for at, first in cluster.beginnings([self._topic]).items()
+            )
+
+    def read(self, ranges: Sequence[Range]) -> DataFrame:
+        """These offsets, and no other partition."""
+        records = raw_records(
+            self._spark,
+            self._topic,
+            self._place,
+            starting={self._topic: {number: first for number, first, _ in ranges}},
+            ending={self._topic: {number: end for number, _, end in ranges}},
+            only=True,
+        )
+        return _filtered(rows(records, retry_topics=may_hold_retries(self._topic)), self._where)
+
+
+class ArchiveSource:
+    """A topic's messages in an archive. What is at an offset there never changes."""
+
+    ordered = False
+
+    def __init__(self, table: Table, topic: str, where: str | None) -> None:
+        self._topic = topic
+        self._found = _filtered(table.read().where(F.col("topic") == topic), where)
+
+    def ranges(self) -> list[Range]:
+        """From the first to the last message that is wanted."""
+        found = self._found.groupBy("partition").agg(
+            F.min("offset").alias("first"), F.max("offset").alias("last")
+        )
+        return sorted((row.partition, row["first"], row["last"] + 1) for row in found.collect())
+
+    def read(self, ranges: Sequence[Range]) -> DataFrame:
+        """These offsets. The two bounds are for Delta, which skips files and parts of files by them."""
+        if not ranges:
+            return self._found.where(F.lit(False))
+        least, most = min(first for _, first, _ in ranges), max(end for _, _, end in ranges)
+        near = self._found.where((F.col("offset") >= least) & (F.col("offset") < most))
+        return within(near, {(self._topic, number): (first, end) for number, first, end in ranges})
+
+
+def _filtered(source: DataFrame, where: str | None) -> DataFrame:
     """The messages that a SQL expression chooses."""
     if where is None:
         return source
@@ -66,21 +152,16 @@ def filtered(source: DataFrame, where: str | None) -> DataFrame:
         ) from error
 
 
-def planned(source: DataFrame, rate: float | None) -> Plan:
-    """Which blocks hold anything, in which portions."""
-    partitions = max(1, source.select("topic", "partition").distinct().count())
-    size = BLOCK if rate is None else max(1, int(rate * PORTION_S / partitions))
-    block = F.floor(F.col("offset") / size).alias("block")
-    rows = source.groupBy("topic", "partition", block).agg(F.count("*").alias("n")).collect()
-    lines: dict[tuple[str, int], list[int]] = {}
-    for row in sorted(rows, key=lambda each: each.block):
-        lines.setdefault((row.topic, row.partition), []).append(row.block)
-    longest = max(map(len, lines.values()), default=0)
-    portions = [
-        [(topic, number, line[at]) for (topic, number), line in sorted(lines.items()) if at < len(line)]
-        for at in range(longest)
-    ]
-    return Plan(size, sum(row.n for row in rows), portions)
+def planned(source: Source, rate: float | None) -> Plan:
+    """What is replayed if it is begun now."""
+    return Plan(PORTION if rate is None else max(1, int(rate * PORTION_S)), source.ranges())
+
+
+def looked_at(source: Source, plan: Plan, most: int) -> tuple[int, list[Any]]:
+    """How many messages a plan holds, and the first of them; all is read once."""
+    seen, found = _counting(source.read(plan.ranges))
+    first = found.orderBy("partition", "offset").limit(most).collect()
+    return _counted(seen), first
 
 
 class Replay:
@@ -104,46 +185,48 @@ class Replay:
         about = {"name": name, "to": target, **about}
         ownership.claim(state, "replay", about, begun=_PROGRESS)
 
-    def go(self, source: DataFrame, rate: float | None) -> tuple[Plan, int]:
-        """Writes what isn't written yet; the plan, and how many messages this start wrote."""
+    def go(self, source: Source, spark: SparkSession, rate: float | None) -> tuple[int, int]:
+        """Writes what isn't written yet; how many messages this start wrote, and how many all starts."""
         plan = self._plan(source, rate)
         progress = self._progress()
-        written = 0
-        for at in range(progress["done"], len(plan.portions)):
+        written, total = 0, int(progress["messages"])
+        for at, portion in enumerate(plan.portions()):
+            if at < progress["done"]:
+                continue
             began = time.monotonic()
-            rows = chosen(source, plan.portions[at], plan.size)
+            seen, found = _counting(source.read(portion))
             if progress.get("begun") == at:
-                rows = without(rows, self._since(rows, progress["ends"]), self.name)
+                found = without(found, self._since(spark, progress["ends"]), self.name)
             else:
-                progress = {"done": at, "begun": at, "ends": self._ends(source.sparkSession)}
+                progress = {"done": at, "begun": at, "ends": self._ends(spark), "messages": total}
                 self._note_progress(progress)
-            count = rows.count()
-            write_records(again(rows, self.name), self._target, self._place)
-            written += count
-            progress = {"done": at + 1}
+            new, found = _counting(found)
+            write_records(again(found, self.name, ordered=source.ordered), self._target, self._place)
+            written, total = written + _counted(new), total + _counted(seen)
+            progress = {"done": at + 1, "messages": total}
             self._note_progress(progress)
-            self._note(f"portion {at + 1} of {len(plan.portions)} done, {written:,} messages")
+            self._note(f"portion {at + 1} done, {written:,} messages")
             if rate is not None:
-                time.sleep(max(0.0, count / rate - (time.monotonic() - began)))
-        return plan, written
+                time.sleep(max(0.0, _counted(new) / rate - (time.monotonic() - began)))
+        return written, total
 
-    def _plan(self, source: DataFrame, rate: float | None) -> Plan:
+    def _plan(self, source: Source, rate: float | None) -> Plan:
         told = self._state.read(_PLAN)
         if told is None:
             plan = planned(source, rate)
-            self._state.create(_PLAN, json.dumps([plan.size, plan.total, plan.portions]))
+            self._state.create(_PLAN, json.dumps([plan.size, plan.ranges]))
             return plan
-        size, total, portions = json.loads(told)
-        return Plan(
-            size, total, [[(topic, number, block) for topic, number, block in each] for each in portions]
-        )
+        size, ranges = json.loads(told)
+        return Plan(size, [(number, first, end) for number, first, end in ranges])
 
     def _progress(self) -> dict[str, Any]:
         """The last note. Each is a file of its own: one that is replaced is gone for a moment."""
         names = [name for name in self._state.names(_PROGRESS) if name.endswith(".json")]
         self._notes = int(names[-1].removesuffix(".json")) if names else 0
         found: dict[str, Any] = (
-            json.loads(self._state.read(f"{_PROGRESS}/{names[-1]}") or "") if names else {"done": 0}
+            json.loads(self._state.read(f"{_PROGRESS}/{names[-1]}") or "")
+            if names
+            else {"done": 0, "messages": 0}
         )
         return found
 
@@ -156,11 +239,21 @@ class Replay:
         with Cluster(spark, self._place) as cluster:
             return {str(at.partition): end for at, end in cluster.ends([self._target]).items()}
 
-    def _since(self, rows: DataFrame, ends: Mapping[str, Any]) -> DataFrame:
+    def _since(self, spark: SparkSession, ends: Mapping[str, Any]) -> DataFrame:
         return messages(
-            rows.sparkSession,
+            spark,
             self._target,
             bootstrap=self._place.bootstrap,
             config=self._place.config,
             starting={self._target: {int(number): end for number, end in ends.items()}},
         )
+
+
+def _counting(frame: DataFrame) -> tuple[Observation, DataFrame]:
+    """The frame, and what counts its rows while they go by."""
+    seen = Observation()
+    return seen, frame.observe(seen, F.count(F.lit(1)).alias("rows"))
+
+
+def _counted(seen: Observation) -> int:
+    return int(seen.get.get("rows", 0))

@@ -131,44 +131,51 @@ class Run:
         from .transforms.outgoing import start
 
         failures: list[BaseException] = []
-        spark = frame.sparkSession
+        spark, name = frame.sparkSession, query or f"kafka_pubsub {self.context.name}"
         ownership.claim(self.checkpoint, "checkpoint", self.about, begun=_BEGUN)
 
         def take(batch: DataFrame, number: int) -> None:
             try:
-                if self.batches == 0:
-                    ownership.confirm(self.checkpoint, "checkpoint", self.about)
-                if self.streaming.lost == "skip":
-                    self._tell(self._lost(batch.sparkSession))
-                if self.late is not None:
-                    self.late.keep(self, number)
-                self._count(each_batch(batch, number), number)
-                if self.streaming.follow:
-                    self._maintain(self.began)
+                self._take(batch, number, each_batch)
             except PubSubError as error:
                 # Through Java and back an exception is only its text.
                 failures.append(error)
                 raise
 
         def run(**trigger: Any) -> None:
-            running: StreamingQuery | None = None
             try:
-                running = start(frame, take, name, self.checkpoint.root, mode=mode, **trigger)
-                while not running.awaitTermination(_LOOK):
-                    self._note_progress(running)
-                self._note_progress(running)
+                self._watch(start(frame, take, name, self.checkpoint.root, mode=mode, **trigger))
             except Exception as error:
                 raise (failures[0] if failures else self._explained(error, spark)) from error
-            finally:
-                if running is not None and running.isActive:
-                    running.stop()
 
-        name = query or f"kafka_pubsub {self.context.name}"
         while self._plan(spark):
             run(once=True)
         run(available_now=not self.streaming.follow, every=self.streaming.every)
         if self.tables:
             self._maintain(0)
+
+    def _take(
+        self, batch: DataFrame, number: int, each_batch: Callable[[DataFrame, int], int | None]
+    ) -> None:
+        if self.batches == 0:
+            ownership.confirm(self.checkpoint, "checkpoint", self.about)
+        if self.streaming.lost == "skip":
+            self._tell(self._lost(batch.sparkSession))
+        if self.late is not None:
+            self.late.keep(self, number)
+        self._count(each_batch(batch, number), number)
+        if self.streaming.follow:
+            self._maintain(self.began)
+
+    def _watch(self, running: StreamingQuery) -> None:
+        """Tells the progress until the query ends, and stops it when this is stopped."""
+        try:
+            while not running.awaitTermination(_LOOK):
+                self._note_progress(running)
+            self._note_progress(running)
+        finally:
+            if running.isActive:
+                running.stop()
 
     def _plan(self, spark: SparkSession) -> bool:
         """Whether there is a batch that Spark shall run alone, because more is left than fits into one."""

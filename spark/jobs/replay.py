@@ -9,7 +9,9 @@ import click
 from ..job import Context, Job, Outcome, option
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from ..replays import Plan, Source
 
 __all__ = ["JOB", "run"]
 
@@ -34,50 +36,45 @@ def run(
         raise click.UsageError("give --state, where it is kept how far the replay has come; or --dry-run")
     # A task that fails shall not write its messages again: the portion is looked into and finished instead.
     spark = context.spark({"spark.task.maxFailures": "1"})
-    from ..replays import Replay, filtered, planned
+    from ..replays import Replay, looked_at, planned
     from ..transforms.messages import check_topics
 
     check_topics(spark, to, context.place)
-    source = filtered(_source(spark, context, archive, topic), where)
+    source = _source(spark, context, archive, topic, where)
     if dry_run or state is None:
-        return _told(source, planned(source, rate), to, rate)
+        plan = planned(source, rate)
+        return _told(*looked_at(source, plan, SHOWN), plan, to, rate)
     from ..files import Files
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
     replay = Replay(name or f"replay-{topic}", to, context.place, Files(spark, state), about, context.note)
-    plan, written = replay.go(source, rate)
-    facts = {"to": to, "name": replay.name, "messages": plan.total, "written": written, "dry_run": False}
-    return Outcome(facts, f"{written:,} messages replayed to {to}, {plan.total:,} in all")
+    written, total = replay.go(source, spark, rate)
+    facts = {"to": to, "name": replay.name, "messages": total, "written": written, "dry_run": False}
+    return Outcome(facts, f"{written:,} messages replayed to {to}, {total:,} in all")
 
 
-def _source(spark: SparkSession, context: Context, archive: str | None, topic: str) -> DataFrame:
+def _source(
+    spark: SparkSession, context: Context, archive: str | None, topic: str, where: str | None
+) -> Source:
+    from ..replays import ArchiveSource, TopicSource
+
     if archive is None:
-        from ..transforms.messages import messages
-
-        return messages(spark, topic, bootstrap=context.place.bootstrap, config=context.place.config)
-    from pyspark.sql import functions as F
-
+        return TopicSource(spark, context.place, topic, where)
     from ..archives import archive_table
 
-    return archive_table(spark, archive, option="--archive").read().where(F.col("topic") == topic)
+    return ArchiveSource(archive_table(spark, archive, option="--archive"), topic, where)
 
 
-def _told(source: DataFrame, plan: Any, target: str, rate: float | None) -> Outcome:
-    rows = source.orderBy("topic", "partition", "offset").limit(SHOWN).collect()
+def _told(total: int, rows: list[Any], plan: Plan, target: str, rate: float | None) -> Outcome:
     first = [
         {"message_id": row.message_id, "ordering_key": row.ordering_key, "bytes": len(row.data or b"")}
         for row in rows
     ]
-    facts = {
-        "to": target,
-        "messages": plan.total,
-        "portions": len(plan.portions),
-        "first": first,
-        "dry_run": True,
-    }
-    lines = [f"would replay {plan.total:,} messages to {target} in {len(plan.portions)} portions"]
+    portions = len(list(plan.portions()))
+    facts = {"to": target, "messages": total, "portions": portions, "first": first, "dry_run": True}
+    lines = [f"would replay {total:,} messages to {target} in {portions} portions"]
     if rate is not None:
-        lines.append(f"at {rate:,.0f} a second that takes {plan.total / rate:,.0f} s")
+        lines.append(f"at {rate:,.0f} a second that takes {total / rate:,.0f} s")
     lines += [f"  {each['message_id']} key {each['ordering_key']!r} {each['bytes']} bytes" for each in first]
     return Outcome(facts, "\n".join(lines))
 

@@ -111,16 +111,21 @@ def raw_records(
     max_per_batch: int | None = None,
     lost: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str] | None = None,
+    only: bool = False,
 ) -> DataFrame:
-    """The records as Spark's own source gives them, headers included."""
+    """The records as Spark's own source gives them, headers included.
+
+    The arguments are those of `messages`. `only`: of a batch whose `starting` and `ending` are offsets, nothing but the
+    partitions that `ending` names (default: all partitions).
+    """
     check_kafka(spark)
     if lost not in ("fail", "skip"):
         raise InvalidArgument(f"lost must be 'fail' or 'skip', not {lost!r}")
+    reach = _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, place, starting)}
     told = {
         **_theirs(options or {}),
         **place.spark_options(),
-        **_subscription(topic),
-        **_from(spark, place, starting),
+        **reach,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         "failOnDataLoss": str(lost == "fail").lower(),
@@ -130,6 +135,8 @@ def raw_records(
         if max_per_batch is not None:
             told["maxOffsetsPerTrigger"] = str(max_per_batch)
         return spark.readStream.format("kafka").options(**told).load()
+    if only:
+        return spark.read.format("kafka").options(**told).load()
     if isinstance(ending, datetime):
         told["endingTimestamp"] = _milliseconds(ending, "ending")
     elif isinstance(ending, str):
@@ -201,6 +208,20 @@ def _milliseconds(time: datetime, name: str) -> str:
     if time.tzinfo is None:
         raise InvalidArgument(f"{name}: give the time with its zone, e.g. datetime.now(UTC)")
     return str(int(time.timestamp() * 1000))
+
+
+def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offsets) -> dict[str, str]:
+    if not isinstance(starting, Mapping) or not isinstance(ending, Mapping):
+        raise InvalidArgument("starting, ending: give the offsets of the partitions that are read")
+    firsts = {
+        topic: {str(number): starting.get(topic, {}).get(number, 0) for number in ends}
+        for topic, ends in ending.items()
+    }
+    return {
+        "assign": json.dumps({topic: sorted(ends) for topic, ends in ending.items()}),
+        "startingOffsets": json.dumps(firsts),
+        "endingOffsets": json.dumps(ending),
+    }
 
 
 def _filled(spark: SparkSession, place: Place, offsets: Offsets, other: int) -> dict[str, dict[str, int]]:

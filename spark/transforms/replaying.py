@@ -8,8 +8,6 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,7 +15,7 @@ from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
 from .rows import REPLAYED_HEADER
 
-__all__ = ["again", "chosen", "identity", "without"]
+__all__ = ["again", "identity", "without"]
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -29,22 +27,16 @@ def identity(name: str) -> Column:
     )
 
 
-def chosen(messages: DataFrame, blocks: Sequence[tuple[str, int, int]], size: int) -> DataFrame:
-    """The messages of these blocks: topic, partition, number of the block of `size` offsets."""
-    spark = messages.sparkSession
-    table = spark.createDataFrame(list(blocks), "topic string, partition int, _block bigint")
-    counted = messages.withColumn("_block", F.floor(F.col("offset") / size))
-    return counted.join(F.broadcast(table), ["topic", "partition", "_block"], "left_semi").drop("_block")
-
-
 def without(messages: DataFrame, target: DataFrame, name: str) -> DataFrame:
-    """Those that aren't among `target`'s messages yet."""
+    """Those that aren't among `target`'s messages yet, in the same order."""
     there = target.where(F.col("message_id").startswith(name + ":")).select(F.col("message_id").alias("_id"))
-    return messages.withColumn("_id", identity(name)).join(there.distinct(), "_id", "left_anti").drop("_id")
+    # Broadcast: a portion's ids at most, and a shuffle would mix up what lies in order.
+    told = messages.withColumn("_id", identity(name))
+    return told.join(F.broadcast(there), "_id", "left_anti").drop("_id")
 
 
-def again(messages: DataFrame, name: str) -> DataFrame:
-    """Key, value and headers, as Spark's sink takes them."""
+def again(messages: DataFrame, name: str, *, ordered: bool = False) -> DataFrame:
+    """Key, value and headers, as Spark's sink takes them; `ordered`: each task has whole partitions, by offset."""
     theirs = F.filter(
         F.coalesce("headers", F.array().cast(_HEADERS)),
         lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX),
@@ -60,6 +52,8 @@ def again(messages: DataFrame, name: str) -> DataFrame:
         "partition",
         "offset",
     )
+    if ordered:
+        return found.select("key", "value", "headers")
     together = found.repartition(F.coalesce(F.xxhash64("key"), F.xxhash64("partition", "offset")))
     return together.sortWithinPartitions("partition", "offset").select("key", "value", "headers")
 

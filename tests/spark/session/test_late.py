@@ -129,7 +129,7 @@ def test_a_batch_that_another_driver_has_planned_is_not_planned_again(
     assert not is_open(files)
     put(files, spark, "t", {0: 5, 1: 7})
     assert is_open(files)
-    with pytest.raises(FailedPrecondition, match="another driver .* has planned batch 0"):
+    with pytest.raises(FailedPrecondition, match=r"another driver .* has planned batch 0"):
         put(files, spark, "t", {0: 6, 1: 7})
     planned = batch_of(files, 0)
     assert planned == ({"t": {0: 5, 1: 7}}, 0)

@@ -142,3 +142,54 @@ def test_what_can_t_be_replayed_is_said(run: Runner, name: str, tmp_path: Path) 
     run("replay", topic=source, to=target, state=tmp_path / "state")
     with pytest.raises(FailedPrecondition, match="belongs to another job: where is '' there and 'true' here"):
         run("replay", topic=source, to=target, state=tmp_path / "state", where="true")
+
+
+def test_portions_share_out_each_range_once() -> None:
+    from spark.replays import Plan
+
+    plan = Plan(10, [(0, 5, 47), (1, 0, 3), (2, 7, 7), (3, 0, 20)])
+    portions = list(plan.portions())
+    read = [
+        (number, at) for portion in portions for number, first, end in portion for at in range(first, end)
+    ]
+    assert sorted(read) == [(number, at) for number, first, end in plan.ranges for at in range(first, end)]
+    assert len(read) == plan.offsets == 65
+    assert all(sum(end - first for _, first, end in portion) <= 10 for portion in portions)
+    # A range that is left alone gets a whole portion: no more portions than the offsets need.
+    assert len(portions) <= 65 / 10 + len(plan.ranges)
+    assert list(Plan(1, [(0, 0, 2), (1, 0, 1)]).portions()) == [[(0, 0, 1), (1, 0, 1)], [(0, 1, 2)]]
+
+
+@pytest.mark.parametrize("kept", ["topic", "archive"])
+def test_a_replay_reads_each_offset_of_its_plan_once_and_nothing_that_came_later(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    from spark import replays
+
+    with PubSub(run.bootstrap) as ps:
+        source, target = topics(ps, name)
+        publish(ps, source, [(f"k{n % 5}", f"{n:03}") for n in range(100)])
+        options: dict[str, Any] = {"topic": source, "to": target}
+        if kept == "archive":
+            never = {"optimize_every": "never", "vacuum_every": "never"}
+            run("archive", topics=(source,), to=tmp_path / "archive", **never)
+            options["archive"] = tmp_path / "archive"
+        asked: list[Any] = []
+        kind = replays.TopicSource if kept == "topic" else replays.ArchiveSource
+        read_whole = kind.read
+
+        def spied(self: Any, ranges: Any) -> DataFrame:
+            if not asked:
+                publish(ps, source, [("k1", "later")])
+            asked.extend(ranges)
+            return read_whole(self, ranges)
+
+        dry = run("replay", **options, dry_run=True)
+        monkeypatch.setattr(kind, "read", spied)
+        monkeypatch.setattr(replays, "PORTION", 40)
+        outcome = run("replay", **options, state=tmp_path / "state")
+    assert dry.facts["messages"] == outcome.facts["messages"] == outcome.facts["written"] == 100
+    offsets = [(number, at) for number, first, end in asked for at in range(first, end)]
+    assert len(offsets) == len(set(offsets)) == 100
+    assert len(asked) > 5
+    assert read(run, target) == {f"k{key}": [f"{n:03}" for n in range(key, 100, 5)] for key in range(5)}
