@@ -42,7 +42,7 @@ def run(
     spark = context.spark()
     from ..archives import archive_table
     from ..streams import Streaming, prepare
-    from ..transforms.avro import decoded
+    from ..transforms.decoding import decoded
 
     table = archive_table(spark, to, option="--to")
     about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": table.place}
