@@ -48,6 +48,7 @@ _EXPLAINED = {
     "gap": "numbers of a key are missing",
     "duplicate": "a message is there twice",
     "unnumbered": "--sequence gives no number for the message",
+    "unexpected": "a condition of --expect isn't true of the message, or its body doesn't fit --schema",
     "altered": "the archive holds other bytes than the log",
     "foreign": "the archive holds a message that the log doesn't have",
     "split": "a key lies in several partitions, so it has no order between them",

@@ -11,7 +11,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,11 +25,13 @@ from kafka_pubsub.model import TopicPartition
 
 from . import ownership
 from .archives import archive_table
+from .bodies import Bodies
 from .cluster import Cluster
 from .files import Files
 from .place import Place
 from .snapshots import take
 from .transforms.blocks import compared, within
+from .transforms.expectations import split
 from .transforms.messages import raw_records
 from .transforms.order import keys_out_of_place, numbered, out_of_order
 from .transforms.rates import OUTSIDE, Spans, spans_of
@@ -176,6 +178,13 @@ class Audit:
         """The log by the publisher's numbers."""
         self._note("order of the log")
         return self._step("order of the log", out_of_order(numbered(self.messages(), sequence)))
+
+    def expectations(self, conditions: Sequence[str], bodies: Bodies) -> Step:
+        """Messages of which a condition doesn't hold, or whose bodies can't be decoded."""
+        self._note("expectations")
+        _, rejected = split(bodies.decoded(self.messages(), self.topic), conditions)
+        kind, said = F.lit("unexpected").alias("kind"), F.col("reason").alias("said")
+        return self._step("expectations", rejected.select(kind, "topic", "partition", "offset", "key", said))
 
     def splits(self) -> Step:
         """Keys that lie in several partitions, or in another than publishing puts them into."""

@@ -10,7 +10,9 @@ import click
 from kafka_pubsub.errors import NotFound
 
 from ..audit_report import LINK, made
+from ..bodies import Bodies, expect_option, schema_option
 from ..job import Context, Job, Outcome, option
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from ..audits import Audit, Step, SubscriptionAudit
@@ -25,6 +27,8 @@ def run(
     archive: str | None,
     sequence: str | None,
     subscriptions: tuple[str, ...],
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
     report: str | None,
     link: str | None,
 ) -> Outcome:
@@ -48,6 +52,8 @@ def run(
     steps = [audit.splits(), audit.ids()]
     if sequence is not None:
         steps.append(audit.order(sequence))
+    if schema is not None or expect:
+        steps.append(audit.expectations(expect, Bodies(schema)))
     if archive is not None:
         steps += _archive(audit, archive, sequence, facts)
     found = [audit.subscription(each) for each in known if not subscriptions or each.name in subscriptions]
@@ -120,7 +126,12 @@ JOB = Job(
     with --sequence. Exits with 1 when anything is found.
     """,
     [
-        option("--topic", required=True, metavar="NAME", help="The topic to check."),
+        option(
+            "--topic",
+            required=True,
+            metavar="NAME",
+            help="The topic to check, up to the ends that its partitions have at the start.",
+        ),
         option(
             "--archive",
             metavar="TABLE",
@@ -138,8 +149,11 @@ JOB = Job(
             "subscriptions",
             multiple=True,
             metavar="NAME",
-            help="Look at this subscription only. Can be repeated. Default: all of the topic.",
+            help="Look at this subscription of the topic and at none that isn't named. Can be repeated. Default: all "
+            "of them.",
         ),
+        schema_option("Bodies that don't fit are findings."),
+        expect_option("A message of which it isn't true is a finding (unexpected)."),
         option(
             "--report",
             metavar="PATH",

@@ -19,14 +19,14 @@ from .protobuf import Protobuf
 from .python_decoder import BODY, SCHEMA_ID
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from .avro import Decoder
 
-__all__ = ["decoded"]
+__all__ = ["by_json", "decoded"]
 
-_CORRUPT = "_corrupt"
+_CORRUPT, _READ = "_corrupt", "_read"
 
 
 def decoded(
@@ -67,7 +67,7 @@ def decoded(
 
         found = by_avro(found, str(schema), writers, decoder)
     else:
-        found = _by_json(found, schema)
+        found = by_json(found, F.col(BODY).cast("string"), schema)
     said = F.when(F.col("data").isNull(), F.lit("a tombstone has no body"))
     found = found.withColumn("problem", F.coalesce(said, FRAME_PROBLEM, "problem"))
     if framing != "none":
@@ -90,28 +90,32 @@ def _kind_of(schema: str | StructType | Protobuf) -> str:
     return "avro"
 
 
-def _by_json(messages: DataFrame, schema: str | StructType) -> DataFrame:
+def by_json(messages: DataFrame, text: Column, schema: str | StructType) -> DataFrame:
+    """The messages with `record` and `problem`, by a text that is a JSON object; both null where the text is null."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructType
 
     columns = schema if isinstance(schema, StructType) else _parsed(messages, schema)
     if _CORRUPT in columns.names:
         raise SchemaError(f"schema: the name {_CORRUPT} is taken: choose another one")
-    text = F.col(BODY).cast("string")
+    # Spark reads the first value of a text and ignores what follows. So the text is put into other values, in two ways:
+    # what ends one of them too early can't be a part of the other.
+    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    inner = F.concat(F.lit('{"record":'), text, F.lit("}"))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
-    whole = StructType([*columns.fields]).add(_CORRUPT, StringType())
-    # Spark reads the first value of a text and ignores what follows, so the whole text is looked at as well.
-    object_there = F.ltrim(text).startswith("{") & F.try_parse_json(text).isNotNull()
-    found = messages.withColumn("record", F.when(object_there, F.from_json(text, whole, options)))
-    fits = F.col(f"record.{_CORRUPT}").isNull()
+    whole = StructType().add("record", StructType(columns.fields)).add(_CORRUPT, StringType())
+    is_object = F.ltrim(text).startswith("{") & alone & F.try_parse_json(inner).isNotNull()
+    read = messages.withColumn(_READ, F.from_json(inner, whole, options))
     problem = (
-        F.when(F.col(BODY).isNull(), F.lit(None))
-        .when(F.col("record").isNull(), F.lit("isn't a JSON object"))
-        .when(~fits, F.lit("has a value of another type than the schema says"))
+        F.when(text.isNull(), F.lit(None))
+        .when(~F.coalesce(is_object, F.lit(False)), F.lit("isn't a JSON object"))
+        .when(
+            F.col(f"{_READ}.{_CORRUPT}").isNotNull(),
+            F.lit("has a value of another type than the schema says"),
+        )
     )
-    found = found.withColumn("problem", problem)
-    kept = F.when(F.col("problem").isNull(), F.col("record").dropFields(_CORRUPT))
-    return found.withColumn("record", kept)
+    found = read.withColumn("problem", problem)
+    return found.withColumn("record", F.when(F.col("problem").isNull(), F.col(f"{_READ}.record"))).drop(_READ)
 
 
 def _parsed(messages: DataFrame, schema: str) -> StructType:

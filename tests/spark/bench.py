@@ -128,7 +128,15 @@ def archive(context: Any, topic: str, to: str) -> None:
 def audit(context: Any, topic: str) -> None:
     from spark.job import find
 
-    told = {"archive": None, "sequence": SEQUENCE, "subscriptions": (), "report": None, "link": None}
+    told = {
+        "archive": None,
+        "sequence": SEQUENCE,
+        "subscriptions": (),
+        "report": None,
+        "link": None,
+        "schema": None,
+        "expect": (),
+    }
     outcome = find("audit").run(context, topic=topic, **told)
     assert outcome.ok, outcome.text
 

@@ -49,6 +49,9 @@ def test_json_by_columns(spark: SparkSession) -> None:
         b"{}",
         b'{"id": "five"}',
         b'{"id": 5} {"id": 6}',
+        b'{"id": 5}, "id": 6',
+        b'{"id": 5}] [',
+        b'{"id": 5}} {',
         b'[{"id": 5}]',
         b"no JSON",
         b"",
@@ -60,7 +63,7 @@ def test_json_by_columns(spark: SparkSession) -> None:
     assert rows[1].record.asDict() == {"id": None, "amount": None, "lines": None}
     assert [row.problem for row in rows[2:]] == [
         "has a value of another type than the schema says",
-        *["isn't a JSON object"] * 5,
+        *["isn't a JSON object"] * 8,
         "a tombstone has no body",
     ]
 
@@ -136,7 +139,7 @@ def descriptors() -> tuple[bytes, Any]:
         ),
         1,
     ):
-        order.field.add(name=name, number=number, type=type_, label=label, type_name=type_name)
+        order.field.add(name=name, number=number, type=type_, label=label, type_name=type_name or None)
     times = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(times)
     pool = descriptor_pool.DescriptorPool()
