@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.errors import AlreadyExists, InvalidArgument
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 
 from .spark_session import first_line, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files"]
+__all__ = ["Files", "OneFile"]
 
 
 class Files:
-    """The files below `root`; all paths are relative to it."""
+    """The files below `root`; all paths are relative to it.
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    `checksums=False` leaves out the hidden file with a checksum that Hadoop writes beside each file of a local disk.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, *, checksums: bool = True) -> None:
         self.spark = spark
         self._jvm = jvm(spark)
         try:
@@ -32,6 +35,8 @@ class Files:
         except Exception as error:
             raise InvalidArgument(f"path {root!r} can't be used: {first_line(error)}") from error
         self._base = self._system.makeQualified(base)
+        if not checksums and self._system.getScheme() == "file":
+            self._system = self._system.getRawFileSystem()
         self.root = str(self._base.toString())
 
     def full(self, path: str) -> str:
@@ -65,6 +70,19 @@ class Files:
         if not self._system.rename(self._at(unfinished), self._at(path)):
             raise AlreadyExists(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
 
+    def replace(self, path: str, text: str) -> None:
+        """Writes a file, or writes it anew; a reader sees a whole one, or for a moment none."""
+        directory, _, name = path.rpartition("/")
+        unfinished = f"{directory}/.{name}.unfinished".lstrip("/")
+        self.write(unfinished, text)
+        self.delete(path)
+        if not self._system.rename(self._at(unfinished), self._at(path)):
+            raise FailedPrecondition(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
+
+    def is_directory(self, path: str = "") -> bool:
+        """Whether there is a directory."""
+        return self.exists(path) and bool(self._system.getFileStatus(self._at(path)).isDirectory())
+
     def write(self, path: str, text: str) -> None:
         """Writes a file, or writes it anew; a reader may see a part of it."""
         stream = self._system.create(self._at(path), True)
@@ -83,3 +101,22 @@ class Files:
             return []
         found = (each.getPath().getName() for each in self._system.listStatus(self._at(path)))
         return sorted(name for name in found if not name.startswith("."))
+
+
+class OneFile:
+    """A file that a job writes at its end. `option` is the one that its path came by, and is named by errors."""
+
+    def __init__(self, spark: SparkSession, path: str, option: str) -> None:
+        directory, slash, self._name = path.rpartition("/")
+        try:
+            self._files = Files(spark, directory + slash if slash else ".", checksums=False)
+            taken = not self._name or self._files.is_directory(self._name)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{option}: {error.message}") from error
+        if taken:
+            raise InvalidArgument(f"{option} {path} is a directory: name a file")
+        self.path = self._files.full(self._name)
+
+    def write(self, text: str) -> None:
+        """Writes the whole file; an earlier one is replaced."""
+        self._files.replace(self._name, text)

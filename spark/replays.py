@@ -157,9 +157,9 @@ def planned(source: Source, rate: float | None) -> Plan:
     return Plan(PORTION if rate is None else max(1, int(rate * PORTION_S)), source.ranges())
 
 
-def looked_at(source: Source, plan: Plan, most: int) -> tuple[int, list[Any]]:
-    """How many messages a plan holds, and the first of them; all is read once."""
-    seen, found = _counting(source.read(plan.ranges))
+def looked_at(messages: DataFrame, most: int) -> tuple[int, list[Any]]:
+    """How many there are, and the first of them; all is read once."""
+    seen, found = _counting(messages)
     first = found.orderBy("partition", "offset").limit(most).collect()
     return _counted(seen), first
 
@@ -185,8 +185,17 @@ class Replay:
         about = {"name": name, "to": target, **about}
         ownership.claim(state, "replay", about, begun=_PROGRESS)
 
-    def go(self, source: Source, spark: SparkSession, rate: float | None) -> tuple[int, int]:
-        """Writes what isn't written yet; how many messages this start wrote, and how many all starts."""
+    def go(
+        self,
+        source: Source,
+        spark: SparkSession,
+        rate: float | None,
+        aside: Callable[[DataFrame, int], DataFrame] | None = None,
+    ) -> tuple[int, int]:
+        """Writes what isn't written yet; how many messages this start wrote, and how many all starts.
+
+        `aside` takes the messages of a portion and its number, and returns those that are replayed.
+        """
         plan = self._plan(source, rate)
         progress = self._progress()
         written, total = 0, int(progress["messages"])
@@ -194,7 +203,8 @@ class Replay:
             if at < progress["done"]:
                 continue
             began = time.monotonic()
-            seen, found = _counting(source.read(portion))
+            found = source.read(portion)
+            seen, found = _counting(found if aside is None else aside(found, at))
             if progress.get("begun") == at:
                 found = without(found, self._since(spark, progress["ends"]), self.name)
             else:

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..bodies import Bodies, expect_options, schema_option
 from ..job import Context, Job, Outcome, option
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from ..replays import Plan, Source
+    from ..tables import Table
 
 __all__ = ["JOB", "run"]
 
@@ -30,6 +33,9 @@ def run(
     name: str | None,
     state: str | None,
     dry_run: bool,
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
 ) -> Outcome:
     """Runs the job."""
     if state is None and not dry_run:
@@ -41,16 +47,53 @@ def run(
 
     check_topics(spark, to, context.place)
     source = _source(spark, context, archive, topic, where)
+    aside = None if schema is None and not expect else _Aside(Bodies(schema), topic, expect)
+    if aside is not None:
+        aside.split(source.read([]))
     if dry_run or state is None:
         plan = planned(source, rate)
-        return _told(*looked_at(source, plan, SHOWN), plan, to, rate)
+        found = source.read(plan.ranges)
+        return _told(*looked_at(found if aside is None else aside.split(found)[0], SHOWN), plan, to, rate)
     from ..files import Files
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
     replay = Replay(name or f"replay-{topic}", to, context.place, Files(spark, state), about, context.note)
-    written, total = replay.go(source, spark, rate)
+    if aside is not None:
+        from ..rejects import rejects_table
+
+        aside.table, aside.query = rejects_table(spark, rejects, state), f"replay {replay.name} to {to}"
+        aside.table.check()
+    written, total = replay.go(source, spark, rate, aside)
     facts = {"to": to, "name": replay.name, "messages": total, "written": written, "dry_run": False}
     return Outcome(facts, f"{written:,} messages replayed to {to}, {total:,} in all")
+
+
+class _Aside:
+    """Puts messages aside that aren't as expected."""
+
+    def __init__(self, bodies: Bodies, topic: str, conditions: tuple[str, ...]) -> None:
+        self._bodies, self._topic, self._conditions = bodies, topic, conditions
+        self._held: DataFrame | None = None
+        #: Where they go, and under whose name.
+        self.table: Table | None = None
+        self.query = ""
+
+    def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Those that are kept, and the others with their reasons."""
+        from ..transforms.expectations import split
+
+        return split(self._bodies.decoded(messages, self._topic), self._conditions)
+
+    def __call__(self, messages: DataFrame, number: int) -> DataFrame:
+        """Those that are kept; the others are in the table then, once for each number."""
+        if self._held is not None:
+            self._held.unpersist()
+        # Both parts come of one reading.
+        self._held = messages.persist()
+        kept, others = self.split(self._held)
+        if self.table is not None:
+            self.table.append(others, self.query, number)
+        return kept
 
 
 def _source(
@@ -96,19 +139,26 @@ JOB = Job(
             "--topic",
             required=True,
             metavar="NAME",
-            help="The topic whose messages are replayed: in the archive, or read from Kafka.",
+            help="The topic whose messages are replayed: as the archive holds it, or, without --archive, as Kafka "
+            "does.",
         ),
-        option("--to", required=True, metavar="NAME", help="The topic that the messages are published to."),
+        option(
+            "--to",
+            required=True,
+            metavar="NAME",
+            help="The topic that the messages are published to. It must exist, and may be the one that is read.",
+        ),
         option(
             "--where",
             metavar="SQL",
-            help="Replay only messages of which this holds, e.g. attributes['kind'] = 'created'. Default: all.",
+            help="Replay only messages of which this condition over their columns holds, e.g. attributes['kind'] = "
+            "'created'. Default: all.",
         ),
         option(
             "--rate",
             type=click.FloatRange(min=0.001),
             metavar="MESSAGES",
-            help="Publish at most so many messages a second. Default: as fast as it goes.",
+            help="Publish at most so many messages a second, so that subscribers keep up. Default: as fast as it goes.",
         ),
         option(
             "--name",
@@ -118,10 +168,16 @@ JOB = Job(
         option(
             "--state",
             metavar="PATH",
-            help="The directory that keeps the plan and how far the replay has come. One for each replay; needed "
-            "unless --dry-run is given.",
+            help="The directory that keeps the plan and how far the replay has come. One for each replay. "
+            "Default: none, which only a --dry-run can do without.",
         ),
-        option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing."),
+        schema_option("Messages whose bodies don't fit aren't replayed."),
+        *expect_options("STATE-rejects-table"),
+        option(
+            "--dry-run",
+            is_flag=True,
+            help="Say how many messages would be published and which are the first, and publish nothing.",
+        ),
     ],
     [
         ("look first", "--topic orders.dead --to orders --dry-run"),

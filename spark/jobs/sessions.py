@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..bodies import Bodies, expect_options, schema_option
 from ..intervals import INTERVAL
 from ..job import Context, Job, Outcome, follow_options, late_options, option
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +27,9 @@ def run(
     late: str,
     time: str,
     late_to: str | None,
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
@@ -33,6 +37,7 @@ def run(
     from pyspark.sql import functions as F
 
     from ..late import LATE, Late
+    from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..tables import Table
     from ..transforms.messages import check_topics
@@ -41,22 +46,37 @@ def run(
 
     check_topics(spark, to, context.place)
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}
-    kept = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
-    tables = [] if kept is None else [kept]
+    bodies = Bodies(schema)
+    missed = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
+    tables = [] if missed is None else [missed]
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, tables, by_time=topic)
-    if kept is not None:
-        going.late = Late(kept, topic, partial(timed_events, time=time), F.col("time"))
+    if missed is not None:
+        going.late = Late(
+            missed, topic, lambda late: timed_events(bodies.decoded(late, topic), time=time), F.col("time")
+        )
+
+    rejected = (
+        Rejects(rejects_table(spark, rejects, checkpoint), expect) if expect or schema is not None else None
+    )
+    messages = bodies.decoded(going.messages(spark, topic), topic)
+    # Before anything is read: what isn't an expression shall not stop the job later.
+    events(messages, late=late, time=time)
+    kept = messages if rejected is None else rejected.aside(going, messages, checkpoint)
 
     def take(batch: DataFrame, number: int) -> None:
+        if rejected is not None:
+            rejected.check()
         # Query, batch, and the user's session: a batch that is repeated has the same ids.
         name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
         query = f"sessions-{going.identity}"
         found = records(as_messages(batch), query=query, batch=number, row_id=name, order_by=["started"])
         write_records(found, to, context.place)
 
-    found = events(going.messages(spark, topic), late=late, time=time)
-    going.go_counting(sessions(found, int(gap * 1000)), take)
-    return Outcome(going.facts("sessions", to), going.said(f"{going.rows:,} sessions published to {to}"))
+    going.go_counting(sessions(events(kept, late=late, time=time), int(gap * 1000)), take)
+    facts, text = going.facts("sessions", to), f"{going.rows:,} sessions published to {to}"
+    if rejected is not None:
+        facts, text = {**facts, **rejected.facts()}, text + rejected.said()
+    return Outcome(facts, going.said(text))
 
 
 JOB = Job(
@@ -68,8 +88,18 @@ JOB = Job(
     repeat has the same ps-id.
     """,
     [
-        option("--topic", required=True, metavar="NAME", help="The topic of events."),
-        option("--to", required=True, metavar="NAME", help="The topic that sessions are published to."),
+        option(
+            "--topic",
+            required=True,
+            metavar="NAME",
+            help="The topic of events. It is read from its beginning, and from there on where the checkpoint says.",
+        ),
+        option(
+            "--to",
+            required=True,
+            metavar="NAME",
+            help="The topic that sessions are published to, with the user as key. It must exist.",
+        ),
         option(
             "--checkpoint",
             required=True,
@@ -82,7 +112,8 @@ JOB = Job(
             default=1800,
             show_default=True,
             metavar="SECONDS",
-            help="A session ends when its user sends no event for so many seconds.",
+            help="A session ends when its user sends no event for so many seconds. It is part of the checkpoint: with "
+            "another one begin another checkpoint.",
         ),
         option(
             "--late",
@@ -101,6 +132,8 @@ JOB = Job(
             help="When an event happened: a SQL expression over a message, e.g. "
             "timestamp_millis(cast(get_json_object(cast(data AS string), '$.timestamp') AS bigint)).",
         ),
+        schema_option("Messages whose bodies don't fit are rejected, as those of --expect."),
+        *expect_options("CHECKPOINT-rejects-table"),
         *late_options(),
         *follow_options(),
     ],
