@@ -203,15 +203,19 @@ class Table:
             "delta.deletedFileRetentionDuration": KEEP,
         }
 
-    def merge(self, rows: DataFrame, on: str, newer: str, query: str, number: int) -> None:
-        """Updates where `newer` holds and inserts what isn't there; `old` and `new` name the two sides."""
+    def merge(self, rows: DataFrame, on: str, newer: str, query: str, number: int | None) -> None:
+        """Updates where `newer` holds and inserts what isn't there; `old` and `new` name the two sides.
+
+        `number`: the batch, which counts once; None: a repeat changes nothing by itself.
+        """
         self.create(rows, query)
         session = rows.sparkSession
         view = "kafka_pubsub_new"
         rows.createOrReplaceTempView(view)
         # MERGE takes no writer's options; this session is the query's own copy.
-        once = {"spark.databricks.delta.write.txnAppId": query}
-        once["spark.databricks.delta.write.txnVersion"] = str(number)
+        once = {} if number is None else {"spark.databricks.delta.write.txnAppId": query}
+        if number is not None:
+            once["spark.databricks.delta.write.txnVersion"] = str(number)
         for name, value in once.items():
             session.conf.set(name, value)
         try:
@@ -224,12 +228,25 @@ class Table:
                 session.conf.unset(name)
             session.catalog.dropTempView(view)
 
-    def read(self) -> DataFrame:
-        """What the table holds; `NotFound` if there is none."""
+    def delete(self, column: str, value: str) -> None:
+        """Deletes the rows with this value; nothing happens where there is no table."""
+        if self.exists():
+            self.spark.sql(
+                f"DELETE FROM {self._sql} WHERE {column} = :value", args={"value": value}
+            ).collect()
+
+    def version(self) -> int:
+        """The number of the last commit."""
+        return int(self.spark.sql(f"DESCRIBE HISTORY {self._sql} LIMIT 1").collect()[0]["version"])
+
+    def read(self, *, version: int | None = None) -> DataFrame:
+        """What the table holds, or held at a version; `NotFound` if there is none."""
         if self._made is None:
             self.check()
         if self._made is None:
             raise NotFound(f"{self.where} isn't {self.layout.kind} of kafka_pubsub: nothing is there")
+        if version is not None:
+            return self.spark.sql(f"SELECT * FROM {self._sql} VERSION AS OF {version}")
         if self.files is None:
             return self.spark.table(self._sql)
         return self.spark.read.format("delta").load(self.place)

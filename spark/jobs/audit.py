@@ -15,9 +15,16 @@ from ..job import Context, Job, Outcome, option
 from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafka_pubsub.config import SubscriptionRecord
+
+    from ..audit_state import AuditState
     from ..audits import Audit, Step, SubscriptionAudit
 
 __all__ = ["JOB", "run"]
+
+LAST, BEGINNING = "last", "beginning"
 
 
 def run(
@@ -31,39 +38,38 @@ def run(
     expect: tuple[str, ...],
     report: str | None,
     link: str | None,
+    state: str | None,
+    since: str,
 ) -> Outcome:
     """Runs the job."""
     if link is not None and report is None:
         raise click.UsageError("--link is for the findings in a report: give --report as well")
     began = datetime.now(UTC)
     spark = context.spark()
+    from ..audit_state import AuditState
     from ..audits import Audit
     from ..catalog import subscriptions_of
     from ..files import OneFile
 
     # Before anything is read: a path that can't be written shall not be told after an hour.
     page = None if report is None else OneFile(spark, report, "--report")
-    audit = Audit(spark, context.place, topic, context.note)
+    kept = None if state is None else AuditState(spark, state, topic)
+    audit = Audit(spark, context.place, topic, context.note, sequence=sequence, archive=archive)
     known = subscriptions_of(spark, context.place, topic, context.note)
     if missing := set(subscriptions) - {each.name for each in known}:
         raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
-    partitions, rate = audit.volume()
-    facts: dict[str, Any] = {"topic": topic, "partitions": partitions, "rate": rate}
-    steps = [audit.splits(), audit.ids()]
-    if sequence is not None:
-        steps.append(audit.order(sequence))
-    if schema is not None or expect:
-        steps.append(audit.expectations(expect, Bodies(schema)))
-    if archive is not None:
-        steps += _archive(audit, archive, sequence, facts)
-    found = [audit.subscription(each) for each in known if not subscriptions or each.name in subscriptions]
-    steps += [each.step for each in found]
-    facts["subscriptions"] = [_shown(each) for each in found]
-    facts["messages"] = sum(each["messages"] for each in facts["partitions"])
-    facts["steps"] = {step.name: step.counts for step in steps}
-    facts["advice"] = {step.name: step.advice for step in steps if step.advice}
-    facts["findings"] = [{"step": step.name, **finding} for step in steps for finding in step.findings]
-    facts["ok"] = all(step.clean for step in steps)
+    wanted = [each for each in known if not subscriptions or each.name in subscriptions]
+    last = None if kept is None else _begun(audit, kept, wanted, since, context)
+    if last is None:
+        audit.begin(wanted)
+    try:
+        facts = _judge(audit, wanted, archive, None if last is None else kept, (expect, Bodies(schema)))
+        if kept is not None:
+            facts["earlier"] = kept.earlier()
+            _keep(kept, audit, facts, last)
+    finally:
+        audit.close()
+    partitions = facts["partitions"]
     facts["read"] = {
         "bootstrap": context.place.bootstrap,
         "cluster": audit.cluster_id,
@@ -78,10 +84,71 @@ def run(
     return Outcome(facts, _text(facts, None if page is None else page.path), facts["ok"])
 
 
-def _archive(audit: Audit, path: str, sequence: str | None, facts: dict[str, Any]) -> list[Step]:
-    step, behind = audit.archive(path)
-    facts["archive"] = {"path": path, "behind": behind, "delays": audit.delays(path)}
-    return [step] if sequence is None else [step, audit.archive_order(path, sequence)]
+def _judge(
+    audit: Audit,
+    subscriptions: Sequence[SubscriptionRecord],
+    archive: str | None,
+    since: AuditState | None,
+    expected: tuple[Sequence[str], Bodies],
+) -> dict[str, Any]:
+    """All steps; `since`: what is kept of the audits before, if this goes on from them."""
+    before = 0 if since is None or since.last is None else int(since.last["messages"])
+    partitions, rate = audit.volume()
+    facts: dict[str, Any] = {"topic": audit.topic, "partitions": partitions, "rate": rate, "before": before}
+    steps = [audit.splits(), audit.ids()]
+    if audit.sequence is not None:
+        steps.append(audit.order(None if since is None else since.numbers()))
+    if expected[0] or expected[1].schema is not None:
+        steps.append(audit.expectations(*expected))
+    if archive is not None:
+        steps += _archive(audit, archive, facts)
+    found = [audit.subscription(each, before) for each in subscriptions]
+    steps += [each.step for each in found]
+    facts["subscriptions"] = [_shown(each) for each in found]
+    facts["messages"] = sum(each["messages"] for each in partitions)
+    facts["steps"] = {step.name: step.counts for step in steps}
+    facts["advice"] = {step.name: step.advice for step in steps if step.advice}
+    facts["findings"] = [{"step": step.name, **finding} for step in steps for finding in step.findings]
+    facts["ok"] = all(step.clean for step in steps)
+    return facts
+
+
+def _keep(kept: AuditState, audit: Audit, facts: dict[str, Any], last: dict[str, Any] | None) -> None:
+    """Ends the audit in its table, for the next one; `last`: where it began."""
+    progress = {**_judged_by(audit), "messages": facts["before"] + facts["messages"], "ends": audit.ends}
+    progress["archive"] = audit.archive_progress or (last or {}).get("archive")
+    numbers = None if audit.sequence is None else audit.highest()
+    kept.keep(progress, facts["findings"], numbers, whole=last is None)
+
+
+def _begun(
+    audit: Audit,
+    kept: AuditState,
+    subscriptions: Sequence[SubscriptionRecord],
+    since: str,
+    context: Context,
+) -> dict[str, Any] | None:
+    """Begins where the last audit ended, and returns what it kept; None: everything must be read."""
+    why = kept.restart(_judged_by(audit), audit.beginnings)
+    if since == BEGINNING or why is not None:
+        if kept.last is not None and why is not None:
+            context.note(f"everything is read again: {why}")
+        return None
+    context.note(f"only what came since the last audit ({kept.last_at}) is judged")
+    audit.begin(subscriptions, kept.ends(), kept.archived(audit.archive_place))
+    return kept.last
+
+
+def _judged_by(audit: Audit) -> dict[str, Any]:
+    """What must be the same in the next audit, if that is to go on from this one."""
+    return {"topic_id": audit.topic_id, "partitions": len(audit.ends), "sequence": audit.sequence}
+
+
+def _archive(audit: Audit, path: str, facts: dict[str, Any]) -> list[Step]:
+    step, behind = audit.archive()
+    facts["archive"] = {"path": path, "behind": behind, "delays": audit.delays()}
+    order = audit.archive_order()
+    return [step] if order is None else [step, order]
 
 
 def _shown(found: SubscriptionAudit) -> dict[str, Any]:
@@ -91,6 +158,11 @@ def _shown(found: SubscriptionAudit) -> dict[str, Any]:
 
 def _text(facts: dict[str, Any], report: str | None) -> str:
     lines = [f"{facts['topic']}: {facts['messages']:,} messages in {len(facts['partitions'])} partitions"]
+    if facts["before"]:
+        lines[0] += f" since the last audit, {facts['before']:,} before"
+    if earlier := facts.get("earlier"):
+        found = ", ".join(f"{count:,} {kind}" for kind, count in earlier.items())
+        lines.append(f"earlier audits found: {found}")
     for each in facts["subscriptions"]:
         counts = ", ".join(f"{each[name]:,} {name}" for name in ("acked", "waiting", "parked", "dead"))
         lines.append(f"subscription {each['name']}: {counts}")
@@ -123,7 +195,7 @@ JOB = Job(
     """Check a topic: order per key, gaps, duplicates, its archive, and what its subscriptions have done.
 
     A log by itself is in its own order. Publishers that number each key's messages (1, 2, 3 ...) can have that checked
-    with --sequence. Exits with 1 when anything is found.
+    with --sequence. Exits with 1 when anything is found. With --state the next audit reads only what came since.
     """,
     [
         option(
@@ -152,6 +224,21 @@ JOB = Job(
             help="Look at this subscription of the topic and at none that isn't named. Can be repeated. Default: all "
             "of them.",
         ),
+        option(
+            "--state",
+            metavar="TABLE",
+            help="Keep findings and how far the audit came in this Delta table (a path or a catalog's name), and each "
+            "key's last number in one beside it (TABLE-numbers). Default: nothing is kept.",
+        ),
+        option(
+            "--since",
+            type=click.Choice([LAST, BEGINNING]),
+            default=LAST,
+            show_default=True,
+            help="With --state: judge what came since the last audit that is kept there, or everything again. An "
+            "audit of another --sequence, of a topic with more partitions or one that was made again reads "
+            "everything.",
+        ),
         schema_option("Bodies that don't fit are findings."),
         expect_option("A message of which it isn't true is a finding (unexpected)."),
         option(
@@ -173,6 +260,10 @@ JOB = Job(
         (
             "everything",
             "--topic orders --archive /data/archive --sequence \"attributes['seq']\" --report audit.html",
+        ),
+        (
+            "each hour, what came since",
+            "--topic orders --sequence \"attributes['seq']\" --state /data/audits",
         ),
         ("one subscription", "--topic orders --subscription billing"),
     ],

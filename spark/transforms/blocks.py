@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-__all__ = ["BLOCK", "compared", "within"]
+__all__ = ["BLOCK", "compared", "content_of", "within"]
 
 #: Offsets in a block: a differing one is read again, and a hundred million offsets are ten thousand blocks.
 BLOCK = 10_000
@@ -37,7 +37,7 @@ def within(messages: DataFrame, ranges: Mapping[tuple[str, int], tuple[int, int]
 
 
 def compared(log: DataFrame, archive: DataFrame) -> DataFrame:
-    """Findings where the archive isn't the log. Both have the columns of `messages`."""
+    """Findings where the archive isn't the log. Both have the columns of `messages`, or `content` in their place."""
     ours, theirs = _hashed(log), _hashed(archive)
     differing = _differing(_blocks(ours), _blocks(theirs))
     # Few as a rule; then reading both again costs no more than reading them for the blocks.
@@ -45,8 +45,13 @@ def compared(log: DataFrame, archive: DataFrame) -> DataFrame:
     return _findings(_inside(ours, places), _inside(theirs, places))
 
 
+def content_of() -> Column:
+    """What two messages are compared by: a hash of their bytes."""
+    return F.xxhash64("key", "data", "headers")
+
+
 def _hashed(messages: DataFrame) -> DataFrame:
-    content = F.xxhash64("key", "data", "headers")
+    content = F.col("content") if "content" in messages.columns else content_of()
     return messages.select(
         *_PLACE,
         "key",

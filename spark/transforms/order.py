@@ -21,33 +21,51 @@ from kafka_pubsub.errors import InvalidArgument
 from ..spark_session import first_line
 from .partitioner import partition_of
 
-__all__ = ["FINDINGS", "keys_out_of_place", "numbered", "out_of_order"]
+__all__ = ["FINDINGS", "highest", "keys_out_of_place", "number_of", "numbered", "out_of_order"]
 
 #: The columns of everything that an audit finds.
 FINDINGS = ("kind", "topic", "partition", "offset", "key", "said")
+_NUMBERED = ("topic", "partition", "offset", "key", "number")
 
 
-def numbered(messages: DataFrame, expression: str) -> DataFrame:
-    """The keyed messages with their `number`, by a SQL expression over the columns of `messages`."""
+def number_of(messages: DataFrame, expression: str) -> Column:
+    """The number of a message, by a SQL expression over the columns of `messages`."""
     try:
-        found = messages.withColumn("number", F.expr(f"try_cast({expression} as bigint)"))
+        number = F.expr(f"try_cast({expression} as bigint)")
+        messages.select(number)
     except Exception as error:
         raise InvalidArgument(
             f"--sequence {expression!r} isn't an expression over a message: {first_line(error)}"
         ) from error
-    return found.where("key is not null").select("topic", "partition", "offset", "key", "number")
+    return number
 
 
-def out_of_order(messages: DataFrame) -> DataFrame:
-    """Findings in what `numbered` made: kinds reorder, gap, duplicate and unnumbered."""
-    by_number = Window.partitionBy("topic", "key").orderBy("number", "partition", "offset")
-    before = (
+def numbered(messages: DataFrame, expression: str) -> DataFrame:
+    """The keyed messages with their `number`."""
+    found = messages.withColumn("number", number_of(messages, expression))
+    return found.where("key is not null").select(*_NUMBERED)
+
+
+def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Findings in what `numbered` made: kinds reorder, gap, duplicate and unnumbered.
+
+    `before`: the highest number of each key, with its topic and partition, of messages that were looked at already.
+    """
+    floor = F.lit(None).cast("bigint")
+    if before is not None:
+        messages = _after(messages, before)
+        floor = F.max(F.when(F.col("offset") < 0, F.col("number"))).over(Window.partitionBy("topic", "key"))
+    by_number = Window.partitionBy("topic", "key").orderBy(
+        "number", F.col("offset") >= 0, "partition", "offset"
+    )
+    earlier = (
         Window.partitionBy("topic", "key", "partition")
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     previous, number = F.lag("number").over(by_number), F.col("number")
-    told = messages.withColumn("previous", previous).withColumn("highest", F.max("number").over(before))
+    told = messages.withColumn("previous", previous).withColumn("highest", F.max("number").over(earlier))
+    told = told.withColumn("floor", floor)
     kinds = F.array(
         F.when(
             number.isNull(), F.struct(F.lit("unnumbered").alias("kind"), F.lit("has no number").alias("said"))
@@ -58,12 +76,29 @@ def out_of_order(messages: DataFrame) -> DataFrame:
             _said("reorder", "number ", number, " comes after ", F.col("highest")),
         ),
         F.when(
-            number > F.col("previous") + 1,
+            (number > F.col("previous") + 1) & (F.col("previous") >= F.coalesce("floor", "previous")),
             _said("gap", "numbers ", F.col("previous") + 1, " to ", number - 1, " are missing"),
         ),
     )
+    told = told.where(F.col("offset") >= 0)
     found = told.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
     return found.select("finding.kind", "topic", "partition", "offset", F.col("key"), "finding.said")
+
+
+def _after(messages: DataFrame, before: DataFrame) -> DataFrame:
+    """The messages, and of each of their keys a row in front of them with the number that it had reached."""
+    keys = messages.select("topic", "key").distinct()
+    known = before.join(keys, ["topic", "key"], "left_semi").withColumn("offset", F.lit(-1).cast("bigint"))
+    return messages.select(*_NUMBERED).unionByName(known.select(*_NUMBERED))
+
+
+def highest(messages: DataFrame) -> DataFrame:
+    """Of what `numbered` made the highest number of each key, and the partition that it lies in."""
+    return (
+        messages.where("number is not null")
+        .groupBy("topic", "key")
+        .agg(F.max("number").alias("number"), F.max_by("partition", "number").alias("partition"))
+    )
 
 
 def _said(kind: str, *parts: str | Column) -> Column:

@@ -110,7 +110,7 @@ def write_records(found: DataFrame, topic: str, place: Place) -> None:
     from .messages import check_topics
 
     check_topics(found.sparkSession, topic, place)
-    found.write.format("kafka").options(**place.spark_options(), topic=topic).save()
+    found.write.format("kafka").mode("append").options(**place.spark_options(), topic=topic).save()
 
 
 def write_stream(

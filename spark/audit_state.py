@@ -1,0 +1,150 @@
+"""What an audit leaves for the next one: how far it came, what it found, and each key's last number.
+
+Theory. Two Delta tables. One has a row for each finding and one for each audit that ended, whose `progress` is JSON; an
+audit writes them all in one commit, so it has ended or it hasn't. The other one, beside it, has the highest number of
+each key, for --sequence. It is written before, and the row of progress says which version of it belongs to it: what an
+audit wrote that didn't end is in a later version, and the next audit writes it again.
+
+Rules
+1. The next audit begins where the last one ended only if what lies between can be judged by what was kept. Else
+   `restart` says why not, and everything is read again.
+2. A number that an earlier audit has seen counts as a reorder, whichever message had it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kafka_pubsub.errors import FailedPrecondition
+
+from .tables import Layout, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["AuditState"]
+
+_AUDITS = Layout("audits", partitions=("topic",), statistics=("run", "kind", "partition", "offset"))
+_NUMBERS = Layout("numbers of keys", partitions=("topic",), statistics=("number",))
+_PROGRESS = "progress"
+_COLUMNS = (
+    "topic string, run int, at timestamp, step string, kind string, partition int, offset bigint, key string, "
+    "said string, progress string"
+)
+#: Audits after which small and replaced files are cleaned up.
+_CLEANED = 50
+
+
+class AuditState:
+    """What the audits of one topic have kept."""
+
+    def __init__(self, spark: SparkSession, where: str, topic: str) -> None:
+        self._spark = spark
+        self._topic = topic
+        self._table = Table(spark, where, _AUDITS, option="--state")
+        self._numbers = self._table.beside("numbers", _NUMBERS)
+        for table in (self._table, self._numbers):
+            table.check()
+        #: When the last audit ended, for a person.
+        self.last_at = ""
+        self.last = self._last()
+        #: How many audits there were.
+        self.run = 0 if self.last is None else int(self.last["run"]) + 1
+
+    def _rows(self) -> DataFrame:
+        return self._table.read().where(F.col("topic") == self._topic)
+
+    def _last(self) -> dict[str, Any] | None:
+        if self._table.query() is None:
+            return None
+        ended = self._rows().where(F.col("kind") == _PROGRESS)
+        rows = ended.orderBy(F.col("run").desc()).select("run", "at", "progress").limit(1).collect()
+        if not rows:
+            return None
+        self.last_at = str(rows[0].at)
+        return {**json.loads(rows[0].progress), "run": rows[0].run}
+
+    def restart(self, now: Mapping[str, Any], beginnings: Mapping[int, int]) -> str | None:
+        """Why everything must be read again; None: the next audit may begin where the last one ended."""
+        if self.last is None:
+            return "no audit of this topic is kept"
+        if self.last["topic_id"] != now["topic_id"]:
+            return "the topic was made again"
+        if self.last["partitions"] != now["partitions"]:
+            return "the topic has more partitions"
+        if self.last["sequence"] != now["sequence"]:
+            return "--sequence is another one"
+        ends = self.ends()
+        if any(ends.get(number, 0) < first for number, first in beginnings.items()):
+            return "messages were deleted that no audit has seen"
+        return None
+
+    def ends(self) -> dict[int, int]:
+        """Where the last audit ended."""
+        return _numbered((self.last or {}).get("ends", {}))
+
+    def archived(self, place: str) -> dict[int, int]:
+        """Up to where this archive was compared."""
+        told = (self.last or {}).get("archive") or {}
+        return _numbered(told.get("reached", {})) if told.get("place") == place else {}
+
+    def numbers(self) -> DataFrame | None:
+        """Each key's highest number, its topic and its partition, as the last audit that ended has seen them."""
+        version = (self.last or {}).get("numbers")
+        if version is None:
+            return None
+        return self._numbers.read(version=version).where(F.col("topic") == self._topic)
+
+    def earlier(self) -> dict[str, int]:
+        """What earlier audits have found, by kind."""
+        if self._table.query() is None:
+            return {}
+        found = self._rows().where(F.col("kind") != _PROGRESS).groupBy("kind").count().collect()
+        return {row.kind: row["count"] for row in sorted(found, key=lambda row: str(row.kind))}
+
+    def keep(
+        self,
+        progress: Mapping[str, Any],
+        findings: Sequence[Mapping[str, Any]],
+        numbers: DataFrame | None,
+        *,
+        whole: bool,
+    ) -> None:
+        """Ends an audit: `whole` if it has read everything."""
+        version = None if numbers is None else self._keep_numbers(numbers, whole)
+        now = datetime.now(UTC)
+        common = {"topic": self._topic, "run": self.run, "at": now}
+        told = json.dumps({**progress, "numbers": version})
+        rows = [{**common, "kind": _PROGRESS, "progress": told}, *({**common, **each} for each in findings)]
+        names = [each.split()[0] for each in _COLUMNS.split(", ")]
+        frame = self._spark.createDataFrame(
+            [tuple(row.get(name) for name in names) for row in rows], _COLUMNS
+        )
+        self._table.append(frame.coalesce(1), f"audit of {self._topic}", self.run)
+        last = self._last()
+        if last is None or {**last, "numbers": version, "run": 0} != {**json.loads(told), "run": 0}:
+            raise FailedPrecondition(
+                f"another audit of {self._topic} has ended meanwhile with the same --state; this one isn't kept there"
+            )
+        if (self.run + 1) % _CLEANED == 0:
+            for table in (self._table, self._numbers):
+                table.optimize(lambda _: None)
+                table.vacuum(lambda _: None)
+
+    def _keep_numbers(self, numbers: DataFrame, whole: bool) -> int:
+        if whole:
+            # Of an earlier topic of this name, or by another --sequence.
+            self._numbers.delete("topic", self._topic)
+        same = "old.topic = new.topic AND old.key = new.key"
+        self._numbers.merge(numbers, same, "new.number > old.number", f"audit of {self._topic}", None)
+        return self._numbers.version()
+
+
+def _numbered(told: Mapping[str, int]) -> dict[int, int]:
+    """JSON has no numbers as names."""
+    return {int(number): offset for number, offset in told.items()}
