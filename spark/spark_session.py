@@ -42,8 +42,8 @@ OF_A_JOB = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.maxConcurrentOutputFileWriters": "24",
-    # Kafka isn't among them, so that a batch is read and written as a stream is: without a copy of each row as an object
-    # of Java, and with rows that can be counted while they are written.
+    # Kafka isn't among them, so that batches are read and written as streams are: no row becomes an object of Java, and
+    # rows can be counted while they are written.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 _PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")

@@ -2,8 +2,10 @@
 
 archive: the job beside a bare Spark read and append to Delta of the same columns, by turns, medians; the target is
 70 %.
-audit: one topic that grows; at each size one run in a process with 4 GB; the time by message must not grow.
-`--plot FILE` draws it.
+audit: one topic that grows; at each size one run in a process with 4 GB; the time by message must not grow. Then 1 %
+more, and an audit that goes on from the last one: a tenth of the time.
+replay: the archive's topic into another one, unthrottled; the target is 50,000 messages a second.
+`--plot FILE` draws the audits.
 
 Rules
 1. Every measure is a process of its own, warmed up by the same work on a small topic: the start of a session, and
@@ -27,6 +29,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.broker import LocalKafka
 
@@ -36,6 +40,8 @@ PARTITIONS = 8
 SEQUENCE = "attributes['seq']"
 #: The share of a bare read and write that `archive` must reach.
 TARGET = 0.7
+#: Messages a second that `replay` must reach, and the share of a whole audit's time that one of 1 % more may take.
+REPLAYED, AUDITED = 50_000, 0.1
 #: Processes that fill a topic: the broker needs a core as well.
 WRITERS = 3
 #: Messages of the topic that warms up.
@@ -114,35 +120,40 @@ def bare(spark: Any, bootstrap: str, topic: str, to: str) -> None:
     found.write.format("delta").partitionBy("topic", "date").save(to)
 
 
+def job(context: Any, name: str, *arguments: object) -> Any:
+    """The outcome of a job with the options as they are typed."""
+    from spark.job import find
+
+    found = find(name)
+    outcomes: list[Any] = []
+
+    def run(**told: Any) -> None:
+        del told["master"], told["conf"]
+        outcomes.append(found.run(context, **told))
+
+    click.Command(name, params=found.parameters(), callback=run).main(
+        list(map(str, arguments)), standalone_mode=False
+    )
+    assert outcomes[0].ok, outcomes[0].text
+    return outcomes[0]
+
+
 def archive(context: Any, topic: str, to: str) -> None:
-    from spark.job import find
-
-    told = {"pattern": None, "schema": None, "checkpoint": None}
-    told |= {"export": None, "into": None, "since": None, "until": None}
+    never = ("--optimize-every", "never", "--vacuum-every", "never")
     # One batch: the bare read has no others.
-    streaming = {"max_per_batch": 100_000_000, "follow": False, "every": "10 seconds", "lost": "fail"}
-    streaming |= {"optimize_every": None, "vacuum_every": None}
-    find("archive").run(context, topics=(topic,), to=to, **told, **streaming)
+    job(context, "archive", "--topic", topic, "--to", to, "--max-per-batch", 100_000_000, *never)
 
 
-def audit(context: Any, topic: str) -> None:
-    from spark.job import find
-
-    told = {
-        "archive": None,
-        "sequence": SEQUENCE,
-        "subscriptions": (),
-        "report": None,
-        "link": None,
-        "schema": None,
-        "expect": (),
-    }
-    outcome = find("audit").run(context, topic=topic, **told)
-    assert outcome.ok, outcome.text
+def audit(context: Any, topic: str, state: str) -> None:
+    job(context, "audit", "--topic", topic, "--sequence", SEQUENCE, "--state", state)
 
 
-def measure(what: str, bootstrap: str, topic: str, small: str, cores: int) -> Taken:
-    """In this process, beside its JVM."""
+def replay(context: Any, topic: str, to: str, state: str) -> None:
+    job(context, "replay", "--topic", topic, "--to", to, "--state", state)
+
+
+def measure(what: str, bootstrap: str, topic: str, small: str, cores: int, state: str | None) -> Taken:
+    """In this process, beside its JVM; `state` is where an audit keeps what it did."""
     from spark.job import Context
     from spark.place import Place
     from spark.spark_session import session
@@ -157,11 +168,16 @@ def measure(what: str, bootstrap: str, topic: str, small: str, cores: int) -> Ta
             bare(spark, bootstrap, topic, f"{directory}/bare")
         elif what == "archive":
             archive(context, topic, f"{directory}/archive")
+        elif what == "replay":
+            replay(context, topic, f"{topic}-again", f"{directory}/state")
         else:
-            audit(context, topic)
+            audit(context, topic, f"{state if topic != small else directory}/audits")
 
     with tempfile.TemporaryDirectory() as directory:
         work(small, f"{directory}/small")
+        if what == "audit":
+            # The second one goes on from the first one.
+            work(small, f"{directory}/small")
         cpu, began = cpu_of(java), time.perf_counter()
         work(topic, f"{directory}/all")
         taken = Taken(time.perf_counter() - began, cpu_of(java) - cpu, memory_of(java))
@@ -196,9 +212,9 @@ class Bench:
         self._small = made(bootstrap, "bench-small")
         fill(bootstrap, self._small, 0, SMALL, 100)
 
-    def _measured(self, what: str, topic: str) -> Taken:
+    def _measured(self, what: str, topic: str, state: str = "") -> Taken:
         tell(f"{what} of {topic}")
-        told = ["--bootstrap", self._bootstrap, "--topic", topic, "--small", self._small]
+        told = ["--bootstrap", self._bootstrap, "--topic", topic, "--small", self._small, "--state", state]
         ran = subprocess.run(
             apart("--only", what, *told, "--cores", self._cores),
             cwd=ROOT,
@@ -232,17 +248,37 @@ class Bench:
         by_cpu = ratio(lambda taken: taken.cpu)
         return {"messages": messages, **rates, "share": share, "share_by_cpu": by_cpu, "ok": share >= TARGET}
 
+    def replay(self, messages: int) -> dict[str, Any]:
+        """Messages a second, of the archive's topic."""
+        topic = f"bench-archive-{messages}"
+        for each in (topic, self._small):
+            made(self._bootstrap, f"{each}-again")
+        taken = self._measured("replay", topic)
+        rate = round(messages / taken.seconds)
+        return {"messages": messages, **taken._asdict(), "per_s": rate, "ok": rate >= REPLAYED}
+
     def audit(self, sizes: Sequence[int]) -> list[dict[str, Any]]:
-        """A row for each size, which is the topic's when it has grown so far."""
+        """A row for each size, which is the topic's when it has grown so far; then one for 1 % more."""
         topic, there, rows = made(self._bootstrap, "bench-audit"), 0, list[dict[str, Any]]()
-        for size in sorted(sizes):
-            fill(self._bootstrap, topic, there, size, 100)
-            there = size
-            taken = self._measured("audit", topic)
-            row = {"messages": size, **taken._asdict(), "us_per_message": taken.seconds / size * 1e6}
-            rows.append(row)
-            print(json.dumps(row), flush=True)
+        last = ""
+        with tempfile.TemporaryDirectory() as directory:
+            for size in sorted(sizes):
+                fill(self._bootstrap, topic, there, size, 100)
+                there, last = size, f"{directory}/{size}"
+                rows.append(self._audited(topic, size, size, last))
+            if rows:
+                more = there // 100
+                fill(self._bootstrap, topic, there, there + more, 100)
+                row = self._audited(topic, there + more, more, last)
+                share = row["seconds"] / rows[-1]["seconds"]
+                print(json.dumps({"audit of 1 % more": {**row, "share": share, "ok": share <= AUDITED}}))
         return rows
+
+    def _audited(self, topic: str, size: int, read: int, state: str) -> dict[str, Any]:
+        taken = self._measured("audit", topic, state)
+        row = {"messages": size, **taken._asdict(), "us_per_message": taken.seconds / read * 1e6}
+        print(json.dumps(row), flush=True)
+        return row
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
@@ -261,7 +297,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=4)
     parser.add_argument("--plot", type=Path, help="an HTML page")
-    for hidden in ("--bootstrap", "--topic", "--small", "--numbers", "--only"):
+    for hidden in ("--bootstrap", "--topic", "--small", "--numbers", "--only", "--state"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
     told = parser.parse_args()
@@ -271,7 +307,7 @@ def main() -> None:
         numbers = range(*map(int, told.numbers.split(",")))
         write(told.bootstrap, told.topic, numbers, told.size, int(told.only.removeprefix("write")))
     else:
-        print(json.dumps(measure(told.only, told.bootstrap, told.topic, told.small, told.cores)))
+        print(json.dumps(measure(told.only, told.bootstrap, told.topic, told.small, told.cores, told.state)))
 
 
 def compare(told: argparse.Namespace) -> None:
@@ -281,6 +317,7 @@ def compare(told: argparse.Namespace) -> None:
         bench = Bench(kafka.bootstrap, told.cores)
         if told.messages:
             print(json.dumps({"archive": bench.archive(told.messages, told.repeat)}), flush=True)
+            print(json.dumps({"replay": bench.replay(told.messages)}), flush=True)
         rows = bench.audit(sizes)
     if told.plot is not None:
         plot(rows, told.plot)
