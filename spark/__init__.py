@@ -27,12 +27,23 @@ if TYPE_CHECKING:
     from .archives import archived
     from .spark_session import session
     from .transforms.decoding import decoded
+    from .transforms.expectations import split
     from .transforms.frames import registered
     from .transforms.messages import messages
     from .transforms.outgoing import write, write_stream
     from .transforms.protobuf import Protobuf
 
-__all__ = ["Protobuf", "archived", "decoded", "messages", "registered", "session", "write", "write_stream"]
+__all__ = [
+    "Protobuf",
+    "archived",
+    "decoded",
+    "messages",
+    "registered",
+    "session",
+    "split",
+    "write",
+    "write_stream",
+]
 
 _PLACES = {
     "archived": ".archives",
@@ -41,6 +52,7 @@ _PLACES = {
     "messages": ".transforms.messages",
     "registered": ".transforms.frames",
     "session": ".spark_session",
+    "split": ".transforms.expectations",
     "write": ".transforms.outgoing",
     "write_stream": ".transforms.outgoing",
 }

@@ -264,7 +264,7 @@ def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
         ("fewest", f"{min(counts):,}", "messages", ""),
         ("median", f"{statistics.median(counts):,.0f}", "messages", ""),
         ("most", f"{max(counts):,}", "messages", ""),
-        ("most by mean", f"{max(counts) / mean:.2f}" if mean else "", "1 is even", ""),
+        ("most to mean", f"{max(counts) / mean:.2f}" if mean else "", "1 is even", ""),
     ]
     names = ["partition", "messages", "bytes", "keys", "first", "last"]
     rows = [

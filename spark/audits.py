@@ -256,7 +256,7 @@ class Audit:
 
     def _by_span(self, found: Mapping[int, int]) -> dict[str, Any]:
         spans = self.spans or Spans(0, 1, 0)
-        counts = [found.get(at, 0) for at in range(spans.count)]
+        counts = [found.get(at, 0) for at in range(spans.number)]
         return {
             "begins_s": spans.begins_s,
             "step_s": spans.step_s,
@@ -390,7 +390,7 @@ class Audit:
         below = {str(bound): whole.get(f"b{at}", 0) for at, bound in enumerate(DELAYS)}
         by_span = {row.span: row.shares for row in told if not row.whole}
         over = {
-            name: [by_span[at][share] if at in by_span else None for at in range(spans.count)]
+            name: [by_span[at][share] if at in by_span else None for at in range(spans.number)]
             for name, share in (("p50", 0), ("p99", 2))
         }
         return {

@@ -114,8 +114,8 @@ def by_json(messages: DataFrame, text: Column, schema: str | StructType) -> Data
             F.lit("has a value of another type than the schema says"),
         )
     )
-    found = read.withColumn("problem", problem)
-    return found.withColumn("record", F.when(F.col("problem").isNull(), F.col(f"{_READ}.record"))).drop(_READ)
+    record = F.when(problem.isNull(), F.col(f"{_READ}.record"))
+    return read.withColumns({"record": record, "problem": problem}).drop(_READ)
 
 
 def _parsed(messages: DataFrame, schema: str) -> StructType:

@@ -70,7 +70,7 @@ def _fields_of(rows: DataFrame) -> list[str]:
 def _failed(scope: DataFrame, condition: str, unless: Column | None) -> Column:
     """What is said of a row of which the condition doesn't hold; null of another."""
     try:
-        holds = F.expr(f"({condition})")
+        holds = F.expr(condition)
         # Looks whether it is a condition over these columns; nothing is read.
         if dict(scope.select(holds.alias("holds")).dtypes)["holds"] != "boolean":
             raise InvalidArgument(f"--expect {condition!r} is no condition: it is neither true nor false")

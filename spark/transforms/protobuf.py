@@ -146,8 +146,16 @@ def _begin(schema: Protobuf, framed: bool) -> Decode:
 
 def _path(message: Any) -> list[int]:
     """Where a message stands in its file, as Confluent's frame says it: from the outermost message to this one."""
+    from google.protobuf import descriptor_pb2
+
     outer = message.containing_type
-    return [message.index] if outer is None else [*_path(outer), message.index]
+    if outer is None:
+        file = descriptor_pb2.FileDescriptorProto()
+        message.file.CopyToProto(file)
+        return [[each.name for each in file.message_type].index(message.name)]
+    told = descriptor_pb2.DescriptorProto()
+    outer.CopyToProto(told)
+    return [*_path(outer), [each.name for each in told.nested_type].index(message.name)]
 
 
 def _unwrapped(body: bytes) -> tuple[list[int], bytes]:

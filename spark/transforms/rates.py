@@ -20,16 +20,16 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800,
 
 
 class Spans(NamedTuple):
-    """So many spans of `step_s` seconds from `begins_s` on (seconds since 1970)."""
+    """`number` spans of `step_s` seconds from `begins_s` on (seconds since 1970)."""
 
     begins_s: int
     step_s: int
-    count: int
+    number: int
 
     def of(self, time: Column) -> Column:
         """The number of the span that a time lies in, or `OUTSIDE`."""
-        number = F.floor((F.unix_seconds(time) - self.begins_s) / self.step_s)
-        return F.when(number.between(0, self.count - 1), number).otherwise(F.lit(OUTSIDE)).cast("int")
+        found = F.floor((F.unix_seconds(time) - self.begins_s) / self.step_s)
+        return F.when(found.between(0, self.number - 1), found).otherwise(F.lit(OUTSIDE)).cast("int")
 
 
 def spans_of(first_ms: int, last_ms: int) -> Spans:

@@ -190,3 +190,19 @@ def test_what_others_wrote_is_text_and_nothing_is_loaded() -> None:
         opened = re.findall(r"<(div|span|section|table|tr|td|svg|dl|figure|p|h3|details)\b", part)
         closed = re.findall(r"</(div|span|section|table|tr|td|svg|dl|figure|p|h3|details)>", part)
         assert sorted(opened) == sorted(closed)
+
+
+def test_the_spans_of_a_plot_are_round_and_cover_all_times() -> None:
+    pytest.importorskip("pyspark")
+    from spark.transforms.rates import spans_of
+
+    assert spans_of(1500, 1500) == (1, 1, 1)
+    assert spans_of(0, 119_999) == (0, 1, 120)
+    assert spans_of(1000, 121_000) == (0, 2, 61)
+    # The latest time may be that of the first record, and what comes after it is older.
+    assert spans_of(5000, 4000) == (5, 1, 1)
+    for days in (0.1, 1, 9, 100, 4000, 400_000):
+        begins, step, number = spans_of(999, int(days * 86_400_000))
+        assert number <= 120
+        assert begins <= 0 < begins + step
+        assert begins + step * (number - 1) <= days * 86_400 < begins + step * number

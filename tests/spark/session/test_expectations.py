@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +12,10 @@ import click
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pubsub import InvalidArgument, PubSub
+from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.spark.session.support import LONG, Runner
+from tests.support import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +89,6 @@ def test_a_frame_is_split_in_rows_that_are_kept_and_rows_that_are_rejected(spark
         ("no_such > 1", "isn't a condition over topic, .*amount, kind \\(--schema gives more\\)"),
         ("amount +", "isn't a condition"),
         ("amount + 1", "is no condition: it is neither true nor false"),
-        ("true) OR (false", "isn't a condition"),
     ):
         with pytest.raises(InvalidArgument, match=said):
             split(frame, [wrong])
@@ -183,3 +185,39 @@ def test_windows_and_sessions_of_what_is_as_expected(run: Runner, name: str, tmp
     outcome = run("sessions", **options)
     assert (outcome.facts["sessions"], outcome.facts["rejected"]) == (1, 1)
     assert [each[0] for each in rejected(run, tmp_path / "robots")] == [1]
+
+
+def test_with_follow_the_query_beside_the_job_goes_on_and_its_failure_ends_the_job(
+    run: Runner, name: str, tmp_path: Path
+) -> None:
+    topic_of(run, name, [{"amount": -1}, {"amount": 1}])
+    options: dict[str, Any] = {"topic": name, "to": tmp_path / "windows", "checkpoint": tmp_path / "c"}
+    options |= {"fields": ["amount"], "schema": "amount double", "expect": ["amount >= 0"], "follow": True}
+    left = tmp_path / "windows-rejects"
+    ended: list[BaseException] = []
+
+    def go() -> None:
+        try:
+            run("telemetry", **options, every="200 milliseconds")
+        except BaseException as error:
+            ended.append(error)
+
+    def rejected_rows() -> int:
+        return len(rejected(run, left)) if (left / "_delta_log" / f"{1:020}.json").exists() else 0
+
+    job = threading.Thread(target=go)
+    job.start()
+    until(lambda: rejected_rows() == 1, patience=200)
+    publish(run, name, [{"amount": -2}])
+    until(lambda: rejected_rows() == 2, patience=200)
+    shutil.rmtree(left)
+
+    def has_ended() -> bool:
+        # A reading that is rejected, and one that gives the job itself a batch.
+        publish(run, name, [{"amount": -3}, {"amount": 3}])
+        job.join(2)
+        return not job.is_alive()
+
+    until(has_ended, patience=200)
+    assert [type(error) for error in ended] == [FailedPrecondition]
+    assert "was deleted while a job wrote to it" in str(ended[0])
