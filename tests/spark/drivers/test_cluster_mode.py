@@ -1,4 +1,4 @@
-"""What spark-submit makes of `--deploy-mode cluster`: YARN and Kubernetes take our driver, a standalone cluster refuses.
+"""What spark-submit makes of `--deploy-mode cluster`: YARN and Kubernetes take our driver, a standalone cluster none.
 
 There is no YARN and no Kubernetes here: spark-submit says what it would start there, and fails when it looks for them.
 """

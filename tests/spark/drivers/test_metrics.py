@@ -50,6 +50,8 @@ def test_a_job_s_progress_is_served_as_prometheus_text(
         words = command(kafka.bootstrap, "archive", *options, master="local[1]")
         # A setting of the user's would win, and these tests have no page.
         words.remove("--conf=spark.ui.enabled=false")
+        # It would leave out the lines for a person.
+        words.remove("--json")
         with (tmp_path / "said").open("wb") as said:
             driver = subprocess.Popen(
                 words,
