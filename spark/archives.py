@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafka_pubsub.errors import FailedPrecondition
 
-from .files import Files
+from .files import Files, files_below
 from .tables import Layout, Table
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def export(
     """
     from pyspark.sql import functions as F
 
-    target = Files(spark, to)
+    target = files_below(spark, to)
     if names := target.names():
         raise FailedPrecondition(
             f"{to} holds {', '.join(names[:3])}: export to a directory that is empty or not there"

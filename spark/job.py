@@ -23,7 +23,8 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 
 from .intervals import INTERVAL, OR_NEVER
 from .place import Place
-from .spark_session import first_line
+from .progress import METRICS_PATH, metrics_conf
+from .spark_session import first_line, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,17 +73,33 @@ class Context:
     note: Callable[[str], None]
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    #: Where Spark's metrics are served; None: nowhere.
+    metrics_port: int | None = None
 
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
-        from .spark_session import OF_A_JOB, session
+        from .spark_session import OF_A_JOB, is_remote, session
 
-        made = session(f"kafka_pubsub {self.name}", master=self.master, conf={**(conf or {}), **self.conf})
+        served = {} if self.metrics_port is None else metrics_conf(self.metrics_port)
+        wanted = {**(conf or {}), **served, **self.conf}
+        made = session(f"kafka_pubsub {self.name}", master=self.master, conf=wanted)
+        if served:
+            self._tell_metrics(made)
         # With settings and views of its own: what a job sets is not left behind in a user's session.
-        found = made.newSession()
+        found = made if is_remote(made) else made.newSession()
         for name, value in OF_A_JOB.items():
             found.conf.set(name, value)
         return found
+
+    def _tell_metrics(self, spark: SparkSession) -> None:
+        """Says where they are; `FailedPrecondition` if the session was there before, and serves none."""
+        page = jvm(spark) and spark.sparkContext.uiWebUrl
+        if not page or not page.endswith(f":{self.metrics_port}"):
+            raise FailedPrecondition(
+                f"--metrics-port {self.metrics_port}: this Spark session was started without it; give it its settings "
+                "(docs/spark.md, Progress) or leave the option out"
+            )
+        self.note(f"metrics: {page}{METRICS_PATH}")
 
 
 class Job(NamedTuple):
@@ -101,8 +118,8 @@ class Job(NamedTuple):
             option(
                 "--master",
                 metavar="URL",
-                help="Where Spark runs, e.g. local[4] or spark://HOST:7077. Default: what spark-submit says, else "
-                "local[*] (this machine, all cores).",
+                help="Where Spark runs, e.g. local[4], spark://HOST:7077, or sc://HOST:15002 (Spark Connect). Default: "
+                "what spark-submit says, else local[*] (this machine, all cores).",
             ),
             option(
                 "--conf",
@@ -111,6 +128,13 @@ class Job(NamedTuple):
                 help="A setting of Spark, e.g. spark.driver.memory=4g; it replaces one that the job sets. Can be "
                 "repeated. "
                 "Default: what spark-defaults.conf says.",
+            ),
+            option(
+                "--metrics-port",
+                type=click.IntRange(1, 65535),
+                metavar="PORT",
+                help="Serve Spark's metrics, and what a streaming job has read, as Prometheus' text on this port of "
+                f"the driver, at {METRICS_PATH}. Default: they aren't served.",
             ),
         ]
         return [*self.options, *shared]
@@ -210,6 +234,11 @@ def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
         return job.run(context, **options)
     except (PubSubError, click.ClickException):
         raise
+    except ModuleNotFoundError as error:
+        raise FailedPrecondition(
+            f"{job.name} needs the Python package {error.name} where its driver runs: install it there, or send it "
+            "along (--archives, an image)"
+        ) from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise

@@ -43,7 +43,8 @@ def place_of(bootstrap: str | None = None, config: Mapping[str, str] | None = No
         raise FailedPrecondition(
             "no Kafka to talk to: pass bootstrap='HOST:PORT' or set KAFKA_PUBSUB_BOOTSTRAP"
         )
-    settings = {name.removeprefix("kafka."): value for name, value in (config or {}).items()}
+    # Spark compares names without regard to case, and all of Kafka's are in small letters.
+    settings = {name.lower().removeprefix("kafka."): value for name, value in (config or {}).items()}
     for name, value in settings.items():
         if name in _FIXED and value != _FIXED[name]:
             raise InvalidArgument(f"config {name}={value}: it must stay {_FIXED[name]}; leave it out")

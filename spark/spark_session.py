@@ -8,6 +8,8 @@ Rules
 3. Executors get this package and the pure part of `kafka_pubsub` as a zip: nothing has to be installed on a
    node.
 4. Dates are UTC: an archive's partitions must not depend on where a driver stands.
+5. A session of Spark Connect has no JVM in this process. Reading, `decoded`, writing and the jobs that need only
+   those work there; what needs the JVM says so before it does anything.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import socket
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition
@@ -30,11 +35,30 @@ from kafka_pubsub.errors import FailedPrecondition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OF_A_JOB", "check_kafka", "first_line", "jvm", "packages", "session"]
+__all__ = [
+    "INSTALLED",
+    "OF_A_JOB",
+    "bundle",
+    "check_delta",
+    "check_kafka",
+    "connect_options",
+    "first_line",
+    "is_remote",
+    "jvm",
+    "packages",
+    "session",
+]
 
+#: This package's name where it is installed, and in the zip for drivers.
+INSTALLED = "kafka_pubsub_spark"
 _SCALA = "2.13"
+_REMOTE = "sc://"
 #: Delta Lake is numbered by Spark's minor version.
-_DELTA = {"4.0": "4.0.0"}
+_DELTA = {"4.0": "4.0.0", "4.1": "4.1.0"}
+_DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 #: What a job's session must have, whoever made it: dates in UTC; times as every reader of Parquet knows them, where
 #: Spark's default is a form that others have given up; and files of some days written side by side, because otherwise
 #: every batch is sorted by its date.
@@ -46,6 +70,8 @@ OF_A_JOB = {
     # rows can be counted while they are written.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
+#: The applications whose executors have our Python.
+_SHIPPED: set[str] = set()
 _PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
 
 
@@ -61,6 +87,15 @@ def packages(version: str, *, delta: bool = True) -> str:
     return ",".join(names)
 
 
+def connect_options(version: str, zipped: Path | None) -> list[str]:
+    """What a Spark Connect server of this version must be started with; `zipped` is what `bundle` made."""
+    words = ["--packages", packages(version)]
+    settings = dict(_DELTA_CONF)
+    if zipped is not None:
+        settings["spark.executorEnv.PYTHONPATH"] = str(zipped)
+    return [*words, *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))]
+
+
 def session(
     name: str = "kafka_pubsub",
     *,
@@ -68,19 +103,54 @@ def session(
     delta: bool = True,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The active session, else a new one; `master` None is what spark-submit says, else all local cores."""
+    """The active session, else a new one; `master` None is what spark-submit says, else all local cores.
+
+    A `master` that begins with sc:// is a Spark Connect server. Its jars are its own: it must have been started with
+    those that `kafka-pubsub spark submit-args` prints, and of `conf` it takes what may change while it runs.
+    """
     if importlib.util.find_spec("pyspark") is None:
         raise FailedPrecondition("pyspark isn't installed: pip install 'kafka-pubsub-orderly[spark]'")
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
+    if active is None and (master or "").startswith(_REMOTE):
+        return _connected(str(master), conf or {})
     if active is None:
         _check_java()
         with _one_at_a_time():
             active = _build(SparkSession.builder.appName(name), _settings(master, delta, conf or {}))
     check_kafka(active)
-    _ship(active)
+    if not is_remote(active):
+        _ship(active)
     return active
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether this is a session of Spark Connect, whose Spark is another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    where = urlsplit(url)
+    try:
+        # Spark's client would try for ten minutes to reach a server that isn't there.
+        socket.create_connection((where.hostname or "", where.port or 15002), 5).close()
+    except (OSError, ValueError) as error:
+        raise FailedPrecondition(f"no Spark Connect server answers at {url}: {error}") from error
+    try:
+        made: SparkSession = SparkSession.builder.remote(url).create()
+        for name, value in {**OF_A_JOB, **conf}.items():
+            made.conf.set(name, value)
+    except ImportError as error:
+        raise FailedPrecondition(
+            f"{url}: a part of Spark Connect is missing ({error}): pip install 'kafka-pubsub-orderly[connect]'"
+        ) from error
+    except Exception as error:
+        raise FailedPrecondition(f"{url} can't be used: {first_line(error)}") from error
+    check_kafka(made)
+    return made
 
 
 def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[str, str]:
@@ -89,9 +159,9 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
     wanted = packages(pyspark.__version__, delta=delta)
     # Empty: the jars are there already, by --jars or in Spark's own directory.
     settings = {"spark.jars.packages": wanted} if wanted else {}
-    if delta:
-        settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
-        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    # Without its jars Spark would not even read a name.
+    if delta and (not wanted or "io.delta:" in wanted):
+        settings.update(_DELTA_CONF)
     settings.update(OF_A_JOB)
     # VACUUM lists a table's directories in as many tasks as this says, and Spark's 10,000 take a minute for any table.
     settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = "200"
@@ -131,13 +201,14 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def jvm(spark: SparkSession) -> Any:
-    """Spark's own Java, by py4j; Spark Connect has none."""
-    found = getattr(spark, "_jvm", None)
-    if found is None:
+    """Spark's own Java, by py4j; `FailedPrecondition` for a session of Spark Connect, which has none."""
+    if is_remote(spark):
         raise FailedPrecondition(
-            "this needs a classic Spark session: Spark Connect has no JVM beside the driver"
+            "this can't be done over Spark Connect, because it needs Spark's JVM in its own process: run it with "
+            "spark-submit or a session that isn't remote. Over Spark Connect there are messages, decoded, archived, "
+            "write, write_stream and the job hot-keys"
         )
-    return found
+    return spark._jvm
 
 
 def first_line(error: Exception) -> str:
@@ -149,36 +220,90 @@ def first_line(error: Exception) -> str:
 
 def check_kafka(spark: SparkSession) -> None:
     """`FailedPrecondition` with the missing option if this session can't read Kafka."""
-    loader = jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    nowhere = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "none"}
     try:
-        loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
+        # Spark looks for its source and asks nothing of it.
+        _ = spark.read.format("kafka").options(**nowhere).load().schema
     except Exception as error:
+        if not _is_no_source(error):
+            raise
+        remedy = (
+            "start the Spark Connect server"
+            if is_remote(spark)
+            else "let kafka_pubsub_spark.session() make one, or start it"
+        )
         raise FailedPrecondition(
-            "this Spark session can't read Kafka: start it with --packages "
-            f"{packages(spark.version)} (spark-submit, pyspark), or stop it and let "
-            "kafka_pubsub_spark.session() make one"
+            f"this Spark session can't read Kafka, because a package is missing: {remedy} with --packages "
+            f"{packages(spark.version)}"
         ) from error
 
 
+def check_delta(spark: SparkSession) -> None:
+    """`FailedPrecondition` with the missing options if this session can't use Delta tables."""
+    try:
+        # Delta looks, and finds no table there.
+        _ = spark.read.format("delta").load("/").schema
+    except Exception as error:
+        if not (_is_no_source(error) or "DELTA_CONFIGURE_SPARK_SESSION" in str(error)):
+            return
+        options = " ".join(f"--conf {name}={value}" for name, value in _DELTA_CONF.items())
+        raise FailedPrecondition(
+            f"this Spark session has no Delta Lake, which tables need: start it with --packages "
+            f"{packages(spark.version)} {options}, or let kafka_pubsub_spark.session() make one"
+        ) from error
+
+
+def _is_no_source(error: Exception) -> bool:
+    said = str(error)
+    return "Failed to find data source" in said or "DATA_SOURCE_NOT_FOUND" in said
+
+
 def _ship(spark: SparkSession) -> None:
-    """Sends our Python along, once a session; a local master has it already."""
+    """Sends our Python along, once an application; a local master has it already."""
     context = spark.sparkContext
-    if str(context.master).startswith("local") or spark.conf.get("spark.kafka_pubsub.shipped", "") == "yes":
+    # Not once a session: all sessions of an application have one list of files, which takes no name twice.
+    if str(context.master).startswith("local") or context.applicationId in _SHIPPED:
         return
+    # What spark-submit was given by --py-files is there under its name already.
+    own = _own_zip()
+    if own is None or Path(own).name not in (context._python_includes or ()):
+        context.addPyFile(own or _new_zip())
+    _SHIPPED.add(context.applicationId)
+
+
+def _own_zip() -> str | None:
+    """The zip that this package was imported from, if it was."""
+    loader = getattr(sys.modules[__package__], "__loader__", None)
+    return getattr(loader, "archive", None)
+
+
+def _new_zip() -> str:
     # Executors that start later ask this driver for it, so it stays until the end.
     directory = Path(tempfile.mkdtemp(prefix="kafka_pubsub-spark-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    context.addPyFile(str(bundle(directory / "kafka_pubsub_shipped.zip")))
-    spark.conf.set("spark.kafka_pubsub.shipped", "yes")
+    return str(bundle(directory / "kafka_pubsub_shipped.zip"))
 
 
-def bundle(target: Path) -> Path:
-    """A zip with this package under its present name, and what it imports of `kafka_pubsub`."""
+def bundle(target: Path, *, driver: bool = False) -> Path:
+    """A zip with this package under its present name, and what it imports of `kafka_pubsub`.
+
+    `driver`: for a driver where nothing is installed but pyspark: with click, and under the name of the installed
+    package, by which submit.py finds it.
+    """
     own, base = Path(__file__).resolve().parent, Path(errors.__file__).resolve().parent
+    name = INSTALLED if driver else __package__ or own.name
     with zipfile.ZipFile(target, "w") as archive:
-        for path in own.rglob("*.py"):
-            archive.write(path, Path(__package__ or own.name) / path.relative_to(own))
+
+        def add(directory: Path, part: Path, name: str) -> None:
+            for path in sorted(part.rglob("*.py")) if part.is_dir() else [part]:
+                archive.write(path, Path(name) / path.relative_to(directory))
+
+        add(own, own, name)
         for part in _PARTS:
-            for path in sorted((base / part).rglob("*.py")) if (base / part).is_dir() else [base / part]:
-                archive.write(path, Path("kafka_pubsub") / path.relative_to(base))
+            add(base, base / part, "kafka_pubsub")
+        if driver:
+            import click
+
+            commands = Path(click.__file__).resolve().parent
+            add(commands, commands, "click")
     return target

@@ -21,7 +21,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
@@ -30,6 +30,7 @@ from .cluster import Cluster
 from .files import Files
 from .intervals import seconds_of
 from .job import Context
+from .progress import Gauges, History, progress_of
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from .late import Late
 
-__all__ = ["Progress", "Run", "Streaming", "prepare"]
+__all__ = ["Run", "Streaming", "prepare"]
 
 #: Seconds between looks at a running query.
 _LOOK = 1
@@ -70,23 +71,6 @@ class Streaming:
     vacuum_every: str | None = None
 
 
-class Progress(NamedTuple):
-    """What Spark says of a batch. `behind`: messages between its end and the log's; None where Spark doesn't say."""
-
-    rows: int
-    rows_per_s: float
-    behind: int | None
-    #: Rows that came later than the watermark allows, and were left out.
-    dropped: int
-
-    def __str__(self) -> str:
-        lag = "" if self.behind is None else f", {self.behind:,} behind the log's end"
-        left = (
-            f", {self.dropped:,} left out because they came later than --late allows" if self.dropped else ""
-        )
-        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}"
-
-
 @dataclass
 class Run:
     """One start of a streaming job: the frame comes in, batches go out."""
@@ -111,7 +95,9 @@ class Run:
     #: Small files that were put together.
     optimized: int = 0
     #: What Spark says of each batch.
-    progress: dict[int, Progress] = field(default_factory=dict)
+    progress: History = field(default_factory=History)
+    #: The same among Spark's metrics.
+    gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
 
     @property
@@ -218,16 +204,8 @@ class Run:
         return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
 
     def said(self, text: str) -> str:
-        """The outcome for a person: also what was read, at which rate, and what was left out."""
-        return f"{text}; {self.total()}"
-
-    def total(self) -> Progress:
-        """What Spark says of all batches of this start."""
-        every = self.progress.values()
-        rows = sum(each.rows for each in every)
-        seconds = sum(each.rows / each.rows_per_s for each in every if each.rows_per_s)
-        last = self.progress[max(self.progress)].behind if self.progress else None
-        return Progress(rows, rows / seconds if seconds else 0.0, last, sum(each.dropped for each in every))
+        """The outcome for a person: what was read, at which rate, and what was left out, of all and each."""
+        return f"{text}; {self.progress.total()}\n{self.progress.table()}".rstrip()
 
     def append(self, rows: DataFrame, to: Table, number: int) -> None:
         """Adds a batch's rows to a table; a repeat adds nothing."""
@@ -235,12 +213,11 @@ class Run:
 
     def _note_progress(self, running: StreamingQuery) -> None:
         for told in running.recentProgress:
-            number, found = int(told["batchId"]), _progress(told)
-            # A batch is told again while nothing comes, with fewer rows.
-            known = self.progress.get(number, Progress(0, 0.0, None, 0))
-            if found.rows > known.rows or found.dropped > known.dropped:
-                self.progress[number] = found
+            number, found = int(told["batchId"]), progress_of(told)
+            if self.progress.take(number, found):
                 self.context.note(f"batch {number}: {found}")
+                if self.gauges is not None:
+                    self.gauges.show(found, self.progress.total())
 
     def _maintain(self, first: float) -> None:
         """OPTIMIZE and VACUUM where they are due; `first` stands for the last time if there was none."""
@@ -273,9 +250,9 @@ class Run:
         """What every outcome says; `rows` names what was counted, if anything was."""
         counted = {} if rows is None else {rows: self.rows}
         facts = {"batches": self.batches, **counted, "lost": self.lost, "to": to}
-        total = self.total()
+        total = self.progress.total()
         facts |= {"messages_read": total.rows, "messages_per_s": round(total.rows_per_s, 1)}
-        facts |= {"behind": total.behind, "dropped_rows": total.dropped}
+        facts |= {"behind": total.behind, "dropped_rows": total.dropped, "progress": self.progress.facts()}
         return {**facts, "optimized_files": self.optimized} if self.tables else facts
 
     def _count(self, rows: int | None, number: int) -> None:
@@ -352,24 +329,7 @@ def prepare(
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
     run = Run(context, streaming, files, told, tables, by_time)
+    run.gauges = Gauges(spark, context.name)
     if mine:
         run.look(spark)
     return run
-
-
-def _progress(told: Any) -> Progress:
-    """Of one of Spark's reports."""
-    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
-    ends = [(_offsets(each["latestOffset"]), _offsets(each["endOffset"])) for each in told["sources"]]
-    behind = [sum(latest.values()) - sum(end.get(at, 0) for at in latest) for latest, end in ends if latest]
-    rate = float(told["processedRowsPerSecond"] or 0)
-    return Progress(int(told["numInputRows"]), rate, sum(behind) if behind else None, dropped)
-
-
-def _offsets(text: str | None) -> dict[tuple[str, str], int]:
-    """Spark's offsets of a source, by topic and partition; none where it doesn't tell."""
-    try:
-        found = json.loads(text or "{}") or {}
-        return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
-    except (ValueError, AttributeError):
-        return {}

@@ -2,20 +2,27 @@
 
 `kafka-pubsub spark submit-args` prints where it is, and which packages belong to it; with `--zip` it also makes
 the file that drivers and nodes need where this package isn't installed.
+
+Rule: with that zip this file runs wherever Spark puts it, alone in a directory of any name (`--deploy-mode cluster`).
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
+    import click
+
     from .job import Job
+
+
+#: The package's name in the zip, and where it is installed.
+_INSTALLED = "kafka_pubsub_spark"
 
 
 def _package() -> str:
@@ -25,12 +32,21 @@ def _package() -> str:
     here = Path(__file__).resolve().parent
     # The directory of a started file is searched first; its modules are ours by their full names only.
     sys.path[:] = [each for each in sys.path if Path(each or ".").resolve() != here]
+    if importlib.util.find_spec(_INSTALLED) is not None:
+        return _INSTALLED
+    if not (here / "job.py").exists():
+        raise SystemExit(
+            f"error: the package {_INSTALLED} isn't there: make its zip (kafka-pubsub spark submit-args --zip FILE) "
+            "and name it with --py-files"
+        )
     sys.path.insert(0, str(here.parent))
     return here.name
 
 
 def command(job: Job) -> click.Command:
     """One job as a command."""
+    import click
+
     own = importlib.import_module(f"{_package()}.job")
     place = importlib.import_module(f"{_package()}.place")
 
@@ -41,6 +57,7 @@ def command(job: Job) -> click.Command:
             lambda text: click.echo(text, err=True),
             options.pop("master"),
             own.pairs(options.pop("conf"), "--conf"),
+            options.pop("metrics_port"),
         )
         outcome = own.execute(job, context, options)
         click.echo(json.dumps(outcome.facts, default=str) if as_json else outcome.text)
@@ -59,6 +76,8 @@ def command(job: Job) -> click.Command:
 def main(arguments: list[str]) -> None:
     """Runs the job that the first argument names."""
     own = importlib.import_module(f"{_package()}.job")
+    import click
+
     errors = importlib.import_module("kafka_pubsub.errors")
     group = click.Group("submit.py", {name: command(own.find(name)) for name in own.JOBS})
     try:

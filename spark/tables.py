@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, SchemaError
 
-from .files import Files
-from .spark_session import first_line
+from .files import Files, files_below
+from .spark_session import check_delta, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ class Table:
                 raise InvalidArgument(
                     f"{self.where} has a backtick, which SQL can't take: choose another path"
                 )
-            self.files = Files(spark, where)
+            self.files = files_below(spark, where)
             self.place = self.files.root
             self._sql = f"delta.`{self.place}`"
 
@@ -102,7 +102,8 @@ class Table:
             raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
 
     def check(self) -> None:
-        """`FailedPrecondition` if something that isn't a table of ours, of this kind, is there."""
+        """`FailedPrecondition` if something that isn't a table of ours, of this kind, is there, or Delta isn't."""
+        check_delta(self.spark)
         if self.exists():
             found = self._properties()
             kind = found.get(_KIND)

@@ -104,6 +104,7 @@ def _run(session: Session, job: Job, options: dict[str, object]) -> int:
         session.output.note,
         options.pop("master"),
         own.pairs(options.pop("conf"), "--conf"),
+        options.pop("metrics_port"),
     )
     # Python on the executors of a local master must be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -143,14 +144,20 @@ def run() -> None:
         (
             "on a cluster",
             "spark-submit $(kafka-pubsub spark submit-args) archive -b HOST:PORT --topic orders --to hdfs:///archive",
-        )
+        ),
+        ("for Spark Connect", "start-connect-server.sh $(kafka-pubsub spark submit-args --connect)"),
     ],
 )
 @click.option(
     "--zip", "target", type=click.Path(dir_okay=False, path_type=Path), help="Also write what nodes need."
 )
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Print what start-connect-server.sh takes instead. Default: what spark-submit takes.",
+)
 @click.pass_obj
-def submit_args(session: Session, target: Path | None) -> None:
+def submit_args(session: Session, target: Path | None, connect: bool) -> None:
     """Print what spark-submit takes before a job's name: packages, Python files, the file to start.
 
     With --zip the Python of this package is written to that file, for drivers and nodes where it isn't installed.
@@ -163,10 +170,14 @@ def submit_args(session: Session, target: Path | None) -> None:
     version = importlib.import_module("importlib.metadata").version("pyspark")
     if target is not None and target.suffix != ".zip":
         raise InvalidArgument(f"--zip {target}: Spark takes Python files by their ending; name it .zip")
-    words = ["--packages", found.packages(version)]
     if target is not None:
-        words += ["--py-files", str(found.bundle(target))]
-    words.append(str(BESIDE / pipeline() / "submit.py"))
+        target = found.bundle(target.absolute() if connect else target, driver=not connect)
+    if connect:
+        words = found.connect_options(version, target)
+    else:
+        words = ["--packages", found.packages(version)]
+        words += [] if target is None else ["--py-files", str(target)]
+        words.append(str(BESIDE / pipeline() / "submit.py"))
     session.output.result({"arguments": words}, " ".join(words))
 
 

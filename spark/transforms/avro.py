@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_pubsub.errors import FailedPrecondition, SchemaError
 
-from ..spark_session import jvm
 from .python_decoder import BODY, SCHEMA_ID
 
 if TYPE_CHECKING:
@@ -101,10 +100,12 @@ def _check(node: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
 
 
 def _has_spark_avro(spark: SparkSession) -> bool:
-    loader = jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        loader.loadClass("org.apache.spark.sql.avro.AvroDataToCatalyst")
-    except Exception:
+        # Spark resolves the function, and runs nothing.
+        _ = spark.range(0).selectExpr("from_avro(binary(''), '\"int\"', map())").schema
+    except Exception as error:
+        if "AVRO" not in str(error):
+            raise
         return False
     return True
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from kafka_pubsub.errors import InvalidArgument, NotFound
+from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound
 
 from ..place import Place, place_of
-from ..spark_session import check_kafka
+from ..spark_session import check_kafka, first_line, is_remote
 from .rows import may_be_retry, rows
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ _OURS = {
     "endingoffsetsbytimestamp",
     "includeheaders",
     "failondataloss",
-    "maxoffsetspertrigger",
 }
+_MOST = "maxoffsetspertrigger"
 
 
 def messages(
@@ -69,10 +69,11 @@ def messages(
     `topic` is a name, several, or a compiled pattern that a topic's whole name must match; a pattern leaves out topics
     of kafka_pubsub's own (the catalog, retry topics), which are read by name. `bootstrap` is Kafka's address (default:
     KAFKA_PUBSUB_BOOTSTRAP), `config` are settings of the Java client. `stream`: a stream (default: a batch).
-    `starting` (default "earliest") and `ending` (default "latest", not included) are "earliest", "latest", a time by
-    the records' timestamps, or offsets; a stream has no `ending`, and begins at `starting` only while its checkpoint
-    is new. `max_per_batch`: messages in a batch of a stream (default: all). `lost`: whether messages that are gone
-    fail the query (default) or are skipped. `options`: more options of Spark's Kafka source, e.g. minPartitions.
+    `starting` (default "earliest") is "earliest" or "latest", `ending` (default, not included) "latest"; both may be a
+    time by the records' timestamps, or offsets. A stream has no `ending`, and begins at `starting` only while its
+    checkpoint is new. `max_per_batch`: messages in a batch of a stream (default: all). `lost`: whether messages that
+    are gone fail the query (default) or are skipped. `options`: more options of Spark's Kafka source, e.g.
+    minPartitions or kafka.max.poll.records (default: none); those that an argument of this function sets are refused.
 
     Example:
         messages(spark, "orders", bootstrap="localhost:9092").select("ordering_key", "attributes").show()
@@ -121,9 +122,13 @@ def raw_records(
     check_kafka(spark)
     if lost not in ("fail", "skip"):
         raise InvalidArgument(f"lost must be 'fail' or 'skip', not {lost!r}")
+    if stream and ending != "latest":
+        raise InvalidArgument("ending: a stream has no end; leave it out, or read a batch")
+    theirs = _theirs(options or {}, max_per_batch)
+    place = _with_settings(place, theirs)
     reach = _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, place, starting)}
     told = {
-        **_theirs(options or {}),
+        **theirs,
         **place.spark_options(),
         **reach,
         "kafka.isolation.level": "read_committed",
@@ -140,21 +145,31 @@ def raw_records(
     if isinstance(ending, datetime):
         told["endingTimestamp"] = _milliseconds(ending, "ending")
     elif isinstance(ending, str):
+        if ending != "latest":
+            raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
         told["endingOffsets"] = ending
     else:
         told["endingOffsets"] = json.dumps(_filled(spark, place, ending, -1))
     return spark.read.format("kafka").options(**told).load()
 
 
-def _theirs(options: Mapping[str, str]) -> dict[str, str]:
+def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, str]:
     """The options that a user may set; `InvalidArgument` names one that this package sets."""
     for name in options:
-        if name.lower() in _OURS or name.lower().startswith("kafka."):
+        if name.lower() in _OURS:
             raise InvalidArgument(
-                f"options {name}: this package sets it; use the argument for it (topic, starting, ending, lost, "
-                "max_per_batch, config)"
+                f"options {name}: this package sets it; use the argument for it (topic, starting, ending, lost)"
             )
+        if name.lower() == _MOST and max_per_batch is not None:
+            raise InvalidArgument(f"options {name}: max_per_batch says the same; give one of them")
     return dict(options)
+
+
+def _with_settings(place: Place, theirs: dict[str, str]) -> Place:
+    """The place with those of the options that are for the Java client, which are taken out of them."""
+    names = [name for name in theirs if name.lower().startswith("kafka.")]
+    settings = {name: theirs.pop(name) for name in names}
+    return place_of(place.bootstrap, {**place.config, **settings})
 
 
 def _subscription(topic: Topics) -> dict[str, str]:
@@ -179,14 +194,30 @@ def check_topics(spark: SparkSession, topic: Topics, place: Place) -> None:
     # Spark itself would try for a minute, and then speak of metadata.
     if isinstance(topic, re.Pattern):
         return
+    wanted = [topic] if isinstance(topic, str) else list(topic)
+    if is_remote(spark):
+        _check_by_reading(spark, wanted, place)
+        return
     from ..cluster import Cluster
 
-    wanted = [topic] if isinstance(topic, str) else list(topic)
     with Cluster(spark, place) as cluster:
         there = cluster.topics()
     missing = [name for name in wanted if name not in there]
     if missing:
         raise NotFound(f"topic {', '.join(map(repr, missing))} doesn't exist on {place.bootstrap}")
+
+
+def _check_by_reading(spark: SparkSession, wanted: Sequence[str], place: Place) -> None:
+    """Has Spark look for the topics and read one record of them: what there is without the Java client."""
+    told = {"subscribe": ",".join(wanted), "startingOffsets": "earliest", "endingOffsets": "latest"}
+    try:
+        spark.read.format("kafka").options(**place.spark_options(), **told).load().limit(1).collect()
+    except Exception as error:
+        if "UnknownTopicOrPartitionException" not in str(error):
+            raise BrokerUnavailable(f"topics on {place.bootstrap}: {first_line(error)}") from error
+        raise NotFound(
+            f"topic {' or '.join(map(repr, wanted))} doesn't exist on {place.bootstrap}"
+        ) from error
 
 
 def _from(spark: SparkSession, place: Place, starting: str | datetime | Offsets) -> dict[str, str]:
@@ -226,6 +257,9 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
 
 def _filled(spark: SparkSession, place: Place, offsets: Offsets, other: int) -> dict[str, dict[str, int]]:
     """Spark wants every partition named; -2 is its earliest, -1 its latest."""
+    # The caller names them all, or Spark says which are missing.
+    if is_remote(spark):
+        return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
     from ..cluster import Cluster
 
     with Cluster(spark, place) as cluster:

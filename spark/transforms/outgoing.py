@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
-from ..files import Files
+from ..files import files_below
 from ..ownership import query_of
 from ..place import Place, place_of
 
@@ -133,11 +133,11 @@ def write_stream(
     how often a batch begins, e.g. "10 seconds" (default: at once). The others are as for `write`.
     """
     place = place_of(bootstrap, config)
-    # By the checkpoint: with another one the numbers of batches begin at 0 again.
-    kept = Files(messages.sparkSession, str(checkpoint))
 
+    # Over Spark Connect this runs in a process of the server's, so it holds names only.
     def publish(batch: DataFrame, number: int) -> None:
-        name = f"{query}-{query_of(kept)}"
+        # By the checkpoint: with another one the numbers of batches begin at 0 again.
+        name = f"{query}-{query_of(files_below(batch.sparkSession, str(checkpoint)))}"
         found = records(batch, query=name, batch=number, row_id=row_id, order_by=order_by)
         write_records(found, topic, place)
 

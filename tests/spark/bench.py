@@ -128,7 +128,7 @@ def job(context: Any, name: str, *arguments: object) -> Any:
     outcomes: list[Any] = []
 
     def run(**told: Any) -> None:
-        del told["master"], told["conf"]
+        del told["master"], told["conf"], told["metrics_port"]
         outcomes.append(found.run(context, **told))
 
     click.Command(name, params=found.parameters(), callback=run).main(

@@ -1,12 +1,19 @@
-"""spark-submit with our package on a cluster of one master and two workers; an executor is killed meanwhile."""
+"""spark-submit on a cluster of one master and two workers; an executor is killed meanwhile.
+
+The driver stands where a cluster manager puts it with `--deploy-mode cluster`: in a directory with the zip and the file
+to start, with a Python that has nothing but Spark. Spark itself takes that option for Python on YARN and Kubernetes
+only, not on its standalone cluster.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +25,34 @@ from tests.spark.needs import SHORT_LIVED, need_spark
 ROOT = Path(__file__).resolve().parents[3]
 
 
+def submitted_from_a_wheel(submitting: Path, container: Path) -> list[str]:
+    """What spark-submit takes, as a cluster manager puts it beside a driver: the zip, and the file to start.
+
+    Both come from a wheel in a directory that is gone when this returns.
+    """
+    submitting.mkdir()
+    container.mkdir()
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(submitting)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (wheel,) = submitting.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(submitting / "installed")
+    command = [sys.executable, "-m", "kafka_pubsub.cli.main", "--json", "spark", "submit-args"]
+    told = subprocess.run(
+        [*command, "--zip", "kafka_pubsub.zip"],
+        cwd=submitting,
+        env={**os.environ, "PYTHONPATH": str(submitting / "installed")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *options, zipped, start = json.loads(told.stdout)["arguments"]
+    assert Path(start).parts[-2:] == ("kafka_pubsub_spark", "submit.py")
+    shutil.copy(submitting / zipped, container)
+    shutil.copy(start, container)
+    shutil.rmtree(submitting)
+    return [*options, "kafka_pubsub.zip", "submit.py"]
+
+
 # Seconds: six JVMs start, one after the other.
 @pytest.mark.timeout(900)
 def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
@@ -27,24 +62,11 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
     from tests.spark.drivers.scene import entries, kept, logged, publish
     from tests.spark.standalone import HOME, kill_executor, standalone
 
-    zipped = tmp_path / "kafka_pubsub.zip"
-    told = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "kafka_pubsub.cli.main",
-            "--json",
-            "spark",
-            "submit-args",
-            "--zip",
-            str(zipped),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    arguments = json.loads(told.stdout)["arguments"]
+    arguments = submitted_from_a_wheel(tmp_path / "submitting", tmp_path / "container_01")
+    # Python without site-packages: of what is installed on this machine it finds nothing.
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
     archive = tmp_path / "archive"
     with standalone(tmp_path) as (master, workers), PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=4)
@@ -72,11 +94,10 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
         ]
         driver = subprocess.Popen(
             [str(HOME / "bin" / "spark-submit"), "--master", master, *conf, *arguments, *job, "--json"],
-            # From elsewhere: what it needs is in the zip.
-            cwd=tmp_path,
+            cwd=tmp_path / "container_01",
             env={
                 **os.environ,
-                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_PYTHON": str(bare),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
                 "PYTHONPATH": "",
@@ -89,6 +110,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
         until = time.monotonic() + 400
         while driver.poll() is None and entries(log) == 0 and time.monotonic() < until:
             time.sleep(0.05)
+        assert driver.poll() is None, driver.communicate()[1][-4000:]
         kill_executor(workers[0])
         out, error = driver.communicate(timeout=600)
         assert driver.returncode == 0, error[-4000:]

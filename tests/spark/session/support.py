@@ -45,7 +45,7 @@ class Runner:
         outcomes: list[Outcome] = []
 
         def run(**parsed: Any) -> None:
-            del parsed["master"], parsed["conf"]
+            del parsed["master"], parsed["conf"], parsed["metrics_port"]
             outcomes.append(job.run(self._context(name), **parsed))
 
         command = click.Command(name, params=job.parameters(), callback=run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -59,6 +60,10 @@ def test_every_block_of_the_page_runs(
             exec(compile(text, str(PAGE), "exec"), names)
         elif "spark-submit" in text:
             _check_submit(text)
+        elif "start-connect-server" in text:
+            _check_connect(text, tmp_path)
+        elif kind == "properties":
+            _check_metrics(text)
         elif kind == "sh":
             for line in text.splitlines():
                 _run(Runner(spark, kafka.bootstrap), line)
@@ -111,11 +116,37 @@ def _run(runner: Runner, line: str) -> None:
 
 
 def _check_submit(text: str) -> None:
-    """The command for a cluster: drivers/test_standalone.py runs it; here its words are those of the job."""
+    """The commands for a cluster: drivers/test_standalone.py and test_cluster_mode.py run them."""
     from spark.job import find
     from spark.submit import command
 
-    words = shlex.split(text.replace("\\\n", " ").partition(")")[2])
-    name, options = words[0], words[1:]
-    with click.Context(command(find(name))) as context:
-        context.command.parse_args(context, options)
+    for line in text.replace("\\\n", " ").splitlines():
+        assert line.startswith("spark-submit --master ")
+        name, *options = shlex.split(line.partition(")")[2])
+        with click.Context(command(find(name))) as context:
+            context.command.parse_args(context, options)
+
+
+def _check_connect(text: str, directory: Path) -> None:
+    """The server's start, up to its options: drivers/test_connect.py starts one."""
+    inner = re.findall(r"^start-connect-server\.sh \$\(kafka-pubsub (.*)\)$", text, re.MULTILINE)
+    command = [sys.executable, "-m", "kafka_pubsub.cli.main", *shlex.split(inner[0])]
+    told = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"spark.executorEnv.PYTHONPATH={directory}/kafka_pubsub.zip" in told.stdout
+    assert (directory / "kafka_pubsub.zip").exists()
+
+
+def _check_metrics(text: str) -> None:
+    """The settings are those of --metrics-port; drivers/test_metrics.py reads what they serve."""
+    from spark.progress import metrics_conf
+
+    told = dict(line.split() for line in text.splitlines())
+    assert told == {name: value for name, value in metrics_conf(4040).items() if name in told}
+    assert len(told) == 6

@@ -34,6 +34,15 @@ def test_the_session_runs_where_it_was_told_to(spark: SparkSession) -> None:
         assert (context.master, nodes, shipped) == (LOCAL, 0, {False})
 
 
+def test_a_second_session_of_an_application_is_used_as_the_first(spark: SparkSession) -> None:
+    from spark.spark_session import _ship
+
+    # On a cluster: its executors have our Python already.
+    for each in (spark, spark.newSession()):
+        _ship(each)
+        _ship(each)
+
+
 def test_a_master_that_the_suite_doesn_t_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     need_spark()
     from tests.spark.standalone import CHOICE, chosen_master

@@ -148,6 +148,33 @@ def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, 
     assert many.rdd.getNumPartitions() >= 6
 
 
+def test_options_of_spark_s_source_go_through(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    from spark.transforms.messages import messages
+
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        for number in range(4):
+            ps.topic(name).publish(b"%d" % number)
+        ps.topic(name).flush(30)
+    options = {"maxOffsetsPerTrigger": "1", "kafka.max.poll.records": "2", "minPartitions": "1"}
+    stream = messages(spark, name, bootstrap=kafka.bootstrap, stream=True, options=options)
+    sizes: list[int] = []
+    query = (
+        stream.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert sizes == [1, 1, 1, 1]
+    # Java's client is handed the setting: it says what is wrong with this one.
+    wrong = messages(spark, name, bootstrap=kafka.bootstrap, options={"kafka.max.poll.records": "many"})
+    with pytest.raises(Exception, match=r"max\.poll\.records"):
+        wrong.count()
+
+
 def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
     from spark.transforms.messages import messages
 
@@ -158,11 +185,32 @@ def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningK
     for setting in ("partitioner.class", "partitioner.ignore.keys"):
         with pytest.raises(InvalidArgument, match=rf"{setting}: a key must lie where every client"):
             messages(spark, name, bootstrap=kafka.bootstrap, config={setting: "true"})
-    for option in ("startingOffsets", "FailOnDataLoss", "kafka.group.id"):
+    for option in ("startingOffsets", "FailOnDataLoss"):
         with pytest.raises(InvalidArgument, match=f"options {option}: this package sets it"):
             messages(spark, "_schemas", bootstrap=kafka.bootstrap, options={option: "x"})
+    fixed = {
+        "kafka.group.id": "x",
+        "Kafka.Isolation.Level": "read_uncommitted",
+        "kafka.bootstrap.servers": "x",
+    }
+    for option, value in fixed.items():
+        with pytest.raises(InvalidArgument, match=f"config {option[6:].lower()}.*leave it out"):
+            messages(spark, "_schemas", bootstrap=kafka.bootstrap, options={option: value})
+    with pytest.raises(InvalidArgument, match="maxOffsetsPerTrigger: max_per_batch says the same"):
+        messages(
+            spark,
+            "_schemas",
+            bootstrap=kafka.bootstrap,
+            stream=True,
+            max_per_batch=1,
+            options={"maxOffsetsPerTrigger": "1"},
+        )
+    with pytest.raises(InvalidArgument, match="ending: a stream has no end"):
+        messages(spark, "_schemas", bootstrap=kafka.bootstrap, stream=True, ending=datetime.now(UTC))
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=1)
+    with pytest.raises(InvalidArgument, match="ending must be 'latest', a time or offsets, not 'earliest'"):
+        messages(spark, name, bootstrap=kafka.bootstrap, ending="earliest")
     with pytest.raises(InvalidArgument, match="ending: give the time with its zone"):
         messages(spark, name, bootstrap=kafka.bootstrap, ending=datetime.fromisoformat("2026-01-14"))
     with pytest.raises(InvalidArgument, match="starting"):

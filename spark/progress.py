@@ -1,0 +1,183 @@
+"""What a streaming job tells of its batches, all from Spark's own reports: lines, a table at the end, metrics.
+
+Theory. Spark makes one report for each batch (`StreamingQueryProgress`, which its listeners get and its queries keep).
+How far the log's end is away and what a watermark left out is only there, not in Spark's metrics. So they are
+put beside Spark's metrics, and Spark's own sinks publish them, Prometheus' among them.
+
+Rule: a job that follows a topic for months keeps the last `KEPT` batches, and sums of the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .spark_session import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["KEPT", "METRICS_PATH", "Gauges", "History", "Progress", "metrics_conf", "progress_of"]
+
+#: Batches that the table at the end shows.
+KEPT = 20
+METRICS_PATH = "/metrics/prometheus"
+_SINK = "spark.metrics.conf.*.sink.prometheusServlet"
+
+
+class Progress(NamedTuple):
+    """What Spark says of a batch. `behind`: messages between its end and the log's; None where Spark doesn't say."""
+
+    rows: int
+    rows_per_s: float
+    behind: int | None
+    #: Rows that came later than the watermark allows, and were left out.
+    dropped: int
+
+    def __str__(self) -> str:
+        lag = "" if self.behind is None else f", {self.behind:,} behind the log's end"
+        left = (
+            f", {self.dropped:,} left out because they came later than --late allows" if self.dropped else ""
+        )
+        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}"
+
+    @property
+    def seconds(self) -> float:
+        """How long the batch took, by its rate."""
+        return self.rows / self.rows_per_s if self.rows_per_s else 0.0
+
+
+_NOTHING = Progress(0, 0.0, None, 0)
+
+
+class History:
+    """All batches of one start."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Progress] = {}
+        self._earlier = _NOTHING
+        self._earlier_seconds = 0.0
+        self._forgotten = -1
+
+    def take(self, number: int, found: Progress) -> bool:
+        """Whether this report is news: while nothing comes a batch is told again, with fewer rows."""
+        known = self._last.get(number, _NOTHING)
+        if number <= self._forgotten or (found.rows <= known.rows and found.dropped <= known.dropped):
+            return False
+        self._last[number] = found
+        while len(self._last) > KEPT:
+            self._forget(min(self._last))
+        return True
+
+    def _forget(self, number: int) -> None:
+        gone = self._last.pop(number)
+        self._forgotten = number
+        self._earlier_seconds += gone.seconds
+        self._earlier = Progress(
+            self._earlier.rows + gone.rows, 0.0, None, self._earlier.dropped + gone.dropped
+        )
+
+    def total(self) -> Progress:
+        """Of all batches: the sums, the mean rate, and how far the log's end was away at last."""
+        every = self._last.values()
+        rows = self._earlier.rows + sum(each.rows for each in every)
+        seconds = self._earlier_seconds + sum(each.seconds for each in every)
+        behind = self._last[max(self._last)].behind if self._last else None
+        dropped = self._earlier.dropped + sum(each.dropped for each in every)
+        return Progress(rows, rows / seconds if seconds else 0.0, behind, dropped)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The last batches, for JSON."""
+        return [
+            {
+                "batch": number,
+                "messages_read": each.rows,
+                "messages_per_s": round(each.rows_per_s, 1),
+                "behind": each.behind,
+                "dropped_rows": each.dropped,
+            }
+            for number, each in sorted(self._last.items())
+        ]
+
+    def table(self) -> str:
+        """The last batches and the sum of all, for a person; empty if there was none."""
+        if not self._last:
+            return ""
+        lines: list[tuple[str, ...]] = [("batch", "read", "a second", "behind", "left out")]
+        if self._earlier.rows:
+            lines.append(("earlier", f"{self._earlier.rows:,}", "", "", f"{self._earlier.dropped:,}"))
+        lines += [_line(str(number), each) for number, each in sorted(self._last.items())]
+        lines.append(_line("all", self.total()))
+        return "\n".join("".join(f"{cell:>14}" for cell in line) for line in lines)
+
+
+def _line(name: str, found: Progress) -> tuple[str, ...]:
+    behind = "" if found.behind is None else f"{found.behind:,}"
+    return (name, f"{found.rows:,}", f"{found.rows_per_s:,.0f}", behind, f"{found.dropped:,}")
+
+
+def progress_of(told: Any) -> Progress:
+    """What one of Spark's reports says."""
+    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
+    ends = [(_offsets(each["latestOffset"]), _offsets(each["endOffset"])) for each in told["sources"]]
+    behind = [sum(latest.values()) - sum(end.get(at, 0) for at in latest) for latest, end in ends if latest]
+    rate = float(told["processedRowsPerSecond"] or 0)
+    return Progress(int(told["numInputRows"]), rate, sum(behind) if behind else None, dropped)
+
+
+def _offsets(text: str | None) -> dict[tuple[str, str], int]:
+    """Spark's offsets of a source, by topic and partition; none where it doesn't tell."""
+    try:
+        found = json.loads(text or "{}") or {}
+        return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def metrics_conf(port: int) -> Mapping[str, str]:
+    """Settings by which Spark serves its metrics as Prometheus' text on this port, at `METRICS_PATH`."""
+    return {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(port),
+        # Else Spark takes the next port that is free, where no one looks.
+        "spark.port.maxRetries": "0",
+        "spark.metrics.namespace": "kafka_pubsub",
+        "spark.sql.streaming.metricsEnabled": "true",
+        f"{_SINK}.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+        f"{_SINK}.path": METRICS_PATH,
+    }
+
+
+class Gauges:
+    """A job's figures among Spark's metrics: Spark's accumulators, which it publishes by name."""
+
+    def __init__(self, spark: SparkSession, job: str) -> None:
+        java, context = jvm(spark), spark.sparkContext
+        self._values = _REGISTERED.get((context.applicationId, job), {})
+        if self._values:
+            return
+        scala = context._jsc.sc()
+        for name in ("messages_read", "messages_per_second", "behind", "dropped_rows"):
+            self._values[name] = scala.longAccumulator(f"{job}_{name}")
+        named = java.java.util.HashMap()
+        for name, value in self._values.items():
+            named[f"{job}_{name}"] = value
+        # A Scala object, whose only instance Java finds by this name.
+        source = getattr(java, "org.apache.spark.metrics.source.LongAccumulatorSource$")
+        getattr(source, "MODULE$").register(
+            scala, java.org.apache.spark.api.python.PythonUtils.toScalaMap(named)
+        )
+        _REGISTERED[context.applicationId, job] = self._values
+
+    def show(self, last: Progress, total: Progress) -> None:
+        """The sums so far; of the last batch its rate and how far the log's end was away."""
+        self._values["messages_read"].setValue(total.rows)
+        self._values["dropped_rows"].setValue(total.dropped)
+        self._values["messages_per_second"].setValue(round(last.rows_per_s))
+        if last.behind is not None:
+            self._values["behind"].setValue(last.behind)
+
+
+#: By application and job: Spark takes no name twice.
+_REGISTERED: dict[tuple[str, str], dict[str, Any]] = {}

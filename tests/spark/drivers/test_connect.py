@@ -1,0 +1,86 @@
+"""Spark Connect: a client without Java reads, decodes and writes; what needs Spark's JVM says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.drivers.test_two_drivers import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLIENT = [sys.executable, "-m", "tests.spark.drivers.connected"]
+
+
+def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path) -> None:
+    from spark.spark_session import bundle, connect_options
+    from tests.spark.connect import connect_server
+
+    target = f"{name}-to"
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=2)
+        ps.create_topic(target, partitions=1)
+        for number in range(6):
+            key = "ann" if number < 4 else "bob"
+            body = struct.pack("<d", number)
+            ps.topic(name).publish(body, ordering_key=key, attributes={"seq": str(number)}).result(30)
+    # Of ours the server has that zip only; its jars are those that this session has fetched.
+    zipped = bundle(tmp_path / "kafka_pubsub.zip")
+    packages, _, *options = connect_options(spark.version, zipped)
+    assert packages == "--packages"
+    options += ["--jars", spark.sparkContext.getConf().get("spark.jars") or ""]
+    with connect_server(tmp_path, options, zipped) as url:
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.spark.drivers.connected",
+                url,
+                kafka.bootstrap,
+                name,
+                target,
+                tmp_path,
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere", "SPARK_HOME": "/nowhere"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    assert seen.pop("session") == "pyspark.sql.connect.session"
+    assert seen.pop("read") == [["ann" if n < 4 else "bob", str(n)] for n in range(6)]
+    assert seen.pop("auto") == seen.pop("fastavro") == [float(n) for n in range(6)]
+    assert seen.pop("archived") == 6
+    assert seen.pop("written") == [8, 8, 6]
+    assert seen.pop("hottest") == "ann"
+    nowhere = f"doesn't exist on {kafka.bootstrap}"
+    assert seen.pop("no topic") == f"NotFound: topic '{name}-none' {nowhere}"
+    assert seen.pop("no target") == f"NotFound: topic '{target}-none' {nowhere}"
+    assert "isn't an archive of kafka_pubsub: it holds" in seen.pop("not an archive")
+    for job in ("audit", "archive"):
+        assert "this can't be done over Spark Connect" in seen.pop(job)
+    assert not seen
+
+
+def test_a_server_that_isn_t_there_is_told_soon() -> None:
+    from spark.spark_session import _connected
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"sc://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(FailedPrecondition, match=f"no Spark Connect server answers at {url}"):
+            _connected(url, {})

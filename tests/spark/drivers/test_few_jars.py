@@ -1,0 +1,44 @@
+"""Only Spark's Kafka source is needed always: what needs spark-avro or Delta names what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.drivers.test_two_drivers import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_without_avro_and_delta(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        ps.topic(name).publish(struct.pack("<d", 1.5)).result(30)
+    jars = (spark.sparkContext.getConf().get("spark.jars") or "").split(",")
+    few = ",".join(jar for jar in jars if "spark-avro" not in jar and "io.delta" not in jar)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.spark.drivers.few_jars", kafka.bootstrap, name],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KAFKA_PUBSUB_SPARK_PACKAGES": "",
+            "PYSPARK_SUBMIT_ARGS": f"--jars {few} pyspark-shell",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    assert seen.pop("totals") == [1.5]
+    assert "needs the package org.apache.spark:spark-avro" in seen.pop("avro")
+    for each in ("delta", "table"):
+        assert "this Spark session has no Delta Lake" in seen[each]
+        assert "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension" in seen[each]

@@ -1,0 +1,85 @@
+"""`--metrics-port`: Prometheus' text, by Spark's own sink, tells what a streaming job has read."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.drivers.test_two_drivers import PATIENCE, ROOT, jars_of
+from tests.spark.session.support import publish
+from tests.support import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIGURE = re.compile(r'^metrics_(\w+)_Value\{type="gauges"\} (\S+)$', re.MULTILINE)
+
+
+def figures(port: int) -> dict[str, float]:
+    """What is served; nothing while nothing answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics/prometheus", timeout=5) as page:
+            return {
+                name: float(value) for name, value in FIGURE.findall(page.read().decode()) if value != "NaN"
+            }
+    except OSError:
+        return {}
+
+
+def test_a_job_s_progress_is_served_as_prometheus_text(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    from tests.spark.drivers.scene import command
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=2)
+        publish(ps, name, [(f"k{n % 3}", str(n)) for n in range(30)])
+        options = ["--topic", name, "--to", str(tmp_path / "archive"), "--follow", "--every", "1 second"]
+        options += ["--max-per-batch", "20", "--metrics-port", str(port)]
+        words = command(kafka.bootstrap, "archive", *options, master="local[1]")
+        # A setting of the user's would win, and these tests have no page.
+        words.remove("--conf=spark.ui.enabled=false")
+        # It would leave out the lines for a person.
+        words.remove("--json")
+        with (tmp_path / "said").open("wb") as said:
+            driver = subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env={**os.environ, **jars_of(spark)},
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        prefix = "kafka_pubsub_driver_AccumulatorSource_archive_"
+        seen: dict[str, float] = {}
+
+        def shown(read: int) -> bool:
+            assert driver.poll() is None, (tmp_path / "said").read_text()[-3000:]
+            seen.update(figures(port))
+            return seen.get(f"{prefix}messages_read") == read
+
+        try:
+            until(lambda: shown(30), "the backlog", PATIENCE)
+            publish(ps, name, [("k0", "more")])
+            until(lambda: shown(31), "one more", PATIENCE)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait(30)
+    assert seen[f"{prefix}behind"] == seen[f"{prefix}dropped_rows"] == 0
+    assert f"{prefix}messages_per_second" in seen
+    # Spark's own are beside them.
+    assert any(figure.endswith("_BlockManager_memory_memUsed_MB") for figure in seen)
+    text = (tmp_path / "said").read_text()
+    assert re.search(rf"metrics: http://\S+:{port}/metrics/prometheus", text)
+    assert re.search(r"batch 0: 20 messages read, [\d,]+ a second, 10 behind the log's end", text)

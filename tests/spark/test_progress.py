@@ -1,0 +1,45 @@
+"""What is kept of Spark's reports of batches: the last ones, and sums of the others."""
+
+from __future__ import annotations
+
+from spark.progress import KEPT, History, Progress, progress_of
+
+
+def report(**told: object) -> dict[str, object]:
+    source = {"latestOffset": '{"t":{"0":9,"1":5}}', "endOffset": '{"t":{"0":7,"1":5}}'}
+    return {
+        "numInputRows": 12,
+        "processedRowsPerSecond": 4.0,
+        "stateOperators": [],
+        "sources": [source],
+        **told,
+    }
+
+
+def test_what_a_report_says() -> None:
+    late = {"numRowsDroppedByWatermark": 3}
+    assert progress_of(report(stateOperators=[late, late])) == Progress(12, 4.0, 2, 6)
+    silent = {"latestOffset": None, "endOffset": None}
+    assert progress_of(report(sources=[silent], processedRowsPerSecond=None)) == Progress(12, 0.0, None, 0)
+
+
+def test_a_batch_that_is_told_again_counts_once() -> None:
+    history = History()
+    assert history.take(0, Progress(10, 5.0, 3, 1))
+    assert not history.take(0, Progress(0, 0.0, 0, 0))
+    assert not history.take(0, Progress(10, 5.0, 3, 1))
+    assert history.total() == Progress(10, 5.0, 3, 1)
+
+
+def test_old_batches_are_summed_up() -> None:
+    history = History()
+    for number in range(KEPT + 5):
+        assert history.take(number, Progress(10, 5.0, 100 - number, 1))
+    assert not history.take(2, Progress(10, 5.0, 98, 1))
+    assert history.total() == Progress(10 * (KEPT + 5), 5.0, 100 - KEPT - 4, KEPT + 5)
+    assert [each["batch"] for each in history.facts()] == list(range(5, KEPT + 5))
+    lines = [line.split() for line in history.table().splitlines()]
+    assert lines[0] == ["batch", "read", "a", "second", "behind", "left", "out"]
+    assert lines[1] == ["earlier", "50", "5"]
+    assert lines[-1] == ["all", str(10 * (KEPT + 5)), "5", str(100 - KEPT - 4), str(KEPT + 5)]
+    assert History().table() == ""
