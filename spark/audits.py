@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -29,6 +28,7 @@ from kafka_pubsub.model import TopicPartition
 
 from . import ownership
 from .archives import archive_table
+from .audit_counts import counted, delays
 from .bodies import Bodies
 from .cluster import Cluster
 from .files import Files
@@ -38,7 +38,7 @@ from .transforms.blocks import compared, content_of, within
 from .transforms.expectations import split
 from .transforms.messages import raw_records
 from .transforms.order import highest, keys_out_of_place, number_of, numbered, out_of_order
-from .transforms.rates import OUTSIDE, Spans, spans_of
+from .transforms.rates import spans_of
 from .transforms.rows import may_be_retry, rows
 from .transforms.subscriptions import finished, judged, unreadable
 
@@ -51,8 +51,6 @@ __all__ = ["LISTED", "Audit", "Step", "SubscriptionAudit"]
 LISTED = 1000
 #: Behind every offset.
 _NEVER = 2**62
-#: Seconds, the upper bounds of the bars of the plot of delays.
-DELAYS = (0.01, 0.1, 1, 10, 60, 600, 3600, 86_400)
 
 
 @dataclass
@@ -216,53 +214,12 @@ class Audit:
     def volume(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Messages, bytes, keys and times of each partition; and how many messages were published when."""
         self._note("reading and counting")
-        span = F.lit(OUTSIDE) if self.spans is None else self.spans.of(F.col("publish_time"))
-        told = (
-            self._judged()
-            .withColumn("span", span)
-            .groupingSets([["partition"], ["span"]], "partition", "span")
-            .agg(
-                F.grouping("partition").alias("by_span"),
-                F.count("*").alias("messages"),
-                F.sum("size").alias("bytes"),
-                F.approx_count_distinct("key").alias("keys"),
-                # As numbers: a timestamp that is brought to the driver gets the driver's time zone.
-                F.unix_micros(F.min("publish_time")).alias("first"),
-                F.unix_micros(F.max("publish_time")).alias("last"),
-                F.count("given").alias("given"),
-            )
-            .collect()
-        )
-        found = {row.partition: row.asDict() for row in told if not row.by_span}
-        self._given_ids = sum(each["given"] for each in found.values())
-        self._counted_messages = sum(each["messages"] for each in found.values())
-        return self._by_partition(found), self._by_span(
-            {row.span: row.messages for row in told if row.by_span}
-        )
-
-    def _by_partition(self, found: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
-        """Every partition, also those that are empty."""
-        none: dict[str, Any] = {"messages": 0, "bytes": 0, "keys": 0, "first": None, "last": None}
-        return [
-            {
-                "partition": number,
-                **{name: found.get(number, none)[name] for name in ("messages", "bytes", "keys")},
-                **{name: _utc(found.get(number, none)[name]) for name in ("first", "last")},
-                "beginning": self.since[number],
-                "end": end,
-            }
-            for number, end in sorted(self.ends.items())
-        ]
-
-    def _by_span(self, found: Mapping[int, int]) -> dict[str, Any]:
-        spans = self.spans or Spans(0, 1, 0)
-        counts = [found.get(at, 0) for at in range(spans.number)]
-        return {
-            "begins_s": spans.begins_s,
-            "step_s": spans.step_s,
-            "counts": counts,
-            "outside": found.get(OUTSIDE, 0),
-        }
+        found = counted(self._judged(), self.spans)
+        self._given_ids = found.given
+        ranges = {number: (self.since[number], end) for number, end in sorted(self.ends.items())}
+        partitions = found.by_partition(ranges)
+        self._counted_messages = sum(each["messages"] for each in partitions)
+        return partitions, found.by_span()
 
     def order(self, before: DataFrame | None = None) -> Step:
         """The log by the publisher's numbers; `before` is what an earlier audit has seen of each key."""
@@ -368,40 +325,9 @@ class Audit:
         return self._step("order of the archive", out_of_order(numbered(self._archived(), self.sequence)))
 
     def delays(self) -> dict[str, Any]:
-        """Seconds between publishing and archiving: percentiles, how many are below each of `DELAYS`, and over time."""
+        """Seconds between publishing and archiving: percentiles, how many are below each bound, and over time."""
         self._note("delays")
-        spans = self.spans or Spans(0, 1, 0)
-        seconds = F.col("archived_at").cast("double") - F.col("publish_time").cast("double")
-        bars = [F.count_if(seconds <= bound).alias(f"b{at}") for at, bound in enumerate(DELAYS)]
-        told = (
-            self._archived()
-            .withColumn("span", spans.of(F.col("publish_time")))
-            .groupingSets([[], ["span"]], "span")
-            .agg(
-                F.grouping("span").alias("whole"),
-                F.count("*").alias("all"),
-                F.percentile_approx(seconds, [0.5, 0.9, 0.99, 1.0]).alias("shares"),
-                *bars,
-            )
-            .collect()
-        )
-        whole = next((row.asDict() for row in told if row.whole), {})
-        p50, p90, p99, most = whole.get("shares") or [0.0] * 4
-        below = {str(bound): whole.get(f"b{at}", 0) for at, bound in enumerate(DELAYS)}
-        by_span = {row.span: row.shares for row in told if not row.whole}
-        over = {
-            name: [by_span[at][share] if at in by_span else None for at in range(spans.number)]
-            for name, share in (("p50", 0), ("p99", 2))
-        }
-        return {
-            "messages": whole.get("all", 0),
-            "p50": p50,
-            "p90": p90,
-            "p99": p99,
-            "max": most,
-            "below": below,
-            "over_time": {"begins_s": spans.begins_s, "step_s": spans.step_s, **over},
-        }
+        return delays(self._archived(), self.spans)
 
     def subscription(self, record: SubscriptionRecord, before: int = 0) -> SubscriptionAudit:
         """What a subscription has done, and whether that can be; `before`: messages that earlier audits counted."""
@@ -480,14 +406,6 @@ def _reached(kept: DataFrame) -> dict[int, int]:
     """Where an archive whose checkpoint is elsewhere has come: by what it holds."""
     found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
     return {row.partition: row["last"] + 1 for row in found}
-
-
-def _utc(micros: int | None) -> str | None:
-    return (
-        None
-        if micros is None
-        else (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)).isoformat()
-    )
 
 
 def _has_id() -> Column:
