@@ -54,7 +54,7 @@ class Counts(NamedTuple):
         return {
             "begins_s": self.spans.begins_s,
             "step_s": self.spans.step_s,
-            "counts": [self.over_time.get(at, 0) for at in range(self.spans.count)],
+            "counts": [self.over_time.get(at, 0) for at in range(self.spans.number)],
             "outside": self.over_time.get(OUTSIDE, 0),
         }
 
@@ -103,7 +103,7 @@ def delays(archived: DataFrame, spans: Spans | None) -> dict[str, Any]:
     below = {str(bound): whole.get(f"b{at}", 0) for at, bound in enumerate(DELAYS)}
     by_span = {row.span: row.shares for row in told if not row.whole}
     over = {
-        name: [by_span[at][share] if at in by_span else None for at in range(spans.count)]
+        name: [by_span[at][share] if at in by_span else None for at in range(spans.number)]
         for name, share in (("p50", 0), ("p99", 2))
     }
     return {
