@@ -26,17 +26,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .archives import archived
     from .spark_session import session
-    from .transforms.avro import decoded
+    from .transforms.decoding import decoded
+    from .transforms.expectations import split
+    from .transforms.frames import registered
     from .transforms.messages import messages
     from .transforms.outgoing import write, write_stream
+    from .transforms.protobuf import Protobuf
 
-__all__ = ["archived", "decoded", "messages", "session", "write", "write_stream"]
+__all__ = [
+    "Protobuf",
+    "archived",
+    "decoded",
+    "messages",
+    "registered",
+    "session",
+    "split",
+    "write",
+    "write_stream",
+]
 
 _PLACES = {
     "archived": ".archives",
-    "decoded": ".transforms.avro",
+    "Protobuf": ".transforms.protobuf",
+    "decoded": ".transforms.decoding",
     "messages": ".transforms.messages",
+    "registered": ".transforms.frames",
     "session": ".spark_session",
+    "split": ".transforms.expectations",
     "write": ".transforms.outgoing",
     "write_stream": ".transforms.outgoing",
 }

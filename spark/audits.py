@@ -11,8 +11,9 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -24,13 +25,16 @@ from kafka_pubsub.model import TopicPartition
 
 from . import ownership
 from .archives import archive_table
+from .bodies import Bodies
 from .cluster import Cluster
 from .files import Files
 from .place import Place
 from .snapshots import take
 from .transforms.blocks import compared, within
+from .transforms.expectations import split
 from .transforms.messages import raw_records
 from .transforms.order import keys_out_of_place, numbered, out_of_order
+from .transforms.rates import OUTSIDE, Spans, spans_of
 from .transforms.rows import may_be_retry, rows
 from .transforms.subscriptions import Positions, finished, judged, unreadable
 
@@ -93,6 +97,9 @@ class Audit:
                 raise NotFound(f"topic {topic!r} doesn't exist on {place.bootstrap}")
             self.beginnings = cluster.beginnings([topic])
             self.ends = cluster.ends([topic])
+            self.cluster_id = cluster.identity()
+            times = cluster.times(topic)
+        self.spans = None if times is None else spans_of(*times)
 
     def messages(self) -> DataFrame:
         """The topic up to the noted ends; each look at it reads it."""
@@ -115,31 +122,69 @@ class Audit:
             lost="skip",
         )
 
-    def volume(self) -> list[dict[str, Any]]:
-        """Messages, bytes and keys of each partition."""
+    def volume(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Messages, bytes, keys and times of each partition; and how many messages were published when."""
         self._note("counting")
         size = F.coalesce(F.length("data"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
-        found = (
+        span = F.lit(OUTSIDE) if self.spans is None else self.spans.of(F.col("publish_time"))
+        told = (
             self.messages()
-            .groupBy("partition")
+            .withColumn("span", span)
+            .groupingSets([["partition"], ["span"]], "partition", "span")
             .agg(
+                F.grouping("partition").alias("by_span"),
                 F.count("*").alias("messages"),
                 F.sum(size).alias("bytes"),
                 F.approx_count_distinct("key").alias("keys"),
-                F.min("publish_time").alias("first"),
-                F.max("publish_time").alias("last"),
+                # As numbers: a timestamp that is brought to the driver gets the driver's time zone.
+                F.unix_micros(F.min("publish_time")).alias("first"),
+                F.unix_micros(F.max("publish_time")).alias("last"),
                 F.count_if(_has_id()).alias("given"),
             )
+            .collect()
         )
-        told = [row.asDict() for row in found.orderBy("partition").collect()]
-        self._given_ids = sum(each.pop("given") for each in told)
-        self._counted_messages = sum(each["messages"] for each in told)
-        return told
+        found = {row.partition: row.asDict() for row in told if not row.by_span}
+        self._given_ids = sum(each["given"] for each in found.values())
+        self._counted_messages = sum(each["messages"] for each in found.values())
+        return self._by_partition(found), self._by_span(
+            {row.span: row.messages for row in told if row.by_span}
+        )
+
+    def _by_partition(self, found: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Every partition, also those that are empty."""
+        none: dict[str, Any] = {"messages": 0, "bytes": 0, "keys": 0, "first": None, "last": None}
+        return [
+            {
+                "partition": at.partition,
+                **{name: found.get(at.partition, none)[name] for name in ("messages", "bytes", "keys")},
+                **{name: _utc(found.get(at.partition, none)[name]) for name in ("first", "last")},
+                "beginning": self.beginnings[at],
+                "end": end,
+            }
+            for at, end in sorted(self.ends.items())
+        ]
+
+    def _by_span(self, found: Mapping[int, int]) -> dict[str, Any]:
+        spans = self.spans or Spans(0, 1, 0)
+        counts = [found.get(at, 0) for at in range(spans.number)]
+        return {
+            "begins_s": spans.begins_s,
+            "step_s": spans.step_s,
+            "counts": counts,
+            "outside": found.get(OUTSIDE, 0),
+        }
 
     def order(self, sequence: str) -> Step:
         """The log by the publisher's numbers."""
         self._note("order of the log")
         return self._step("order of the log", out_of_order(numbered(self.messages(), sequence)))
+
+    def expectations(self, conditions: Sequence[str], bodies: Bodies) -> Step:
+        """Messages of which a condition doesn't hold, or whose bodies can't be decoded."""
+        self._note("expectations")
+        _, rejected = split(bodies.decoded(self.messages(), self.topic), conditions)
+        kind, said = F.lit("unexpected").alias("kind"), F.col("reason").alias("said")
+        return self._step("expectations", rejected.select(kind, "topic", "partition", "offset", "key", said))
 
     def splits(self) -> Step:
         """Keys that lie in several partitions, or in another than publishing puts them into."""
@@ -203,16 +248,40 @@ class Audit:
         return self._step("order of the archive", out_of_order(numbered(kept, sequence)))
 
     def delays(self, path: str) -> dict[str, Any]:
-        """Seconds between publishing and archiving: percentiles, and how many fall below each of `DELAYS`."""
+        """Seconds between publishing and archiving: percentiles, how many are below each of `DELAYS`, and over time."""
         self._note("delays")
-        kept = self._archived(path)
+        spans = self.spans or Spans(0, 1, 0)
         seconds = F.col("archived_at").cast("double") - F.col("publish_time").cast("double")
         bars = [F.count_if(seconds <= bound).alias(f"b{at}") for at, bound in enumerate(DELAYS)]
-        shares = F.percentile_approx(seconds, [0.5, 0.9, 0.99, 1.0]).alias("shares")
-        row = kept.agg(F.count("*").alias("all"), shares, *bars).collect()[0]
-        p50, p90, p99, most = row["shares"] or [0.0] * 4
-        below = {str(bound): row[f"b{at}"] for at, bound in enumerate(DELAYS)}
-        return {"messages": row["all"], "p50": p50, "p90": p90, "p99": p99, "max": most, "below": below}
+        told = (
+            self._archived(path)
+            .withColumn("span", spans.of(F.col("publish_time")))
+            .groupingSets([[], ["span"]], "span")
+            .agg(
+                F.grouping("span").alias("whole"),
+                F.count("*").alias("all"),
+                F.percentile_approx(seconds, [0.5, 0.9, 0.99, 1.0]).alias("shares"),
+                *bars,
+            )
+            .collect()
+        )
+        whole = next((row.asDict() for row in told if row.whole), {})
+        p50, p90, p99, most = whole.get("shares") or [0.0] * 4
+        below = {str(bound): whole.get(f"b{at}", 0) for at, bound in enumerate(DELAYS)}
+        by_span = {row.span: row.shares for row in told if not row.whole}
+        over = {
+            name: [by_span[at][share] if at in by_span else None for at in range(spans.number)]
+            for name, share in (("p50", 0), ("p99", 2))
+        }
+        return {
+            "messages": whole.get("all", 0),
+            "p50": p50,
+            "p90": p90,
+            "p99": p99,
+            "max": most,
+            "below": below,
+            "over_time": {"begins_s": spans.begins_s, "step_s": spans.step_s, **over},
+        }
 
     def subscription(self, record: SubscriptionRecord) -> SubscriptionAudit:
         """What a subscription has done, and whether that can be."""
@@ -298,6 +367,14 @@ def _reached(kept: DataFrame) -> dict[int, int]:
     """Where an archive whose checkpoint is elsewhere has come: by what it holds."""
     found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
     return {row.partition: row["last"] + 1 for row in found}
+
+
+def _utc(micros: int | None) -> str | None:
+    return (
+        None
+        if micros is None
+        else (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)).isoformat()
+    )
 
 
 def _has_id() -> Column:

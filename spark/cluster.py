@@ -96,9 +96,31 @@ class Cluster:
             ends = self.ends(names)
         return ends
 
+    def identity(self) -> str:
+        """The cluster's own id."""
+        with self._explained("the cluster"):
+            return str(self._client.describeCluster().clusterId().get())
+
+    def times(self, topic: str) -> tuple[int, int] | None:
+        """The time of the first record of any partition, and the latest time of all; None without records.
+
+        Milliseconds since 1970. A record without a time doesn't count.
+        """
+        kinds = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        told = [
+            [found.timestamp() for found in self._listed([topic], spec).values() if found.timestamp() >= 0]
+            for spec in (kinds.forTimestamp(0), kinds.maxTimestamp())
+        ]
+        return (min(told[0]), max(told[1])) if all(told) else None
+
     def _offsets(
         self, topics: Iterable[str], spec: Any, *, committed: bool = True
     ) -> dict[TopicPartition, int]:
+        return {at: found.offset() for at, found in self._listed(topics, spec, committed=committed).items()}
+
+    def _listed(
+        self, topics: Iterable[str], spec: Any, *, committed: bool = True
+    ) -> dict[TopicPartition, Any]:
         asked = self._jvm.java.util.HashMap()
         for topic in topics:
             for number in self.partitions(topic):
@@ -108,7 +130,7 @@ class Cluster:
         options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         with self._explained("offsets"):
             found = self._client.listOffsets(asked, options).all().get()
-            return {_place(at): found.get(at).offset() for at in asked.keySet()}
+            return {_place(at): found.get(at) for at in asked.keySet()}
 
     def commits(self, group: str) -> Mapping[TopicPartition, Committed]:
         """A group's stored positions and their metadata."""

@@ -4,32 +4,29 @@ Rules
 1. `create` never replaces a file, and a file that it made is whole: it is written under a hidden name and renamed.
 2. A path that doesn't exist is empty, not an error.
 3. `root` is absolute and names its file system, so every spelling of one path gives the same root.
-4. Over Spark Connect files can be read and listed, by Spark's own sources, and not be written; `root` is as given.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.errors import AlreadyExists, InvalidArgument
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 
-from .spark_session import first_line, is_remote, jvm
+from .spark_session import first_line, jvm
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-__all__ = ["Files", "files_below"]
-
-
-def files_below(spark: SparkSession, root: str) -> Files:
-    """The files below a directory, to be read and listed; over Spark Connect as well."""
-    return _RemoteFiles(spark, root) if is_remote(spark) else Files(spark, root)
+__all__ = ["Files", "OneFile"]
 
 
 class Files:
-    """The files below `root`; all paths are relative to it."""
+    """The files below `root`; all paths are relative to it.
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    `checksums=False` leaves out the hidden file with a checksum that Hadoop writes beside each file of a local disk.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, *, checksums: bool = True) -> None:
         self._jvm = jvm(spark)
         try:
             base = self._jvm.org.apache.hadoop.fs.Path(root)
@@ -37,6 +34,8 @@ class Files:
         except Exception as error:
             raise InvalidArgument(f"path {root!r} can't be used: {first_line(error)}") from error
         self._base = self._system.makeQualified(base)
+        if not checksums and self._system.getScheme() == "file":
+            self._system = self._system.getRawFileSystem()
         self.root = str(self._base.toString())
 
     def full(self, path: str) -> str:
@@ -70,6 +69,19 @@ class Files:
         if not self._system.rename(self._at(unfinished), self._at(path)):
             raise AlreadyExists(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
 
+    def replace(self, path: str, text: str) -> None:
+        """Writes a file, or writes it anew; a reader sees a whole one, or for a moment none."""
+        directory, _, name = path.rpartition("/")
+        unfinished = f"{directory}/.{name}.unfinished".lstrip("/")
+        self.write(unfinished, text)
+        self.delete(path)
+        if not self._system.rename(self._at(unfinished), self._at(path)):
+            raise FailedPrecondition(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
+
+    def is_directory(self, path: str = "") -> bool:
+        """Whether there is a directory."""
+        return self.exists(path) and bool(self._system.getFileStatus(self._at(path)).isDirectory())
+
     def write(self, path: str, text: str) -> None:
         """Writes a file, or writes it anew; a reader may see a part of it."""
         stream = self._system.create(self._at(path), True)
@@ -90,47 +102,20 @@ class Files:
         return sorted(name for name in found if not name.startswith("."))
 
 
-class _RemoteFiles(Files):
-    """Files that only Spark can reach."""
+class OneFile:
+    """A file that a job writes at its end. `option` is the one that its path came by, and is named by errors."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self._spark = spark
-        self.root = root.rstrip("/") or root
-
-    def exists(self, path: str = "") -> bool:
-        """Whether there is such a file or directory."""
+    def __init__(self, spark: SparkSession, path: str, option: str) -> None:
+        directory, slash, self._name = path.rpartition("/")
         try:
-            # Spark looks for the path, and reads nothing.
-            _ = self._listed(path).schema
-        except Exception as error:
-            if "PATH_NOT_FOUND" not in str(error):
-                raise InvalidArgument(f"path {self.root!r} can't be used: {first_line(error)}") from error
-            return False
-        return True
+            self._files = Files(spark, directory + slash if slash else ".", checksums=False)
+            taken = not self._name or self._files.is_directory(self._name)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{option}: {error.message}") from error
+        if taken:
+            raise InvalidArgument(f"{option} {path} is a directory: name a file")
+        self.path = self._files.full(self._name)
 
-    def read(self, path: str) -> str | None:
-        """A file's text; None if it doesn't exist."""
-        if not self.exists(path):
-            return None
-        return "".join(row.value for row in self._spark.read.text(self.full(path), wholetext=True).collect())
-
-    def names(self, path: str = "") -> list[str]:
-        """The names in a directory, without those that are hidden."""
-        if not self.exists(path):
-            return []
-        below = f"{self.full(path).rpartition(':')[2].rstrip('/')}/"
-        # Without the content, which is then not read.
-        paths = (row.path.partition(below)[2] for row in self._listed(path).select("path").collect())
-        return sorted({path.partition("/")[0] for path in paths if path})
-
-    def _listed(self, path: str) -> DataFrame:
-        reader = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        return reader.load(self.full(path))
-
-    def write(self, path: str, text: str) -> None:
-        """Refused."""
-        jvm(self._spark)
-
-    def delete(self, path: str = "") -> None:
-        """Refused."""
-        jvm(self._spark)
+    def write(self, text: str) -> None:
+        """Writes the whole file; an earlier one is replaced."""
+        self._files.replace(self._name, text)

@@ -124,7 +124,9 @@ class Job(NamedTuple):
                 "--conf",
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="A setting of Spark, e.g. spark.driver.memory=4g. Can be repeated.",
+                help="A setting of Spark, e.g. spark.driver.memory=4g; it replaces one that the job sets. Can be "
+                "repeated. "
+                "Default: what spark-defaults.conf says.",
             ),
             option(
                 "--metrics-port",

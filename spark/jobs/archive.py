@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
+from ..bodies import Bodies, expect_options, framing_options, schema_option
 from ..job import Context, Job, Outcome, follow_options, option, table_options, time_of
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +28,12 @@ def run(
     topics: tuple[str, ...],
     pattern: str | None,
     to: str,
-    schema: IO[str] | None,
+    schema: str | Protobuf | None,
+    framing: str,
+    registry: str | None,
+    subject: str | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
     checkpoint: str | None,
     export: str | None,
     into: str | None,
@@ -41,25 +48,37 @@ def run(
     compiled = _compiled(pattern)
     spark = context.spark()
     from ..archives import archive_table
+    from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
-    from ..transforms.avro import decoded
 
     table = archive_table(spark, to, option="--to")
     about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": table.place}
     kept = checkpoint or table.checkpoint
-    going = prepare(context, spark, Streaming(**streaming), kept, about, [table])
+    rejected = Rejects(rejects_table(spark, rejects, table), expect) if expect else None
+    tables = [table] if rejected is None else [table, rejected.table]
+    going = prepare(context, spark, Streaming(**streaming), kept, about, tables)
     _check_belongs(table, going)
     found = going.messages(spark, compiled or list(topics), beside=_beside())
-    if schema is not None:
-        found = decoded(found, schema.read())
+    found = Bodies(schema, framing, registry, subject).decoded(found, topics[0] if len(topics) == 1 else None)
+    if rejected is not None:
+        rejected.check_conditions(found)
 
     def take(batch: DataFrame, number: int) -> int | None:
         going.append(batch, table, number)
         return None
 
-    going.go(found, take)
-    facts = going.facts(None, table.place)
+    def take_expected(batch: DataFrame, number: int) -> None:
+        if rejected is not None:
+            going.append(rejected.taken(going, batch, number), table, number)
+
+    if rejected is None:
+        going.go(found, take)
+    else:
+        going.go_counting(found, take_expected)
     text = f"{going.batches} batches archived to {to}, {going.optimized} small files put together"
+    facts = going.facts(None, table.place)
+    if rejected is not None:
+        facts, text = {**facts, **rejected.facts()}, text + rejected.said()
     return Outcome(facts, going.said(text))
 
 
@@ -139,7 +158,9 @@ JOB = Job(
         option(
             "--pattern",
             metavar="REGEX",
-            help="Keep all topics whose whole name fits, also those that are made later.",
+            help="Keep all topics whose whole name fits this regular expression, also those that are made later; "
+            "never the "
+            "catalog or a retry topic. Default: the topics of --topic.",
         ),
         option(
             "--to",
@@ -148,12 +169,11 @@ JOB = Job(
             help="The archive: a path, or a name in a catalog (schema.table or catalog.schema.table). It is made if "
             "nothing is there; what kafka-pubsub didn't make is refused.",
         ),
-        option(
-            "--schema",
-            type=click.File(encoding="utf-8"),
-            help="A file with an Avro schema. Bodies are then kept decoded as well, in the column `record`; those "
-            "that don't fit say why in `problem`.",
+        schema_option(
+            "Bodies are then kept decoded as well, in the column `record`; those that don't fit say why in `problem`."
         ),
+        *framing_options(),
+        *expect_options("TO-rejects (TO_rejects for a name)"),
         option(
             "--checkpoint",
             metavar="PATH",
@@ -162,22 +182,28 @@ JOB = Job(
         option(
             "--export",
             type=click.Choice(["parquet"]),
-            help="Copy messages of the archive to plain Parquet files, for programs that don't read Delta.",
+            help="Copy messages of the archive to plain files of this format, for programs that don't read Delta. "
+            "Nothing is "
+            "read from Kafka then. Default: messages are archived.",
         ),
         option(
             "--into",
             metavar="PATH",
-            help="With --export: the directory of the copy, which must be empty or not there.",
+            help="With --export: the directory of the copy, which must be empty or not there. It gets a directory for "
+            "each "
+            "topic and date.",
         ),
         option(
             "--since",
             metavar="TIME",
-            help="With --export: only messages published from then on (ISO 8601, UTC unless it says otherwise).",
+            help="With --export: copy only messages published from then on (ISO 8601, UTC unless it says otherwise). "
+            "Default: from the first one on.",
         ),
         option(
             "--until",
             metavar="TIME",
-            help="With --export: only messages published before then (ISO 8601, UTC unless it says otherwise).",
+            help="With --export: copy only messages published before then (ISO 8601, UTC unless it says otherwise). "
+            "Default: up to the last one.",
         ),
         *follow_options(),
         *table_options(),

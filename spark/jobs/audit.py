@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafka_pubsub.errors import NotFound
 
+from ..audit_report import LINK, made
+from ..bodies import Bodies, expect_option, schema_option
 from ..job import Context, Job, Outcome, option
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from ..audits import Audit, Step, SubscriptionAudit
@@ -23,21 +27,33 @@ def run(
     archive: str | None,
     sequence: str | None,
     subscriptions: tuple[str, ...],
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
     report: str | None,
+    link: str | None,
 ) -> Outcome:
     """Runs the job."""
+    if link is not None and report is None:
+        raise click.UsageError("--link is for the findings in a report: give --report as well")
+    began = datetime.now(UTC)
     spark = context.spark()
     from ..audits import Audit
     from ..catalog import subscriptions_of
+    from ..files import OneFile
 
+    # Before anything is read: a path that can't be written shall not be told after an hour.
+    page = None if report is None else OneFile(spark, report, "--report")
     audit = Audit(spark, context.place, topic, context.note)
     known = subscriptions_of(spark, context.place, topic, context.note)
     if missing := set(subscriptions) - {each.name for each in known}:
         raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
-    facts: dict[str, Any] = {"topic": topic, "partitions": audit.volume()}
+    partitions, rate = audit.volume()
+    facts: dict[str, Any] = {"topic": topic, "partitions": partitions, "rate": rate}
     steps = [audit.splits(), audit.ids()]
     if sequence is not None:
         steps.append(audit.order(sequence))
+    if schema is not None or expect:
+        steps.append(audit.expectations(expect, Bodies(schema)))
     if archive is not None:
         steps += _archive(audit, archive, sequence, facts)
     found = [audit.subscription(each) for each in known if not subscriptions or each.name in subscriptions]
@@ -48,9 +64,18 @@ def run(
     facts["advice"] = {step.name: step.advice for step in steps if step.advice}
     facts["findings"] = [{"step": step.name, **finding} for step in steps for finding in step.findings]
     facts["ok"] = all(step.clean for step in steps)
-    if report is not None:
-        _write(report, _page(facts))
-    return Outcome(facts, _text(facts, report), facts["ok"])
+    facts["read"] = {
+        "bootstrap": context.place.bootstrap,
+        "cluster": audit.cluster_id,
+        "first": min((each["first"] for each in partitions if each["first"]), default=None),
+        "last": max((each["last"] for each in partitions if each["last"]), default=None),
+        "began": began.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
+        "sequence": sequence,
+    }
+    if page is not None:
+        page.write(made(facts, link))
+    return Outcome(facts, _text(facts, None if page is None else page.path), facts["ok"])
 
 
 def _archive(audit: Audit, path: str, sequence: str | None, facts: dict[str, Any]) -> list[Step]:
@@ -93,45 +118,6 @@ def _text(facts: dict[str, Any], report: str | None) -> str:
 SHOWN = 20
 
 
-def _page(facts: dict[str, Any]) -> str:
-    from ..report import bars, page, stack, table
-
-    verdict = (
-        '<p class="ok">No promise was broken.</p>'
-        if facts["ok"]
-        else '<p class="bad">Promises were broken.</p>'
-    )
-    steps = [
-        {"step": name, "found": str(counts) if counts else "nothing", "advice": facts["advice"].get(name)}
-        for name, counts in facts["steps"].items()
-    ]
-    sections = [("Verdict", verdict + table(steps, ["step", "found", "advice"]))]
-    volume = {f"partition {each['partition']}": each["messages"] for each in facts["partitions"]}
-    columns = ["partition", "messages", "bytes", "keys", "first", "last"]
-    sections.append(("Messages", bars(volume, "messages") + table(facts["partitions"], columns)))
-    if facts["subscriptions"]:
-        kinds = ("acked", "waiting", "parked", "dead")
-        shares = {each["name"]: {kind: each[kind] for kind in kinds} for each in facts["subscriptions"]}
-        sections.append(
-            ("Subscriptions", stack(shares) + table(facts["subscriptions"], ["name", *kinds, "reasons"]))
-        )
-    if "archive" in facts:
-        told = facts["archive"]["delays"]
-        steps_up = {f"within {bound} s": count for bound, count in told["below"].items()}
-        shown = table([told], ["messages", "p50", "p90", "p99", "max"])
-        sections.append(("From publishing to the archive", bars(steps_up, "messages") + shown))
-    if facts["findings"]:
-        columns = ["step", "kind", "topic", "partition", "offset", "key", "said"]
-        sections.append(("Findings", table(facts["findings"], columns)))
-    return page(f"Audit of {facts['topic']}", sections)
-
-
-def _write(path: str, text: str) -> None:
-    from pathlib import Path
-
-    Path(path).write_text(text, encoding="utf-8")
-
-
 JOB = Job(
     "audit",
     """Check a topic: order per key, gaps, duplicates, its archive, and what its subscriptions have done.
@@ -140,7 +126,12 @@ JOB = Job(
     with --sequence. Exits with 1 when anything is found.
     """,
     [
-        option("--topic", required=True, metavar="NAME", help="The topic to check."),
+        option(
+            "--topic",
+            required=True,
+            metavar="NAME",
+            help="The topic to check, up to the ends that its partitions have at the start.",
+        ),
         option(
             "--archive",
             metavar="TABLE",
@@ -158,12 +149,24 @@ JOB = Job(
             "subscriptions",
             multiple=True,
             metavar="NAME",
-            help="Look at this subscription only. Can be repeated. Default: all of the topic.",
+            help="Look at this subscription of the topic and at none that isn't named. Can be repeated. Default: all "
+            "of them.",
         ),
+        schema_option("Bodies that don't fit are findings."),
+        expect_option("A message of which it isn't true is a finding (unexpected)."),
         option(
             "--report",
-            type=click.Path(dir_okay=False),
-            help="Write a page with plots to this file, on the machine that runs the driver. Default: no page.",
+            metavar="PATH",
+            help="Write a page with plots to this file, by Spark's own file systems: a path of this machine, or "
+            "hdfs://, s3a:// and so on. An earlier file is replaced. Default: no page.",
+        ),
+        option(
+            "--link",
+            type=LINK,
+            metavar="URL",
+            help="With --report: where a record can be looked at, e.g. "
+            "https://kafka-ui.example.org/{topic}?partition={partition}&offset={offset}. The offsets of findings then "
+            "lead there. Default: they lead to their own row.",
         ),
     ],
     [

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..bodies import expect_options, schema_option
 from ..job import Context, Job, Outcome, follow_options, option, table_options
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,28 +19,45 @@ __all__ = ["JOB", "run"]
 
 
 def run(
-    context: Context, *, topic: str, to: str, checkpoint: str, envelope: Envelope, **streaming: Any
+    context: Context,
+    *,
+    topic: str,
+    to: str,
+    checkpoint: str,
+    envelope: Envelope,
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
+    **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
+    if isinstance(schema, Protobuf) or (schema or "").lstrip().startswith(("{", "[", '"')):
+        raise click.UsageError("--schema are the columns of a row here, e.g. 'id bigint, amount double'")
     spark = context.spark()
+    from pyspark.sql import functions as F
+
+    from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..tables import Table
-    from ..transforms.changes import NEWER, PROBLEMS, SAME_ROW, STATES, changes, last_states, strange
+    from ..transforms.changes import NEWER, SAME_ROW, STATES, last_states, states, told
 
-    states = Table(spark, to, STATES, option="--to")
-    problems = states.beside("problems", PROBLEMS)
-    about = {"topics": topic, "to": states.place, "envelope": envelope}
-    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [states, problems])
+    table = Table(spark, to, STATES, option="--to")
+    rejected = Rejects(rejects_table(spark, rejects, table), expect)
+    about = {"topics": topic, "to": table.place, "envelope": envelope}
+    going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table, rejected.table])
+    messages = going.messages(spark, topic)
+    # Before anything is read: what isn't a condition shall not stop the job in its first batch.
+    rejected.check_conditions(told(messages, envelope, schema))
 
     def take(batch: DataFrame, number: int) -> None:
-        states.merge(last_states(changes(batch, envelope)), SAME_ROW, NEWER, going.identity, number)
-        left = strange(batch, envelope)
-        if not left.isEmpty():
-            going.append(left, problems, number)
+        found = told(batch, envelope, schema)
+        # A row that is gone has no columns to expect anything of.
+        kept = rejected.taken(going, found, number, unless=F.col("deleted"))
+        table.merge(last_states(states(kept)), SAME_ROW, NEWER, going.identity, number)
 
-    going.go_counting(going.messages(spark, topic), take)
-    facts = {**going.facts("messages", states.place), "problems": problems.place}
-    return Outcome(facts, going.said(f"{going.rows:,} changes taken into {to}"))
+    going.go_counting(messages, take)
+    facts = {**going.facts("messages", table.place), **rejected.facts()}
+    return Outcome(facts, going.said(f"{going.rows:,} changes taken into {to}{rejected.said()}"))
 
 
 JOB = Job(
@@ -47,11 +66,16 @@ JOB = Job(
 
     The key of a message says which row it changes, and its body is JSON, by --envelope. A message without a body says
     that the row is gone.
-    Changes that come again (a replay, a batch that is repeated) change nothing. What isn't a change goes to the table
-    TO-problems (TO_problems for a name), with its bytes and the reason.
+    Changes that come again (a replay, a batch that is repeated) change nothing. What isn't a change, and what --expect
+    doesn't hold of, goes to the table of --rejects, with its bytes and the reason.
     """,
     [
-        option("--topic", required=True, metavar="NAME", help="The topic of changes."),
+        option(
+            "--topic",
+            required=True,
+            metavar="NAME",
+            help="The topic of changes, whose keys say which row each changes. It is read from its beginning.",
+        ),
         option(
             "--to",
             required=True,
@@ -63,7 +87,9 @@ JOB = Job(
             "--checkpoint",
             required=True,
             metavar="PATH",
-            help="The directory that keeps how far the job has come. One for each command.",
+            help="The directory that keeps how far the job has come: start the same command again, and it goes on "
+            "there. "
+            "One for each command.",
         ),
         option(
             "--envelope",
@@ -74,6 +100,8 @@ JOB = Job(
             '{...}}. debezium: {"op": "c" | "u" | "d" | "r", "after": {...}}, in `payload` or by itself. row: the row '
             "as a JSON object (plain upserts).",
         ),
+        schema_option("Here: the columns of a row in JSON. What doesn't fit is rejected."),
+        *expect_options("TO-rejects (TO_rejects for a name)"),
         *follow_options(),
         *table_options(),
     ],
@@ -82,6 +110,11 @@ JOB = Job(
         (
             "a topic of Debezium",
             "--topic shop.public.orders --to /data/orders --checkpoint /data/checkpoints/orders --envelope debezium",
+        ),
+        (
+            "only rows that can be right",
+            "--topic shop.public.orders --to /data/orders --checkpoint /data/checkpoints/orders --envelope debezium "
+            "--schema 'id bigint, amount double' --expect 'amount >= 0'",
         ),
     ],
     run,

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..bodies import Bodies, expect_options, schema_option
 from ..job import Context, Job, Outcome, option
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,23 +30,36 @@ def run(
     name: str | None,
     state: str | None,
     dry_run: bool,
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
 ) -> Outcome:
     """Runs the job."""
     if state is None and not dry_run:
         raise click.UsageError("give --state, where it is kept how far the replay has come; or --dry-run")
     # A task that fails shall not write its messages again: the portion is looked into and finished instead.
     spark = context.spark({"spark.task.maxFailures": "1"})
+    from ..rejects import rejects_table
     from ..replays import Replay, filtered, planned
+    from ..transforms.expectations import split
     from ..transforms.messages import check_topics
 
     check_topics(spark, to, context.place)
     source = filtered(_source(spark, context, archive, topic), where)
+    left: DataFrame | None = None
+    if schema is not None or expect:
+        source, left = split(Bodies(schema).decoded(source, topic), expect)
     if dry_run or state is None:
         return _told(source, planned(source, rate), to, rate)
     from ..files import Files
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
     replay = Replay(name or f"replay-{topic}", to, context.place, Files(spark, state), about, context.note)
+    if left is not None:
+        table = rejects_table(spark, rejects, state)
+        table.check()
+        # As one batch of this replay: when it is started again, the rows are there already.
+        table.append(left, f"replay {replay.name} to {to}", 0)
     plan, written = replay.go(source, rate)
     facts = {"to": to, "name": replay.name, "messages": plan.total, "written": written, "dry_run": False}
     return Outcome(facts, f"{written:,} messages replayed to {to}, {plan.total:,} in all")
@@ -99,19 +114,26 @@ JOB = Job(
             "--topic",
             required=True,
             metavar="NAME",
-            help="The topic whose messages are replayed: in the archive, or read from Kafka.",
+            help="The topic whose messages are replayed: as the archive holds it, or, without --archive, as Kafka "
+            "does.",
         ),
-        option("--to", required=True, metavar="NAME", help="The topic that the messages are published to."),
+        option(
+            "--to",
+            required=True,
+            metavar="NAME",
+            help="The topic that the messages are published to. It must exist, and may be the one that is read.",
+        ),
         option(
             "--where",
             metavar="SQL",
-            help="Replay only messages of which this holds, e.g. attributes['kind'] = 'created'. Default: all.",
+            help="Replay only messages of which this condition over their columns holds, e.g. attributes['kind'] = "
+            "'created'. Default: all.",
         ),
         option(
             "--rate",
             type=click.FloatRange(min=0.001),
             metavar="MESSAGES",
-            help="Publish at most so many messages a second. Default: as fast as it goes.",
+            help="Publish at most so many messages a second, so that subscribers keep up. Default: as fast as it goes.",
         ),
         option(
             "--name",
@@ -121,10 +143,16 @@ JOB = Job(
         option(
             "--state",
             metavar="PATH",
-            help="The directory that keeps the plan and how far the replay has come. One for each replay; needed "
-            "unless --dry-run is given.",
+            help="The directory that keeps the plan and how far the replay has come. One for each replay. "
+            "Default: none, which only a --dry-run can do without.",
         ),
-        option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing."),
+        schema_option("Messages whose bodies don't fit aren't replayed."),
+        *expect_options("STATE-rejects-table"),
+        option(
+            "--dry-run",
+            is_flag=True,
+            help="Say how many messages would be published and which are the first, and publish nothing.",
+        ),
     ],
     [
         ("look first", "--topic orders.dead --to orders --dry-run"),

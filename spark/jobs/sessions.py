@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..bodies import Bodies, expect_options, schema_option
 from ..intervals import INTERVAL
 from ..job import Context, Job, Outcome, follow_options, option
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,12 +26,16 @@ def run(
     gap: float,
     late: str,
     time: str,
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
     spark = context.spark()
     from pyspark.sql import functions as F
 
+    from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..transforms.messages import check_topics
     from ..transforms.outgoing import records, write_records
@@ -39,16 +45,28 @@ def run(
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about)
 
+    rejected = (
+        Rejects(rejects_table(spark, rejects, checkpoint), expect) if expect or schema is not None else None
+    )
+    messages = Bodies(schema).decoded(going.messages(spark, topic), topic)
+    # Before anything is read: what isn't an expression shall not stop the job later.
+    events(messages, late=late, time=time)
+    kept = messages if rejected is None else rejected.aside(going, messages, checkpoint)
+
     def take(batch: DataFrame, number: int) -> None:
+        if rejected is not None:
+            rejected.check()
         # Query, batch, and the user's session: a batch that is repeated has the same ids.
         name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
         query = f"sessions-{going.identity}"
         found = records(as_messages(batch), query=query, batch=number, row_id=name, order_by=["started"])
         write_records(found, to, context.place)
 
-    found = events(going.messages(spark, topic), late=late, time=time)
-    going.go_counting(sessions(found, int(gap * 1000)), take)
-    return Outcome(going.facts("sessions", to), going.said(f"{going.rows:,} sessions published to {to}"))
+    going.go_counting(sessions(events(kept, late=late, time=time), int(gap * 1000)), take)
+    facts, text = going.facts("sessions", to), f"{going.rows:,} sessions published to {to}"
+    if rejected is not None:
+        facts, text = {**facts, **rejected.facts()}, text + rejected.said()
+    return Outcome(facts, going.said(text))
 
 
 JOB = Job(
@@ -60,8 +78,18 @@ JOB = Job(
     repeat has the same ps-id.
     """,
     [
-        option("--topic", required=True, metavar="NAME", help="The topic of events."),
-        option("--to", required=True, metavar="NAME", help="The topic that sessions are published to."),
+        option(
+            "--topic",
+            required=True,
+            metavar="NAME",
+            help="The topic of events. It is read from its beginning, and from there on where the checkpoint says.",
+        ),
+        option(
+            "--to",
+            required=True,
+            metavar="NAME",
+            help="The topic that sessions are published to, with the user as key. It must exist.",
+        ),
         option(
             "--checkpoint",
             required=True,
@@ -74,7 +102,8 @@ JOB = Job(
             default=1800,
             show_default=True,
             metavar="SECONDS",
-            help="A session ends when its user sends no event for so many seconds.",
+            help="A session ends when its user sends no event for so many seconds. It is part of the checkpoint: with "
+            "another one begin another checkpoint.",
         ),
         option(
             "--late",
@@ -93,6 +122,8 @@ JOB = Job(
             help="When an event happened: a SQL expression over a message, e.g. "
             "timestamp_millis(cast(get_json_object(cast(data AS string), '$.timestamp') AS bigint)).",
         ),
+        schema_option("Messages whose bodies don't fit are rejected, as those of --expect."),
+        *expect_options("CHECKPOINT-rejects-table"),
         *follow_options(watermark=True),
     ],
     [("", "--topic user-events --to user-sessions --checkpoint /data/checkpoints/sessions --follow")],

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..bodies import Bodies, expect_options, schema_option
 from ..intervals import INTERVAL
 from ..job import Context, Job, Outcome, follow_options, option, table_options
+from ..transforms.protobuf import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,12 +31,16 @@ def run(
     time: str,
     alert: str | None,
     alerts_to: str | None,
+    schema: str | Protobuf | None,
+    expect: tuple[str, ...],
+    rejects: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job."""
     if (alert is None) != (alerts_to is None):
         raise click.UsageError("--alert says when and --alerts-to where: give both or neither")
     spark = context.spark()
+    from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..tables import Table
     from ..transforms.messages import check_topics
@@ -51,18 +57,29 @@ def run(
     if alerts_to is not None:
         check_topics(spark, alerts_to, context.place)
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table])
-    found = windows(going.messages(spark, topic), fields, window=window, late=late, time=time)
+    rejected = Rejects(rejects_table(spark, rejects, table), expect) if expect or schema is not None else None
+    messages = Bodies(schema).decoded(going.messages(spark, topic), topic)
+    if rejected is not None:
+        rejected.check_conditions(messages)
+    # Before anything is read: what isn't an expression shall not stop the job in its first window.
+    found = windows(messages, fields, window=window, late=late, time=time)
     if alert is not None:
-        # Before anything is read: what isn't a condition shall not stop the job in its first window.
         chosen(found, alert)
+    kept = messages if rejected is None else rejected.aside(going, messages, checkpoint)
+    found = windows(kept, fields, window=window, late=late, time=time)
 
     def take(batch: DataFrame, number: int) -> None:
+        if rejected is not None:
+            rejected.check()
         going.append(batch, table, number)
         if alert is not None and alerts_to is not None:
             _publish(batch, alert, alerts_to, going, number)
 
     going.go_counting(found, take)
-    return Outcome(going.facts("windows", table.place), going.said(f"{going.rows:,} windows written to {to}"))
+    facts, text = going.facts("windows", table.place), f"{going.rows:,} windows written to {to}"
+    if rejected is not None:
+        facts, text = {**facts, **rejected.facts()}, text + rejected.said()
+    return Outcome(facts, going.said(text))
 
 
 def _publish(batch: DataFrame, alert: str, to: str, going: Run, number: int) -> None:
@@ -86,7 +103,12 @@ JOB = Job(
     is an ordinary message, with the device as key, and at least once: a repeat has the same ps-id.
     """,
     [
-        option("--topic", required=True, metavar="NAME", help="The topic of readings."),
+        option(
+            "--topic",
+            required=True,
+            metavar="NAME",
+            help="The topic of readings, whose keys say which device each is of. It is read from its beginning.",
+        ),
         option(
             "--to",
             required=True,
@@ -114,7 +136,8 @@ JOB = Job(
             default="1 minute",
             show_default=True,
             metavar="INTERVAL",
-            help="The length of a window.",
+            help="The length of a window. Each begins when the one before it ends; they are counted from 1970 on, in "
+            "UTC.",
         ),
         option(
             "--late",
@@ -136,9 +159,16 @@ JOB = Job(
         option(
             "--alert",
             metavar="SQL",
-            help="Publish the windows of which this holds: a condition over a window's columns, e.g. temp_max > 30.",
+            help="Publish the windows of which this holds: a condition over a window's columns, e.g. temp_max > 30. "
+            "Default: no alerts.",
         ),
-        option("--alerts-to", metavar="NAME", help="The topic that alerts are published to."),
+        option(
+            "--alerts-to",
+            metavar="NAME",
+            help="The topic that the windows of --alert are published to. It must exist. Default: none.",
+        ),
+        schema_option("Messages whose bodies don't fit are rejected, as those of --expect."),
+        *expect_options("TO-rejects (TO_rejects for a name)"),
         *follow_options(watermark=True),
         *table_options(),
     ],

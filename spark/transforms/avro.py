@@ -16,38 +16,44 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafka_pubsub.errors import FailedPrecondition, SchemaError
 
+from .python_decoder import BODY, SCHEMA_ID
+
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["check_schema", "decoded"]
+    from .python_decoder import Decode
+
+__all__ = ["Decoder", "by_avro", "check_schema"]
 
 Decoder = Literal["auto", "spark", "fastavro"]
 _NAMED = ("record", "enum", "fixed", "error")
 _PROBLEM = "isn't a body of the schema"
 
 
-def decoded(messages: DataFrame, schema: str, *, decoder: Decoder = "auto") -> DataFrame:
-    """The messages with `record` (by the Avro schema, as JSON text) and `problem` (text) in addition.
+def by_avro(
+    messages: DataFrame, schema: str, writers: Mapping[int, str] | None, decoder: Decoder = "auto"
+) -> DataFrame:
+    """The messages with `record` and `problem`, of the columns that `frames.unframed` made.
 
-    Example:
-        decoded(messages(spark, "orders"), schema).where("problem is null").select("record.*").show()
+    `schema` is the one that is read by; `writers` are those that bodies were written by, by number (None: all by
+    `schema`).
     """
     parsed = check_schema(schema)
-    spark = messages.sparkSession
-    there = _has_spark_avro(spark)
+    written = None if writers is None else {number: check_schema(text) for number, text in writers.items()}
+    there = _has_spark_avro(messages.sparkSession)
     if decoder == "spark" and not there:
         raise FailedPrecondition(
             "decoder='spark' needs the package org.apache.spark:spark-avro in the session: add it, or use 'fastavro'"
         )
     if decoder == "fastavro" or not there:
-        return _by_fastavro(messages, parsed)
-    return _by_spark(messages, parsed)
+        return _by_fastavro(messages, parsed, written)
+    return _by_spark(messages, parsed, written)
 
 
 def check_schema(schema: str) -> Any:
@@ -109,59 +115,40 @@ def _wrapped(parsed: Any) -> str:
     return json.dumps({"type": "record", "name": "kafka_pubsub_wrapped", "fields": [field]})
 
 
-def _by_spark(messages: DataFrame, parsed: Any) -> DataFrame:
+def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | None) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.avro.functions import from_avro
 
-    body = from_avro("data", _wrapped(parsed), {"mode": "PERMISSIVE"})["record"]
+    reader = {"mode": "PERMISSIVE", "avroSchema": _wrapped(parsed)}
+    if written is None:
+        body = from_avro(BODY, _wrapped(parsed), reader)["record"]
+    else:
+        body = F.lit(None)
+        for number, writer in written.items():
+            one = from_avro(BODY, _wrapped(writer), reader)["record"]
+            body = F.when(F.col(SCHEMA_ID) == number, one).otherwise(body)
     found = messages.withColumn("record", body)
-    said = F.concat(F.lit(f"{_PROBLEM} ("), F.length("data").cast("string"), F.lit(" bytes)"))
-    return found.withColumn(
-        "problem",
-        F.when(F.col("data").isNull(), F.lit("a tombstone has no body")).when(F.col("record").isNull(), said),
-    )
+    said = F.concat(F.lit(f"{_PROBLEM} ("), F.length(BODY).cast("string"), F.lit(" bytes)"))
+    return found.withColumn("problem", F.when(F.col(BODY).isNotNull() & F.col("record").isNull(), said))
 
 
-def _by_fastavro(messages: DataFrame, parsed: Any) -> DataFrame:
-    from pyspark.sql.types import StringType, StructField, StructType
-
+def _by_fastavro(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | None) -> DataFrame:
     from .avro_types import spark_type
+    from .python_decoder import by_python
 
-    kind = spark_type(parsed, {})
-    more = [StructField("record", kind, True), StructField("problem", StringType(), True)]
-    text = json.dumps(parsed)
-
-    def decode(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        return _decode_batches(batches, text, kind)
-
-    return messages.mapInArrow(decode, StructType([*messages.schema.fields, *more]))
+    writers = None if written is None else {number: json.dumps(each) for number, each in written.items()}
+    return by_python(messages, spark_type(parsed, {}), partial(_begin, json.dumps(parsed), writers))
 
 
-def _decode_batches(batches: Iterable[RecordBatch], schema: str, kind: Any) -> Iterator[RecordBatch]:
+def _begin(schema: str, writers: Mapping[int, str] | None) -> Decode:
     """Runs on executors."""
     import fastavro
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_type
 
-    parsed = fastavro.parse_schema(json.loads(schema))
-    arrow = to_arrow_type(kind)
-    for batch in batches:
-        records, problems = [], []
-        for body in batch.column("data"):
-            record, problem = _decode(body.as_py(), parsed)
-            records.append(record)
-            problems.append(problem)
-        columns = [*batch.columns, pa.array(records, arrow), pa.array(problems, pa.string())]
-        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "record", "problem"])
+    reader = fastavro.parse_schema(json.loads(schema))
+    known = {number: fastavro.parse_schema(json.loads(text)) for number, text in (writers or {}).items()}
 
+    def decode(body: bytes, number: int | None) -> Any:
+        writer = reader if writers is None else known[number or 0]
+        return fastavro.schemaless_reader(io.BytesIO(body), writer, None if writers is None else reader)
 
-def _decode(body: bytes | None, parsed: Any) -> tuple[Any, str | None]:
-    import fastavro
-
-    if body is None:
-        return None, "a tombstone has no body"
-    stream = io.BytesIO(body)
-    try:
-        return fastavro.schemaless_reader(stream, parsed, None), None
-    except Exception as error:
-        return None, f"{_PROBLEM} ({len(body)} bytes): {type(error).__name__}: {error}"[:500]
+    return decode

@@ -9,7 +9,7 @@ Rules
 1. A change counts by its origin, so a replayed one counts by where it was published first. Between two
    partitions (a topic that was repartitioned) the later publishing wins.
 2. A deleted row stays as a row that says so: without it, a replay would bring it back.
-3. What isn't a change is kept beside the table, with its bytes and the reason.
+3. What isn't a change is rejected, with its bytes and the reason.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ..tables import Layout
+from .decoding import by_json
 
-__all__ = ["NEWER", "PROBLEMS", "SAME_ROW", "STATES", "Envelope", "changes", "last_states", "strange"]
+__all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "last_states", "states", "told"]
 
 #: How a message says what a row is now: with an action, as Debezium does, or by being the row.
 Envelope = Literal["action", "debezium", "row"]
@@ -30,9 +32,6 @@ Envelope = Literal["action", "debezium", "row"]
 #: The table of last states: `key`, `ordering_key`, `deleted`, `data`, `action` and where the change was published.
 STATES = Layout(
     "last states", partitions=(), statistics=("ordering_key", "publish_time", "partition", "offset")
-)
-PROBLEMS = Layout(
-    "messages that are no changes", partitions=("topic",), statistics=("publish_time", "partition", "offset")
 )
 #: How a state (`new`) finds its row (`old`), and when it counts. Texts have statistics, which bytes have not; two keys
 #: that differ in bytes that are no text are told apart by the bytes.
@@ -43,8 +42,13 @@ NEWER = (
 )
 
 
-def _told(messages: DataFrame, envelope: Envelope) -> DataFrame:
-    """The messages with `action`, `after` (the row as JSON), `deleted`, and `problem` where it isn't a change."""
+def told(
+    messages: DataFrame, envelope: Envelope = "action", schema: str | StructType | None = None
+) -> DataFrame:
+    """The messages with `action`, `after` (the row as JSON), `deleted`, and `problem` where it isn't a change.
+
+    `schema` are the row's columns, which are then in `record` (default: there is no `record`).
+    """
     text = F.col("data").cast("string")
     action, after, said = _READERS[envelope](text)
     reason = (
@@ -55,12 +59,14 @@ def _told(messages: DataFrame, envelope: Envelope) -> DataFrame:
         .when((action != "DELETE") & after.isNull(), F.lit("has no data"))
     )
     deleted = F.coalesce(F.col("data").isNull() | (action == "DELETE"), F.lit(False))
-    return (
-        messages.withColumn("problem", reason)
-        .withColumn("deleted", deleted)
+    found = (
+        messages.withColumn("deleted", deleted)
         .withColumn("after", F.when(~deleted, after))
         .withColumn("action", F.coalesce(action, F.lit("DELETE")))
     )
+    if schema is None:
+        return found.withColumn("problem", reason)
+    return by_json(found, F.col("after"), schema).withColumn("problem", F.coalesce(reason, "problem"))
 
 
 def _by_action(text: Column) -> tuple[Column, Column, Column]:
@@ -93,10 +99,9 @@ _READERS: dict[Envelope, Callable[[Column], tuple[Column, Column, Column]]] = {
 }
 
 
-def changes(messages: DataFrame, envelope: Envelope = "action") -> DataFrame:
-    """The changes among the messages, with the columns of the table of last states."""
-    told = _told(messages, envelope).where("problem is null")
-    return told.select(
+def states(found: DataFrame) -> DataFrame:
+    """What `told` found (without those that are no changes), with the columns of the table of last states."""
+    return found.select(
         "key",
         "ordering_key",
         "deleted",
@@ -107,11 +112,6 @@ def changes(messages: DataFrame, envelope: Envelope = "action") -> DataFrame:
         F.col("origin.partition").alias("partition"),
         F.col("origin.offset").alias("offset"),
     )
-
-
-def strange(messages: DataFrame, envelope: Envelope = "action") -> DataFrame:
-    """The messages that are no changes, with `problem`."""
-    return _told(messages, envelope).where("problem is not null").drop("deleted", "action", "after")
 
 
 def last_states(found: DataFrame) -> DataFrame:

@@ -128,7 +128,15 @@ def archive(context: Any, topic: str, to: str) -> None:
 def audit(context: Any, topic: str) -> None:
     from spark.job import find
 
-    told = {"archive": None, "sequence": SEQUENCE, "subscriptions": (), "report": None}
+    told = {
+        "archive": None,
+        "sequence": SEQUENCE,
+        "subscriptions": (),
+        "report": None,
+        "link": None,
+        "schema": None,
+        "expect": (),
+    }
     outcome = find("audit").run(context, topic=topic, **told)
     assert outcome.ok, outcome.text
 
@@ -238,12 +246,12 @@ class Bench:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    from spark.report import bars, page
+    from spark.html_report import bars, page
 
     times = {f"{row['messages']:,}": row["seconds"] for row in rows}
     each = {f"{row['messages']:,}": row["us_per_message"] for row in rows}
     sections = [("Seconds", bars(times, "s")), ("Microseconds a message", bars(each, "us"))]
-    path.write_text(page("Audit by messages", sections), encoding="utf-8")
+    path.write_text(page("Audit by messages", "", sections), encoding="utf-8")
 
 
 def main() -> None:

@@ -14,8 +14,11 @@ def test_every_option_of_a_job_is_explained(name: str) -> None:
     for each in find(name).parameters():
         assert isinstance(each, click.Option)
         said = each.help or ""
-        assert len(said.split()) >= 4, f"{name} {each.opts[0]}: {said!r} doesn't explain it"
+        assert len(said.split()) >= 10, f"{name} {each.opts[0]}: {said!r} doesn't explain it"
         assert said.endswith("."), f"{name} {each.opts[0]}: {said!r}"
+        # What happens without it is said, unless it must be given or click shows the default itself.
+        told = each.required or each.is_flag or each.show_default or "Default: " in said or "With --" in said
+        assert told, f"{name} {each.opts[0]}: {said!r} doesn't say what holds without it"
 
 
 def test_a_span_of_time() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pubsub import Message, NotFound, PubSub, RetryPolicy
+from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.session.support import Runner
+from tests.spark.session.support import LONG, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,9 +99,75 @@ def test_subscriptions_that_ack_park_and_bury(run: Runner, name: str, tmp_path: 
     assert other["acked"] == 39
     assert other["parked"] + other["waiting"] == 20
     assert other["parked"] >= 1
-    assert "No promise was broken" in page.read_text()
-    assert "<svg" in page.read_text()
-    assert "http" not in page.read_text()
+    assert outcome.text.endswith(f"report: file:{page}")
+    text = page.read_text()
+    assert "No promise was broken" in text
+    assert re.search(r'class="tile bad"><span>dead</span><b>1</b>', text)
+    assert f"Cluster</dt><dd>{run.bootstrap}" in text
+    assert not re.search("https?:", text)
+    # Nothing is left beside it: no checksum, no unfinished file.
+    assert [path.name for path in tmp_path.iterdir()] == ["audit.html"]
+
+
+def test_when_messages_were_published_is_told_in_utc_with_what_was_read(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = datetime(2026, 1, 14, 12, tzinfo=UTC)
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=3, retention=LONG)
+    producer = Producer({"bootstrap.servers": run.bootstrap})
+    for seconds in (0, 0, 1, 90):
+        producer.produce(
+            name, b"x", key="k", partition=0, timestamp=int(noon.timestamp() * 1000) + seconds * 1000
+        )
+    # Older than the first record of any partition.
+    producer.produce(name, b"x", key="l", partition=0, timestamp=1000)
+    producer.flush(20)
+    run("archive", topics=[name], to=tmp_path / "archive")
+    # A driver may stand anywhere: its time zone is none of the report's.
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        facts = run("audit", topic=name, archive=tmp_path / "archive").facts
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    first, *others = facts["partitions"]
+    assert (first["first"], first["last"]) == ("1970-01-01T00:00:01+00:00", "2026-01-14T12:01:30+00:00")
+    assert (first["messages"], first["beginning"], first["end"], first["keys"]) == (5, 0, 5, 2)
+    assert [(each["partition"], each["messages"], each["first"]) for each in others] == [
+        (1, 0, None),
+        (2, 0, None),
+    ]
+    rate = facts["rate"]
+    assert (rate["begins_s"], rate["step_s"], rate["outside"]) == (int(noon.timestamp()), 1, 1)
+    assert {at: count for at, count in enumerate(rate["counts"]) if count} == {0: 2, 1: 1, 90: 1}
+    assert facts["read"]["cluster"]
+    over = facts["archive"]["delays"]["over_time"]
+    assert [at for at, value in enumerate(over["p99"]) if value is not None] == [0, 1, 90]
+    assert facts["archive"]["delays"]["messages"] == 5
+
+
+def test_a_report_is_written_by_spark_s_file_systems_and_refused_before_anything_is_read(
+    run: Runner, name: str, tmp_path: Path
+) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    page = tmp_path / "new" / "audit.html"
+    run("audit", topic=name, report=f"file://{page}")
+    page.write_text("an older one")
+    run("audit", topic=name, report=f"file://{page}")
+    assert page.read_text().startswith("<!doctype html>")
+    run.notes.clear()
+    for path, said in (
+        (tmp_path, f"--report {tmp_path} is a directory: name a file"),
+        ("nowhere://a/b.html", "--report: path 'nowhere://a/' can't be used"),
+    ):
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            run("audit", topic=name, report=path)
+    with pytest.raises(click.UsageError, match="give --report as well"):
+        run("audit", topic=name, link="https://ui.example.org/{topic}/{partition}/{offset}")
+    assert run.notes == []
 
 
 def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
@@ -155,13 +224,3 @@ def test_what_isn_t_there_is_said(run: Runner, name: str) -> None:
     outcome = run("audit", topic=name, sequence=SEQUENCE)
     assert outcome.ok
     assert outcome.facts["messages"] == 0
-
-
-def test_a_page_shows_what_others_wrote_as_text() -> None:
-    from spark.report import bars, page, stack, table
-
-    hostile = "<script>alert(1)</script>"
-    made = page(hostile, [(hostile, table([{hostile: hostile}], [hostile]) + bars({hostile: 1}, hostile))])
-    made += stack({hostile: {hostile: 1}})
-    assert "<script>" not in made
-    assert "&lt;script&gt;" in made

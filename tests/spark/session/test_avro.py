@@ -44,7 +44,7 @@ def body(schema: Any, value: Any) -> bytes:
 
 @pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
-    from spark.transforms.avro import decoded
+    from spark.transforms.decoding import decoded
 
     value = {"id": 5, "note": None, "lines": [{"sku": "x"}], "kind": "B", "at": 1_700_000_000_000}
     good = body(ORDER, value)
@@ -61,7 +61,7 @@ def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
 
 @pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession, decoder: Any) -> None:
-    from spark.transforms.avro import decoded
+    from spark.transforms.decoding import decoded
 
     frame = spark.createDataFrame([(1, body(LOOSE, {"a": None})), (2, b"\x07")], "n int, data binary")
     first, second = decoded(frame, json.dumps(LOOSE), decoder=decoder).orderBy("n").collect()
@@ -71,7 +71,7 @@ def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession
 
 
 def test_both_decoders_give_the_same_columns(spark: SparkSession) -> None:
-    from spark.transforms.avro import decoded
+    from spark.transforms.decoding import decoded
 
     frame = spark.createDataFrame([], "data binary")
     one, other = (decoded(frame, json.dumps(ORDER), decoder=each) for each in ("spark", "fastavro"))

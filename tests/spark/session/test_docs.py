@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +26,9 @@ PAGE = ROOT / "docs" / "spark.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def blocks() -> list[tuple[str, str]]:
+def blocks(page: Path = PAGE) -> list[tuple[str, str]]:
     """Language and text of each block."""
-    return BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def test_the_first_line_of_the_page_gives_a_function_in_a_new_process() -> None:
@@ -72,6 +73,38 @@ def test_every_block_of_the_page_runs(
     assert ran.count("python") >= 5
     assert names["archived"](spark, f"{tmp_path}/archive").count() >= 1
     assert list((tmp_path / "copy").glob("topic=orders/date=*/*.parquet"))
+
+
+def test_the_job_of_the_page_on_own_jobs_runs_and_writes_each_message_once(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import spark as ours
+
+    monkeypatch.setitem(sys.modules, "kafka_pubsub_spark", ours)
+    ((kind, text),) = blocks(ROOT / "docs" / "spark-job.md")
+    assert kind == "python"
+    assert len(text.splitlines()) <= 30
+    names: dict[str, Any] = {"__name__": "orders_table"}
+    exec(compile(text, "spark-job.md", "exec"), names)
+    table = str(tmp_path / "orders")
+
+    def rows(path: str) -> list[Any]:
+        return spark.read.format("delta").load(path).collect()
+
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        for body in (b'{"id": 1, "amount": 5}', b'{"id": 2, "amount": -5}', b"no JSON"):
+            ps.topic(name).publish(body, ordering_key="ann").result(30)
+        names["main"](kafka.bootstrap, name, table)
+        assert [(row.id, row.amount) for row in rows(table)] == [(1, 5.0)]
+        assert sorted(row.reason for row in rows(f"{table}-rejects")) == [
+            "expected amount >= 0",
+            "isn't a JSON object",
+        ]
+        # As a kill leaves it between the tables and the checkpoint: the batch is repeated.
+        shutil.rmtree(f"{table}-checkpoint/commits")
+        names["main"](kafka.bootstrap, name, table)
+    assert (len(rows(table)), len(rows(f"{table}-rejects"))) == (1, 2)
 
 
 def _run(runner: Runner, line: str) -> None:

@@ -154,8 +154,8 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
     expected = {"users:1": (False, {"n": 2}), "users:2": (True, None), "users:4": (True, None)}
     run("cdc", **options, max_per_batch=5)
     assert state() == expected
-    problems = run.spark.read.format("delta").load(f"{to}-problems")
-    assert sorted(row.problem for row in problems.collect()) == [
+    rejects = run.spark.read.format("delta").load(f"{to}-rejects")
+    assert sorted(row.reason for row in rejects.collect()) == [
         "has no key: which row does it change?",
         "has the action TRUNCATE",
     ]
@@ -175,18 +175,18 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
 
 
 def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
-    from spark.transforms.changes import changes, strange
+    from spark.transforms.changes import states
+    from spark.transforms.changes import told as as_told
 
     def told(envelope: Any, *bodies: str | None) -> tuple[list[Any], list[str]]:
         origin = "named_struct('topic', 't', 'partition', 0, 'offset', offset) AS origin"
         rows = [(b"k", "k", None if body is None else body.encode(), at) for at, body in enumerate(bodies)]
         frame = spark.createDataFrame(rows, "key binary, ordering_key string, data binary, offset bigint")
         frame = frame.selectExpr("*", "TIMESTAMP '2026-01-14 12:00:00' AS publish_time", origin)
-        found = [
-            (row.action, row.data, row.deleted)
-            for row in changes(frame, envelope).orderBy("offset").collect()
-        ]
-        return found, [row.problem for row in strange(frame, envelope).orderBy("offset").collect()]
+        judged = as_told(frame, envelope).orderBy("offset").collect()
+        kept = states(as_told(frame, envelope).where("problem is null")).orderBy("offset").collect()
+        problems = [row.problem for row in judged if row.problem is not None]
+        return [(row.action, row.data, row.deleted) for row in kept], problems
 
     debezium = [
         '{"op": "c", "before": null, "after": {"n": 1}}',
@@ -320,8 +320,8 @@ def test_a_table_of_another_program_is_left_alone(run: Runner, name: str, tmp_pa
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=1)
     run.spark.range(3).write.parquet(str(tmp_path / "theirs"))
-    (tmp_path / "state-problems").mkdir()
-    (tmp_path / "state-problems" / "mine.txt").write_text("")
+    (tmp_path / "state-rejects").mkdir()
+    (tmp_path / "state-rejects" / "mine.txt").write_text("")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     for job, to, more in (
         ("cdc", "theirs", {}),

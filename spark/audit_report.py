@@ -1,0 +1,364 @@
+"""The page of an audit, made from the facts that it prints: for a reader who hasn't seen the command.
+
+Rules
+1. The verdict comes first, and beside it what wasn't checked.
+2. Every time is UTC and says so.
+3. More partitions than `DRAWN` are shown as a distribution.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from .html_report import (
+    Markup,
+    Tick,
+    bars,
+    columns,
+    definitions,
+    duration,
+    folded,
+    lines,
+    page,
+    paragraph,
+    share,
+    stack,
+    table,
+    tiles,
+)
+
+__all__ = ["DRAWN", "LINK", "made"]
+
+#: Partitions that have a bar each; of more, the distribution is shown.
+DRAWN = 32
+#: Findings that are shown before the reader opens the rest.
+OPEN = 20
+_STATES = ("acked", "waiting", "parked", "dead")
+#: Seconds between two marks on an axis of time.
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+_EXPLAINED = {
+    "reorder": "a message lies behind one of its key that has a higher number",
+    "gap": "numbers of a key are missing",
+    "duplicate": "a message is there twice",
+    "unnumbered": "--sequence gives no number for the message",
+    "unexpected": "a condition of --expect isn't true of the message, or its body doesn't fit --schema",
+    "altered": "the archive holds other bytes than the log",
+    "foreign": "the archive holds a message that the log doesn't have",
+    "split": "a key lies in several partitions, so it has no order between them",
+    "misplaced": "a key lies in another partition than publishing puts it into",
+    "two places": "a message is parked or dead, and unfinished in its topic, at once",
+    "parked twice": "a message waits twice in the retry topic",
+    "overtaken": "a message was acked before an earlier one of its key was done",
+    "metadata": "the metadata of a commit can't be read",
+    "beyond": "a position lies behind the log's end",
+}
+
+
+class _Link(click.ParamType[str]):
+    """The address of a page that shows a record, with places for topic, partition and offset."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, if records can be told apart by it."""
+        text = str(value)
+        if not text.startswith(("http://", "https://")):
+            self.fail(f"{text!r} isn't an address: begin it with https:// or http://", param, ctx)
+        if missing := [name for name in ("{topic}", "{partition}", "{offset}") if name not in text]:
+            self.fail(f"{text!r} lacks {', '.join(missing)}, which the report replaces", param, ctx)
+        return text
+
+
+LINK = _Link()
+
+
+def made(facts: Mapping[str, Any], link: str | None = None) -> str:
+    """The page. `link` is an address with {topic}, {partition} and {offset}; None: findings link to themselves."""
+    sections = [("What was read", _read(facts)), ("Checks", _checks(facts))]
+    if facts["findings"]:
+        sections.append(("Findings", _findings(facts, link)))
+    if facts["subscriptions"]:
+        parts = [_subscription(each) for each in facts["subscriptions"]]
+        sections.append(("Subscriptions", Markup("".join(parts))))
+    if facts["rate"]["counts"]:
+        sections.append(("Messages over time", _rate(facts["rate"])))
+    sections.append(("Partitions", _partitions(facts["partitions"])))
+    if "archive" in facts:
+        sections.append(("From publishing to the archive", _archive(facts)))
+    foot = f"Made by kafka-pubsub spark run audit at {_time(facts['read']['began'])}. All times are UTC."
+    return page(f"Audit of {facts['topic']}", _verdict(facts), sections, foot=foot)
+
+
+def _found(facts: Mapping[str, Any]) -> dict[str, int]:
+    """How many findings there are of each kind, in all steps."""
+    counts: dict[str, int] = {}
+    for step in facts["steps"].values():
+        for kind, count in step.items():
+            counts[kind] = counts.get(kind, 0) + count
+    return counts
+
+
+def _verdict(facts: Mapping[str, Any]) -> Markup:
+    read = f"{facts['messages']:,} messages were read; {len(facts['steps'])} checks were made."
+    if facts["ok"]:
+        return Markup(
+            f'<div class="verdict ok"><b>✓ No promise was broken</b>{paragraph(read + _unchecked(facts))}</div>'
+        )
+    counts = _found(facts)
+    total = sum(counts.values())
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    word = "finding" if total == 1 else "findings"
+    head = escape(f"✗ {total:,} {word}: {kinds}")
+    return Markup(f'<div class="verdict bad"><b>{head}</b>{paragraph(read + _unchecked(facts))}</div>')
+
+
+def _unchecked(facts: Mapping[str, Any]) -> str:
+    left = [name for name, _ in _not_checked(facts)]
+    return f" Not checked: {', '.join(left)}." if left else ""
+
+
+def _not_checked(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Checks that weren't asked for, and the option that asks for them."""
+    left = []
+    if facts["read"]["sequence"] is None:
+        left.append(("order of the log", "--sequence gives each message's number within its key"))
+    if "archive" not in facts:
+        left.append(("archive and log", "--archive names the archive"))
+    return left
+
+
+def _read(facts: Mapping[str, Any]) -> Markup:
+    read = facts["read"]
+    offsets = sum(each["end"] - each["beginning"] for each in facts["partitions"])
+    first, last = read["first"], read["last"]
+    span = "no messages" if first is None else f"{_time(first)} to {_time(last)}"
+    told = {
+        "Topic": facts["topic"],
+        "Cluster": read["bootstrap"],
+        "Cluster id": read["cluster"],
+        "Published": span,
+        "Time zone": "UTC",
+        "Messages": f"{facts['messages']:,} in {len(facts['partitions']):,} partitions, {offsets:,} offsets",
+        "Bytes": _bytes(sum(each["bytes"] for each in facts["partitions"])),
+        "Audit began": _time(read["began"]),
+        "It took": duration(read["seconds"]),
+    }
+    if "archive" in facts:
+        told["Archive"] = facts["archive"]["path"]
+    return definitions(told)
+
+
+def _checks(facts: Mapping[str, Any]) -> Markup:
+    rows: list[dict[str, Any]] = []
+    for name, counts in facts["steps"].items():
+        said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        result = _marked("found", said) if counts else _marked("clean", "✓ nothing found")
+        rows.append({"check": name, "result": result, "what to do": facts["advice"].get(name)})
+    for name, how in _not_checked(facts):
+        rows.append({"check": name, "result": _marked("skipped", "not checked"), "what to do": how})
+    advised = any(row["what to do"] for row in rows)
+    names = ["check", "result", *(["what to do"] if advised else [])]
+    return table(rows, names, tight=["check", "result"])
+
+
+def _marked(kind: str, text: str) -> Markup:
+    return Markup(f'<span class="{kind}">{escape(text)}</span>')
+
+
+def _findings(facts: Mapping[str, Any], link: str | None) -> Markup:
+    rows = [_finding(each, at, link) for at, each in enumerate(facts["findings"], 1)]
+    total = sum(_found(facts).values())
+    names = ["what", "where", "key", "said", "check"]
+    kinds = {each["kind"] for each in facts["findings"]}
+    meaning = {kind: _EXPLAINED[kind] for kind in _EXPLAINED if kind in kinds}
+    parts = [definitions(meaning)] if meaning else []
+    shown, more = (
+        table(part, names, tight=["what", "where", "check"], anchor="id")
+        for part in (rows[:OPEN], rows[OPEN:])
+    )
+    parts.append(shown)
+    if len(rows) > OPEN:
+        parts.append(folded(f"{len(rows) - OPEN:,} more", more))
+    if total > len(rows):
+        parts.append(paragraph(f"{len(rows):,} of {total:,} findings are listed.", "quiet"))
+    bootstrap = facts["read"]["bootstrap"]
+    command = (
+        f"kafka-console-consumer.sh --bootstrap-server {bootstrap} --topic TOPIC --partition PARTITION "
+        "--offset OFFSET --max-messages 1 --property print.key=true"
+    )
+    parts.append(Markup(f'<p class="quiet">A record by its offset: <code>{escape(command)}</code></p>'))
+    return Markup("".join(parts))
+
+
+def _finding(found: Mapping[str, Any], number: int, link: str | None) -> dict[str, Any]:
+    # An offset of -1 stands for a whole partition: there is no record to link to.
+    where = f"{found['topic']} {found['partition']}" + (f":{found['offset']}" if found["offset"] >= 0 else "")
+    names = ("topic", "partition", "offset")
+    at = f"finding-{number}"
+    if link is None or found["offset"] < 0:
+        address = f"#{at}"
+    else:
+        address = link
+        for name in names:
+            address = address.replace(f"{{{name}}}", quote(str(found[name]), safe=""))
+    return {
+        "id": at,
+        "what": found["kind"],
+        "where": Markup(f'<a href="{escape(address)}">{escape(where)}</a>'),
+        "key": found["key"],
+        "said": found["said"],
+        "check": found["step"],
+    }
+
+
+def _subscription(found: Mapping[str, Any]) -> Markup:
+    whole = sum(found[state] for state in _STATES)
+    kinds = {"acked": "ok" if found["acked"] == whole else "", "parked": "warn", "dead": "bad"}
+    figures = [
+        (state, f"{found[state]:,}", share(found[state], whole), kinds.get(state, "") if found[state] else "")
+        for state in _STATES
+    ]
+    parts = [f"<h3>{escape(found['name'])}</h3>", tiles(figures)]
+    if whole:
+        parts.append(stack({state: found[state] for state in _STATES}))
+    if found["reasons"]:
+        parts.append("<h3>Why messages are dead</h3>")
+        parts.append(bars({reason or "no reason given": n for reason, n in found["reasons"].items()}))
+    return Markup("".join(parts))
+
+
+def _rate(rate: Mapping[str, Any]) -> Markup:
+    counts, step, begin = rate["counts"], rate["step_s"], rate["begins_s"]
+    titles = [
+        f"{_at(begin + at * step)} UTC, for {duration(step)}: {count:,} messages, "
+        f"{count / step:,.4g} a second"
+        for at, count in enumerate(counts)
+    ]
+    values = [count / step for count in counts]
+    label = f"Messages a second by the time of publishing (UTC), each column {duration(step)}"
+    parts = [columns(values, titles, _times(begin, begin + step * len(counts)), label)]
+    busiest = max(range(len(counts)), key=counts.__getitem__)
+    said = (
+        f"On average {sum(counts) / (step * len(counts)):,.4g} a second; most at "
+        f"{_at(begin + busiest * step)}: {values[busiest]:,.4g} a second."
+    )
+    if rate["outside"]:
+        said += f" {rate['outside']:,} messages have times outside of this range, or none."
+    return Markup("".join([*parts, paragraph(said, "quiet")]))
+
+
+def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
+    counts = [each["messages"] for each in found]
+    if not counts:
+        return paragraph("The topic has no partitions.")
+    mean = statistics.fmean(counts)
+    figures = [
+        ("partitions", f"{len(counts):,}", f"{counts.count(0):,} empty", ""),
+        ("fewest", f"{min(counts):,}", "messages", ""),
+        ("median", f"{statistics.median(counts):,.0f}", "messages", ""),
+        ("most", f"{max(counts):,}", "messages", ""),
+        ("most to mean", f"{max(counts) / mean:.2f}" if mean else "", "1 is even", ""),
+    ]
+    names = ["partition", "messages", "bytes", "keys", "first", "last"]
+    rows = [
+        {**each, "first": _time(each["first"]), "last": _time(each["last"])}
+        for each in sorted(found, key=lambda each: -int(each["messages"]))
+    ]
+    if len(found) > DRAWN:
+        shown = [*rows[:5], *rows[-5:]]
+        few = table(shown, names)
+        return Markup(
+            tiles(figures) + _distribution(counts) + folded("the 5 fullest and the 5 emptiest", few)
+        )
+    drawn = bars({str(each["partition"]): each["messages"] for each in found})
+    every = table(sorted(rows, key=lambda each: int(each["partition"])), names)
+    return Markup(tiles(figures) + drawn + folded("bytes, keys and times of each", every))
+
+
+def _distribution(counts: Sequence[int]) -> Markup:
+    """How many partitions hold how many messages."""
+    low, high = min(counts), max(counts)
+    bins = min(24, high - low + 1)
+    width = (high - low + 1) / bins
+    held = [0] * bins
+    for count in counts:
+        held[min(bins - 1, int((count - low) / width))] += 1
+    edges = [low + at * width for at in range(bins + 1)]
+    titles = [
+        f"{number:,} partitions hold {edges[at]:,.0f} to {max(edges[at], edges[at + 1] - 1):,.0f} messages"
+        for at, number in enumerate(held)
+    ]
+    across = (
+        [(at / 4, f"{low + (high - low) * at / 4:,.0f}") for at in range(5)]
+        if high > low
+        else [(0.5, f"{low:,}")]
+    )
+    return columns(held, titles, across, "Partitions, by how many messages they hold")
+
+
+def _archive(facts: Mapping[str, Any]) -> Markup:
+    found, told = facts["archive"], facts["archive"]["delays"]
+    behind = sum(found["behind"].values())
+    figures = [
+        ("archived", f"{told['messages']:,}", "messages", ""),
+        ("behind", f"{behind:,}", "offsets", "warn" if behind else "ok"),
+        *((name, duration(told[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
+    ]
+    parts = [tiles(figures)]
+    if told["messages"]:
+        ranges, before, named = {}, 0, "up to"
+        for bound, count in told["below"].items():
+            ranges[f"{named} {duration(float(bound))}"] = count - before
+            before = count
+        ranges["longer"] = told["messages"] - before
+        parts.append(bars(ranges))
+    over = told["over_time"]
+    if over["p50"]:
+        begin, step = over["begins_s"], over["step_s"]
+        label = "Time from publishing to the archive, by the time of publishing (UTC)"
+        series = {"half of the messages within": over["p50"], "99 % within": over["p99"]}
+        parts.append(lines(series, _times(begin, begin + step * len(over["p50"])), label))
+    return Markup("".join(parts))
+
+
+_PERCENTILES = {"half within": "p50", "90 % within": "p90", "99 % within": "p99", "all within": "max"}
+
+
+def _times(begin: float, end: float) -> list[Tick]:
+    """Marks at round times."""
+    span = end - begin
+    step = next((each for each in _STEPS if span / each <= 6), 0)
+    if not step:
+        step = 86_400 * max(1, round(span / 86_400 / 5))
+    form = next(form for least, form in _FORMS if span >= least)
+    found, at = [], -(-begin // step) * step
+    while at <= end:
+        found.append(((at - begin) / span, f"{datetime.fromtimestamp(at, UTC):{form}}"))
+        at += step
+    return found
+
+
+#: How a time is written on an axis that is at least so many seconds long.
+_FORMS = ((5 * 86_400, "%m-%d"), (86_400, "%m-%d %H:%M"), (600, "%H:%M"), (0, "%H:%M:%S"))
+
+
+def _at(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _time(text: str | None) -> str:
+    return "" if text is None else _at(datetime.fromisoformat(text).timestamp())
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,} B"

@@ -1,0 +1,107 @@
+"""Where a streaming job puts the rows that it rejects.
+
+Theory. A job that writes each batch rejects in the batch. A job that keeps state sees no messages in its batches, only
+windows and sessions; so what it rejects is written by a query of its own, over the same topic, with its own checkpoint.
+
+Rule: a row is in the table of rejected rows once, however often a batch is repeated, as in every table of ours.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .streams import Run, prepare
+from .tables import Table
+from .transforms.expectations import REJECTS, split
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["Rejects", "rejects_table"]
+
+
+def rejects_table(spark: SparkSession, named: str | None, default: Table | str) -> Table:
+    """The table that `--rejects` names, else one beside the job's table, or (a path) beside its checkpoint."""
+    if named is not None:
+        return Table(spark, named, REJECTS, option="--rejects")
+    if isinstance(default, str):
+        return Table(spark, f"{default.rstrip('/')}-rejects-table", REJECTS)
+    return default.beside("rejects", REJECTS)
+
+
+class Rejects:
+    """The rejected rows of one start of a job."""
+
+    def __init__(self, table: Table, conditions: Sequence[str]) -> None:
+        self.table = table
+        self._conditions = conditions
+        self.rows = 0
+        self._failure: BaseException | None = None
+
+    def check_conditions(self, rows: DataFrame) -> None:
+        """`InvalidArgument` if a condition isn't one over these columns; nothing is read."""
+        split(rows, self._conditions)
+
+    def taken(self, going: Run, batch: DataFrame, number: int, *, unless: Column | None = None) -> DataFrame:
+        """The rows of a batch that are kept; the others are written. The batch should be one that is kept in memory."""
+        kept, rejected = split(batch, self._conditions, unless=unless)
+        self._write(going, rejected, number)
+        return kept
+
+    def _write(self, going: Run, rejected: DataFrame, number: int) -> int:
+        rejected.persist()
+        try:
+            if count := rejected.count():
+                going.append(rejected, self.table, number)
+            self.rows += count
+            return count
+        finally:
+            rejected.unpersist()
+
+    def aside(self, going: Run, messages: DataFrame, checkpoint: str) -> DataFrame:
+        """The messages of a stream that are kept; the others are written by a query of their own.
+
+        Without --follow that query has ended when this returns; else it goes on beside the job.
+        """
+        kept, rejected = split(messages, self._conditions)
+        about = {name: value for name, value in going.about.items() if name != "job"}
+        beside = prepare(
+            going.context,
+            self.table.spark,
+            going.streaming,
+            f"{checkpoint.rstrip('/')}-rejects",
+            {**about, "rejects": self.table.place},
+            [self.table],
+        )
+
+        def take(batch: DataFrame, number: int) -> int:
+            return self._write(beside, batch, number)
+
+        def go() -> None:
+            try:
+                beside.go(rejected, take, query=f"kafka_pubsub {going.context.name} rejects")
+            except BaseException as error:
+                self._failure = error
+
+        if going.streaming.follow:
+            # It ends with the process.
+            threading.Thread(target=go, name="rejects", daemon=True).start()
+        else:
+            go()
+            self.check()
+        return kept
+
+    def check(self) -> None:
+        """Raises what the query beside the job has failed with, if it has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def facts(self) -> dict[str, Any]:
+        """For the outcome."""
+        return {"rejected": self.rows, "rejects": self.table.place}
+
+    def said(self) -> str:
+        """For a person; empty if nothing was rejected."""
+        return f", {self.rows:,} rejected to {self.table.place}" if self.rows else ""

@@ -1,0 +1,134 @@
+"""Bodies as columns, by a schema: JSON, Avro or Protobuf. What can't be decoded stays, with its bytes and the reason.
+
+Rules
+1. No row is lost: `record` is null and `problem` says why, or `record` is there and `problem` is null.
+2. A schema with which few bytes become a very large value, or that contains itself, is refused before anything is read.
+3. JSON, and Avro where the package spark-avro is there, are decoded by Spark itself; the others by Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.errors import InvalidArgument, SchemaError
+
+from .frames import FRAME_PROBLEM, Framing, unframed
+from .protobuf import Protobuf
+from .python_decoder import BODY, SCHEMA_ID
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from .avro import Decoder
+
+__all__ = ["by_json", "decoded"]
+
+_CORRUPT, _READ = "_corrupt", "_read"
+
+
+def decoded(
+    messages: DataFrame,
+    schema: str | StructType | Protobuf,
+    *,
+    framing: Framing = "none",
+    writers: Mapping[int, str] | None = None,
+    decoder: Decoder = "auto",
+) -> DataFrame:
+    """The messages with `record` (the body by its schema) and `problem` (why there is none) in addition.
+
+    `schema`: for JSON the columns, "id bigint, amount double" or a `StructType`; for Avro the schema, as JSON text; for
+    Protobuf `Protobuf(descriptors, message)`. `framing`: how bodies say which schema they were written by, "confluent"
+    or "apicurio" (default: they don't); the column `schema_id` tells it. `writers`: for framed Avro, the schemas by
+    number, e.g. `registered(registry, subject)`; a body of another one isn't decoded. `decoder`: for Avro, "spark" or
+    "fastavro" (default: Spark's where the package spark-avro is there).
+
+    Example:
+        decoded(messages(spark, "orders"), "id bigint, amount double").where("problem is null").select("record.*")
+    """
+    from pyspark.sql import functions as F
+
+    kind = _kind_of(schema)
+    if kind == "avro" and (framing == "none") != (writers is None):
+        raise InvalidArgument(
+            "writers: framed Avro needs the schemas that bodies were written by, and Avro without a frame takes none"
+        )
+    if kind != "avro" and writers is not None:
+        raise InvalidArgument("writers: only framed Avro takes them")
+    found = unframed(messages, framing, writers)
+    if isinstance(schema, Protobuf):
+        from .protobuf import by_protobuf
+
+        found = by_protobuf(found, schema, framing)
+    elif kind == "avro":
+        from .avro import by_avro
+
+        found = by_avro(found, str(schema), writers, decoder)
+    else:
+        found = by_json(found, F.col(BODY).cast("string"), schema)
+    said = F.when(F.col("data").isNull(), F.lit("a tombstone has no body"))
+    found = found.withColumn("problem", F.coalesce(said, FRAME_PROBLEM, "problem"))
+    if framing != "none":
+        found = found.withColumn("schema_id", F.col(SCHEMA_ID))
+    return found.drop(BODY, SCHEMA_ID, FRAME_PROBLEM)
+
+
+def _kind_of(schema: str | StructType | Protobuf) -> str:
+    if isinstance(schema, Protobuf):
+        return "protobuf"
+    if not isinstance(schema, str):
+        return "json"
+    text = schema.strip()
+    if text.startswith(("{", "[", '"')):
+        return "avro"
+    try:
+        json.loads(text)
+    except ValueError:
+        return "json"
+    return "avro"
+
+
+def by_json(messages: DataFrame, text: Column, schema: str | StructType) -> DataFrame:
+    """The messages with `record` and `problem`, by a text that is a JSON object; both null where the text is null."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructType
+
+    columns = schema if isinstance(schema, StructType) else _parsed(messages, schema)
+    if _CORRUPT in columns.names:
+        raise SchemaError(f"schema: the name {_CORRUPT} is taken: choose another one")
+    # Spark reads the first value of a text and ignores what follows. So the text is put into other values, in two ways:
+    # what ends one of them too early can't be a part of the other.
+    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    inner = F.concat(F.lit('{"record":'), text, F.lit("}"))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
+    whole = StructType().add("record", StructType(columns.fields)).add(_CORRUPT, StringType())
+    is_object = F.ltrim(text).startswith("{") & alone & F.try_parse_json(inner).isNotNull()
+    read = messages.withColumn(_READ, F.from_json(inner, whole, options))
+    problem = (
+        F.when(text.isNull(), F.lit(None))
+        .when(~F.coalesce(is_object, F.lit(False)), F.lit("isn't a JSON object"))
+        .when(
+            F.col(f"{_READ}.{_CORRUPT}").isNotNull(),
+            F.lit("has a value of another type than the schema says"),
+        )
+    )
+    record = F.when(problem.isNull(), F.col(f"{_READ}.record"))
+    return read.withColumns({"record": record, "problem": problem}).drop(_READ)
+
+
+def _parsed(messages: DataFrame, schema: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    from ..spark_session import first_line
+
+    try:
+        # An empty frame, because to parse a schema needs a session, of whatever kind.
+        found = messages.sparkSession.createDataFrame([], schema).schema
+    except Exception as error:
+        raise SchemaError(
+            f"schema {schema!r} is neither an Avro schema nor columns as SQL ('id bigint, amount double'): "
+            f"{first_line(error)}"
+        ) from error
+    return StructType(found.fields)

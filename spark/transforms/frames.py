@@ -1,0 +1,100 @@
+"""Bodies that say by which schema they were written: the frames of Confluent's and of Apicurio's serializers.
+
+Theory. Both begin with a zero byte and the schema's number in the registry, the highest byte first: 4 bytes of
+Confluent's (and of Apicurio's from Registry 3 on), 8 bytes of Apicurio's before. The number says which schema wrote the
+body; by which one it is read is the reader's choice.
+
+Rule: a body whose schema isn't among the known ones is not decoded by another one. It would give wrong values.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, SchemaError
+
+from .python_decoder import BODY, SCHEMA_ID
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["FRAME_PROBLEM", "Framing", "registered", "unframed"]
+
+#: How a body is framed: not at all, or with how many bytes of a number.
+Framing = Literal["none", "confluent", "apicurio"]
+_NUMBER = {"confluent": 4, "apicurio": 8}
+#: The column that says why a body has no frame.
+FRAME_PROBLEM = "_frame_problem"
+#: Seconds for one question to a registry.
+_PATIENCE = 20
+
+
+def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | None) -> DataFrame:
+    """The messages with the body, its schema's number, and why it can't be decoded, if that is so.
+
+    `known` are the numbers of schemas that can be decoded; None: the number doesn't matter.
+    """
+    from pyspark.sql import functions as F
+
+    body = F.col("data").cast("binary")
+    if framing == "none":
+        nothing = F.lit(None)
+        return messages.withColumns(
+            {BODY: body, SCHEMA_ID: nothing.cast("bigint"), FRAME_PROBLEM: nothing.cast("string")}
+        )
+    if framing not in _NUMBER:
+        raise InvalidArgument(f"framing must be 'none', 'confluent' or 'apicurio', not {framing!r}")
+    size = _NUMBER[framing]
+    # The highest bit of 8 bytes would be a negative number, which no registry gives.
+    number = F.conv(F.hex(F.substring(body, 2, size)), 16, 10).try_cast("bigint")
+    framed = (F.length(body) > size) & (F.hex(F.substring(body, 1, 1)) == "00")
+    problem = F.when(~framed, F.lit(f"isn't framed as {framing} does it"))
+    if known is not None:
+        there = F.lit(False) if not known else number.isin(*known)
+        said = F.concat(
+            F.lit("was written by schema "), F.col(SCHEMA_ID).cast("string"), F.lit(", which isn't known")
+        )
+        problem = problem.when(number.isNull() | ~there, said)
+    found = messages.withColumn(SCHEMA_ID, F.when(framed, number)).withColumn(FRAME_PROBLEM, problem)
+    rest = F.substring(body, F.lit(size + 2), F.length(body))
+    return found.withColumn(BODY, F.when(F.col(FRAME_PROBLEM).isNull(), rest))
+
+
+def registered(registry: str, subject: str, *, headers: Mapping[str, str] | None = None) -> dict[int, str]:
+    """The schemas of a subject (`orders-value`) by number, from a registry: what `decoded` takes as `writers`.
+
+    `registry` is the address of Confluent's interface, which Apicurio has as well (http://HOST:8080/apis/ccompat/v7).
+    `headers` are sent with each question, e.g. Authorization (default: none).
+
+    Example:
+        writers = registered("http://registry:8081", "orders-value")
+    """
+    base = f"{registry.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+    found = {}
+    for version in _asked(base, headers):
+        told = _asked(f"{base}/{version}", headers)
+        if told.get("references"):
+            raise SchemaError(f"{base}/{version} refers to other schemas: give it as one schema")
+        found[int(told["id"])] = str(told["schema"])
+    return found
+
+
+def _asked(address: str, headers: Mapping[str, str] | None) -> Any:
+    if not address.startswith(("http://", "https://")):
+        raise InvalidArgument(f"registry {address!r} isn't an address: begin it with https:// or http://")
+    request = urllib.request.Request(address, headers=dict(headers or {}))
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        said = f"registry {address}: {error.code} {error.reason}"
+        if error.code in (401, 403):
+            raise PermissionDenied(said) from error
+        raise (NotFound if error.code == 404 else BrokerUnavailable)(said) from error
+    except (OSError, ValueError) as error:
+        raise BrokerUnavailable(f"registry {address}: {error}") from error

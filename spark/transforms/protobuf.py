@@ -1,0 +1,222 @@
+"""Protobuf bodies as columns, by the descriptors that `protoc --include_imports --descriptor_set_out=FILE` writes.
+
+Theory. Spark's own decoder of Protobuf is a package that few registries have; the Python package `protobuf`, which
+pyspark itself needs for stateful streaming, decodes the same.
+
+Rules
+1. A field that isn't set has its default where the schema gives it one (proto3's numbers and texts); else it is null.
+2. An enum is its name, and its number where that has no name. An unsigned number of 64 bits is a decimal.
+3. In Confluent's frame the body says which message of the file it is; one that isn't the wanted one isn't decoded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+    from .frames import Framing
+    from .python_decoder import Decode
+
+__all__ = ["Protobuf", "by_protobuf"]
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+
+
+@dataclass(frozen=True)
+class Protobuf:
+    """A message's full name (`shop.Order`), and the set of descriptors that holds it, as bytes."""
+
+    descriptors: bytes
+    message: str
+
+
+def by_protobuf(messages: DataFrame, schema: Protobuf, framing: Framing) -> DataFrame:
+    """The messages with `record` and `problem`, of the columns that `frames.unframed` made."""
+    from .python_decoder import by_python
+
+    if importlib.util.find_spec("google.protobuf") is None:
+        raise FailedPrecondition(
+            "Protobuf needs the Python package protobuf, here and on executors: pip install protobuf"
+        )
+    if framing == "apicurio":
+        raise InvalidArgument(
+            "framing: Apicurio's frame of Protobuf can't be read; 'confluent' and 'none' can"
+        )
+    kind = _type_of(_found(schema), ())
+    return by_python(messages, kind, partial(_begin, schema, framing == "confluent"))
+
+
+def _found(schema: Protobuf) -> Any:
+    """The message's descriptor."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(schema.descriptors).file:
+            pool.Add(file)
+        return pool.FindMessageTypeByName(schema.message)
+    except KeyError as error:
+        raise SchemaError(f"schema: there is no message {schema.message} among the descriptors") from error
+    except Exception as error:
+        raise SchemaError(
+            f"schema: not a set of descriptors ({error}): make it with protoc --include_imports "
+            "--descriptor_set_out=FILE"
+        ) from error
+
+
+def _type_of(message: Any, inside: tuple[str, ...]) -> DataType:
+    from pyspark.sql import types as T
+
+    if message.full_name in inside:
+        raise SchemaError(f"schema: {message.full_name} contains itself, which columns can't")
+    if message.full_name == _TIMESTAMP:
+        return T.TimestampType()
+    deeper = (*inside, message.full_name)
+    fields = []
+    for field in message.fields:
+        if _is_map(field):
+            entry = field.message_type.fields_by_name
+            kind: DataType = T.MapType(_value_type(entry["key"], deeper), _value_type(entry["value"], deeper))
+        else:
+            kind = _value_type(field, deeper)
+            kind = T.ArrayType(kind) if _is_repeated(field) else kind
+        fields.append(T.StructField(field.name, kind))
+    return T.StructType(fields)
+
+
+def _value_type(field: Any, inside: tuple[str, ...]) -> DataType:
+    """The type of one value of the field."""
+    from pyspark.sql import types as T
+
+    if field.message_type is not None:
+        return _type_of(field.message_type, inside)
+    # By the kinds that Python gives values of (`cpp_type`); bytes and text are one kind.
+    kinds: dict[int, DataType] = {
+        field.CPPTYPE_INT32: T.IntegerType(),
+        field.CPPTYPE_INT64: T.LongType(),
+        field.CPPTYPE_UINT32: T.LongType(),
+        field.CPPTYPE_UINT64: T.DecimalType(20, 0),
+        field.CPPTYPE_DOUBLE: T.DoubleType(),
+        field.CPPTYPE_FLOAT: T.FloatType(),
+        field.CPPTYPE_BOOL: T.BooleanType(),
+        field.CPPTYPE_ENUM: T.StringType(),
+    }
+    if field.type == field.TYPE_BYTES:
+        return T.BinaryType()
+    return kinds.get(field.cpp_type, T.StringType())
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _is_repeated(field: Any) -> bool:
+    # Versions of protobuf below 6.31 say it by a number.
+    told = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if told is None else told)
+
+
+def _begin(schema: Protobuf, framed: bool) -> Decode:
+    """Runs on executors."""
+    from google.protobuf import message_factory
+
+    found = _found(schema)
+    made = message_factory.GetMessageClass(found)
+    read, path = _reader(found), _path(found)
+
+    def decode(body: bytes, number: int | None) -> Any:
+        if framed:
+            said, body = _unwrapped(body)
+            if said != path:
+                raise ValueError(f"it is message {said} of its file, and {schema.message} is {path}")
+        return read(made.FromString(body))
+
+    return decode
+
+
+def _path(message: Any) -> list[int]:
+    """Where a message stands in its file, as Confluent's frame says it: from the outermost message to this one."""
+    from google.protobuf import descriptor_pb2
+
+    outer = message.containing_type
+    if outer is None:
+        file = descriptor_pb2.FileDescriptorProto()
+        message.file.CopyToProto(file)
+        return [[each.name for each in file.message_type].index(message.name)]
+    told = descriptor_pb2.DescriptorProto()
+    outer.CopyToProto(told)
+    return [*_path(outer), [each.name for each in told.nested_type].index(message.name)]
+
+
+def _unwrapped(body: bytes) -> tuple[list[int], bytes]:
+    """Which message of the file it is, and the rest: a count and so many numbers, or a zero for the first message."""
+    count, at = _varint(body, 0)
+    if count == 0:
+        return [0], body[at:]
+    path = []
+    for _ in range(count):
+        number, at = _varint(body, at)
+        path.append(number)
+    return path, body[at:]
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """A number of the frame, which are signed (zigzag), and where the next one begins."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(body):
+            break
+        value |= (body[at] & 0x7F) << shift
+        at += 1
+        if body[at - 1] < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise ValueError("the frame's list of messages is broken")
+
+
+def _reader(message: Any) -> Callable[[Any], Any]:
+    """From a message to what Arrow takes."""
+    if message.full_name == _TIMESTAMP:
+        return _time
+    fields = [(field, _value_reader(field)) for field in message.fields]
+
+    def read(value: Any) -> dict[str, Any]:
+        return {field.name: _field(value, field, reader) for field, reader in fields}
+
+    return read
+
+
+def _time(value: Any) -> Any:
+    return value.ToDatetime(tzinfo=UTC)
+
+
+def _field(value: Any, field: Any, read: Callable[[Any], Any]) -> Any:
+    if _is_map(field):
+        return [(key, read(each)) for key, each in getattr(value, field.name).items()]
+    if _is_repeated(field):
+        return [read(each) for each in getattr(value, field.name)]
+    if field.has_presence and not value.HasField(field.name):
+        return None
+    return read(getattr(value, field.name))
+
+
+def _value_reader(field: Any) -> Callable[[Any], Any]:
+    from decimal import Decimal
+
+    if _is_map(field):
+        field = field.message_type.fields_by_name["value"]
+    if field.message_type is not None:
+        return _reader(field.message_type)
+    if field.enum_type is not None:
+        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+        return lambda value: names.get(value, str(value))
+    return Decimal if field.cpp_type == field.CPPTYPE_UINT64 else lambda value: value

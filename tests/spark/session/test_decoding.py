@@ -1,0 +1,261 @@
+"""JSON, Protobuf and framed bodies as columns: what can't be decoded stays, with its bytes and the reason."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+
+from kafka_pubsub import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+ONE = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+#: As it was written later; who reads by it gets the default of what is missing.
+TWO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "note", "type": "string", "default": "-"}, {"name": "id", "type": "long"}],
+}
+
+
+def read(spark: SparkSession, bodies: list[bytes | None], schema: Any, **more: Any) -> list[Row]:
+    from spark.transforms.decoding import decoded
+
+    frame = spark.createDataFrame(list(enumerate(bodies)), "n int, data binary")
+    found = decoded(frame, schema, **more)
+    assert found.columns == ["n", "data", "record", "problem", *(["schema_id"] if "framing" in more else [])]
+    rows = found.orderBy("n").collect()
+    assert [None if row.data is None else bytes(row.data) for row in rows] == bodies
+    # A record or a problem, never both.
+    assert [row.record is None for row in rows] == [row.problem is not None for row in rows]
+    return rows
+
+
+def test_json_by_columns(spark: SparkSession) -> None:
+    bodies = [
+        b'{"id": 5, "amount": 12.5, "lines": [{"sku": "x"}], "other": 1}',
+        b"{}",
+        b'{"id": "five"}',
+        b'{"id": 5} {"id": 6}',
+        b'{"id": 5}, "id": 6',
+        b'{"id": 5}] [',
+        b'{"id": 5}} {',
+        b'[{"id": 5}]',
+        b"no JSON",
+        b"",
+        b"\xff{",
+        None,
+    ]
+    rows = read(spark, bodies, "id bigint, amount double, lines array<struct<sku: string>>")
+    assert (rows[0].record.id, rows[0].record.amount, rows[0].record.lines[0].sku) == (5, 12.5, "x")
+    assert rows[1].record.asDict() == {"id": None, "amount": None, "lines": None}
+    assert [row.problem for row in rows[2:]] == [
+        "has a value of another type than the schema says",
+        *["isn't a JSON object"] * 8,
+        "a tombstone has no body",
+    ]
+
+
+def avro(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
+@pytest.mark.parametrize(("framing", "size"), [("confluent", 4), ("apicurio", 8)])
+def test_framed_avro_by_the_schema_that_it_was_written_by(
+    spark: SparkSession, decoder: Any, framing: Any, size: int
+) -> None:
+    def framed(number: int, body: bytes) -> bytes:
+        return b"\0" + number.to_bytes(size, "big") + body
+
+    writers = {7: json.dumps(ONE), 2**31: json.dumps(TWO)}
+    bodies = [
+        framed(7, avro(ONE, {"id": 1})),
+        framed(2**31, avro(TWO, {"id": 2, "note": "new"})),
+        framed(8, avro(ONE, {"id": 3})),
+        framed(2**31, b"\x40"),
+        b"\1" + framed(7, avro(ONE, {"id": 1}))[1:],
+        b"\0\0",
+        None,
+    ]
+    rows = read(spark, bodies, json.dumps(TWO), framing=framing, writers=writers, decoder=decoder)
+    assert [(row.record.id, row.record.note) for row in rows[:2]] == [(1, "-"), (2, "new")]
+    assert rows[2].problem == "was written by schema 8, which isn't known"
+    assert rows[3].problem.startswith("isn't a body of the schema (1 bytes)")
+    assert [row.problem for row in rows[4:]] == [
+        *[f"isn't framed as {framing} does it"] * 2,
+        "a tombstone has no body",
+    ]
+    assert [row.schema_id for row in rows[:5]] == [7, 2**31, 8, 2**31, None]
+
+
+def test_framed_json(spark: SparkSession) -> None:
+    rows = read(spark, [b'\0\0\0\0\x09{"id": 5}', b'{"id": 5}'], "id bigint", framing="confluent")
+    assert (rows[0].record.id, rows[0].schema_id) == (5, 9)
+    assert rows[1].problem == "isn't framed as confluent does it"
+
+
+def descriptors() -> tuple[bytes, Any]:
+    """A file with the messages Other and Order, and in Order the message Line; and the class of Order."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    file.message_type.add(name="Other").field.add(
+        name="next", number=1, type=kinds.TYPE_MESSAGE, label=1, type_name=".shop.Other"
+    )
+    order = file.message_type.add(name="Order")
+    order.nested_type.add(name="Line").field.add(name="sku", number=1, type=kinds.TYPE_STRING, label=1)
+    entry = order.nested_type.add(name="TagsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=1)
+    entry.field.add(name="value", number=2, type=kinds.TYPE_ENUM, label=1, type_name=".shop.Kind")
+    kind = file.enum_type.add(name="Kind")
+    kind.value.add(name="NONE", number=0)
+    kind.value.add(name="GIFT", number=1)
+    for number, (name, type_, label, type_name) in enumerate(
+        (
+            ("id", kinds.TYPE_UINT64, 1, ""),
+            ("amount", kinds.TYPE_DOUBLE, 1, ""),
+            ("raw", kinds.TYPE_BYTES, 1, ""),
+            ("lines", kinds.TYPE_MESSAGE, 3, ".shop.Order.Line"),
+            ("tags", kinds.TYPE_MESSAGE, 3, ".shop.Order.TagsEntry"),
+            ("at", kinds.TYPE_MESSAGE, 1, ".google.protobuf.Timestamp"),
+            ("first", kinds.TYPE_MESSAGE, 1, ".shop.Order.Line"),
+            ("counts", kinds.TYPE_SINT32, 3, ""),
+        ),
+        1,
+    ):
+        order.field.add(name=name, number=number, type=type_, label=label, type_name=type_name or None)
+    times = descriptor_pb2.FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(times)
+    pool = descriptor_pool.DescriptorPool()
+    for each in (times, file):
+        pool.Add(each)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    return descriptor_pb2.FileDescriptorSet(file=[times, file]).SerializeToString(), made
+
+
+def test_protobuf_by_its_descriptors(spark: SparkSession) -> None:
+    from spark.transforms.protobuf import Protobuf
+
+    told, order = descriptors()
+    value = order(id=2**64 - 1, amount=12.5, raw=b"\xff", tags={"a": 1, "b": 7}, counts=[-1, 2])
+    value.lines.add(sku="x")
+    value.at.FromDatetime(datetime(2026, 1, 14, 12, tzinfo=UTC))
+    good = value.SerializeToString()
+    rows = read(spark, [good, b"", good[:-1], None], Protobuf(told, "shop.Order"))
+    found = rows[0].record
+    assert (found.id, found.amount, bytes(found.raw)) == (Decimal(2**64 - 1), 12.5, b"\xff")
+    assert ([line.sku for line in found.lines], found.counts, found.first) == (["x"], [-1, 2], None)
+    assert found.tags == {"a": "GIFT", "b": "7"}
+    assert found["at"].timestamp() == datetime(2026, 1, 14, 12, tzinfo=UTC).timestamp()
+    # All fields that aren't set: numbers have their default, messages are missing.
+    assert (rows[1].record.id, rows[1].record.amount, rows[1].record["at"]) == (0, 0.0, None)
+    assert rows[2].problem.startswith(f"isn't a body of the schema ({len(good) - 1} bytes)")
+    # In Confluent's frame: message 1 of the file, and 0 in it, by count and numbers, which are signed.
+    frame = b"\0\0\0\0\x05"
+    line = order.Line(sku="y").SerializeToString()
+    bodies: list[bytes | None] = [
+        frame + b"\x04\x02\0" + line,
+        frame + b"\0" + line,
+        frame + b"\x04",
+        frame[:3],
+    ]
+    rows = read(spark, bodies, Protobuf(told, "shop.Order.Line"), framing="confluent")
+    assert rows[0].record.sku == "y"
+    assert "it is message [0] of its file, and shop.Order.Line is [1, 0]" in rows[1].problem
+    assert "list of messages is broken" in rows[2].problem
+    assert rows[3].problem == "isn't framed as confluent does it"
+
+
+def test_what_can_t_be_a_schema_is_said(spark: SparkSession) -> None:
+    from spark.transforms.protobuf import Protobuf
+
+    told, _ = descriptors()
+    refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        ("id nonsense", {}, SchemaError, "neither an Avro schema nor columns as SQL"),
+        (Protobuf(told, "shop.Nothing"), {}, SchemaError, "there is no message shop.Nothing"),
+        (Protobuf(b"nonsense", "shop.Order"), {}, SchemaError, "not a set of descriptors"),
+        (Protobuf(told, "shop.Other"), {}, SchemaError, "shop.Other contains itself"),
+        (
+            Protobuf(told, "shop.Order"),
+            {"framing": "apicurio"},
+            InvalidArgument,
+            "Apicurio's frame of Protobuf",
+        ),
+        (json.dumps(ONE), {"framing": "confluent"}, InvalidArgument, "writers: framed Avro needs"),
+        (json.dumps(ONE), {"writers": {1: json.dumps(ONE)}}, InvalidArgument, "without a frame takes none"),
+        ("id bigint", {"writers": {1: json.dumps(ONE)}}, InvalidArgument, "only framed Avro takes them"),
+        ("id bigint", {"framing": "glue"}, InvalidArgument, "framing must be"),
+    ]
+    for schema, more, kind, said in refused:
+        with pytest.raises(kind, match=said):
+            read(spark, [], schema, **more)
+
+
+@contextmanager
+def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """An HTTP server that gives these answers by path, or 404; a number is a status."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Authorization')}")
+            answer = answers.get(self.path, 404)
+            self.send_response(answer if isinstance(answer, int) else 200)
+            self.end_headers()
+            self.wfile.write(b"" if isinstance(answer, int) else json.dumps(answer).encode())
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing: the test says what was asked."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_schemas_of_a_subject() -> None:
+    from spark.transforms.frames import registered
+
+    base = "/subjects/a%2Fb-value/versions"
+    answers: dict[str, Any] = {base: [1, 3], f"{base}/1": {"id": 7, "schema": "one"}}
+    answers |= {f"{base}/3": {"id": 9, "schema": "three", "references": []}, "/subjects/secret/versions": 401}
+    answers |= {"/subjects/r/versions": [1], "/subjects/r/versions/1": {"references": [{"name": "x"}]}}
+    answers["/subjects/broken/versions"] = 500
+    with registry(answers) as (address, asked):
+        assert registered(f"{address}/", "a/b-value", headers={"Authorization": "Basic x"}) == {
+            7: "one",
+            9: "three",
+        }
+        assert asked[0] == f"{base} Basic x"
+        for subject, kind in (
+            ("none", NotFound),
+            ("secret", PermissionDenied),
+            ("r", SchemaError),
+            ("broken", BrokerUnavailable),
+        ):
+            with pytest.raises(kind, match=f"{address}/subjects/{subject}/versions"):
+                registered(address, subject)
+    with pytest.raises(BrokerUnavailable, match=address):
+        registered(address, "none")
+    with pytest.raises(InvalidArgument, match="isn't an address"):
+        registered("file:///etc", "passwd")
