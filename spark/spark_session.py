@@ -86,10 +86,10 @@ def packages(version: str, *, delta: bool = True) -> str:
 
 def connect_options(version: str, zipped: Path | None) -> list[str]:
     """What a Spark Connect server of this version must be started with; `zipped` is what `bundle` made."""
-    words = ["--packages", packages(version)]
-    settings = dict(_DELTA_CONF)
+    wanted, settings = packages(version), dict(_DELTA_CONF)
     if zipped is not None:
         settings["spark.executorEnv.PYTHONPATH"] = str(zipped)
+    words = ["--packages", wanted] if wanted else []
     return [*words, *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))]
 
 
