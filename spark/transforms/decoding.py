@@ -53,7 +53,8 @@ def decoded(
     kind = _kind_of(schema)
     if kind == "avro" and (framing == "none") != (writers is None):
         raise InvalidArgument(
-            "writers: framed Avro needs the schemas that bodies were written by, and Avro without a frame takes none"
+            "writers (--registry): framed Avro needs the schemas that bodies were written by; Avro without a frame "
+            "takes none"
         )
     if kind != "avro" and writers is not None:
         raise InvalidArgument("writers: only framed Avro takes them")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 
+from spark.bodies import SCHEMA
 from spark.intervals import INTERVAL, OR_NEVER, seconds_of
 from spark.job import JOBS, find
+from spark.transforms.protobuf import Protobuf
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -19,6 +23,19 @@ def test_every_option_of_a_job_is_explained(name: str) -> None:
         # What happens without it is said, unless it must be given or click shows the default itself.
         told = each.required or each.is_flag or each.show_default or "Default: " in said or "With --" in said
         assert told, f"{name} {each.opts[0]}: {said!r} doesn't say what holds without it"
+
+
+def test_a_schema_is_a_text_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "order schema.avsc"
+    file.write_text('"long"')
+    descriptors = tmp_path / "order.desc"
+    descriptors.write_bytes(b"\xff")
+    found = {text: SCHEMA.convert(text, None, None) for text in ("id bigint", '{"type": "long"}', str(file))}
+    assert found == {"id bigint": "id bigint", '{"type": "long"}': '{"type": "long"}', str(file): '"long"'}
+    assert SCHEMA.convert(f"{descriptors}#shop.Order", None, None) == Protobuf(b"\xff", "shop.Order")
+    for wrong in ("nowhere.avsc", "nowhere.desc#shop.Order", str(descriptors)):
+        with pytest.raises(click.BadParameter, match=r"is no schema .* and no file that can be read"):
+            SCHEMA.convert(wrong, None, None)
 
 
 def test_a_span_of_time() -> None:

@@ -197,7 +197,7 @@ def test_what_can_t_be_a_schema_is_said(spark: SparkSession) -> None:
             InvalidArgument,
             "Apicurio's frame of Protobuf",
         ),
-        (json.dumps(ONE), {"framing": "confluent"}, InvalidArgument, "writers: framed Avro needs"),
+        (json.dumps(ONE), {"framing": "confluent"}, InvalidArgument, "framed Avro needs the schemas"),
         (json.dumps(ONE), {"writers": {1: json.dumps(ONE)}}, InvalidArgument, "without a frame takes none"),
         ("id bigint", {"writers": {1: json.dumps(ONE)}}, InvalidArgument, "only framed Avro takes them"),
         ("id bigint", {"framing": "glue"}, InvalidArgument, "framing must be"),
