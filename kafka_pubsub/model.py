@@ -15,7 +15,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from enum import Enum
@@ -36,6 +36,7 @@ __all__ = [
     "NewRecord",
     "Outcome",
     "Position",
+    "Positions",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
@@ -68,6 +69,10 @@ class Committed(NamedTuple):
 
     offset: int | None
     metadata: str
+
+
+#: What a transaction commits; or what tells that, once it is known at which offsets its records were stored.
+Positions = Mapping[TopicPartition, Committed] | Callable[[Sequence[int]], Mapping[TopicPartition, Committed]]
 
 
 class TopicInfo(NamedTuple):

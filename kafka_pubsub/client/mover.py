@@ -27,9 +27,9 @@ from typing import NamedTuple
 from kafka_pubsub.client.ports import Transactions
 from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, Positions, TopicPartition
 
-__all__ = ["Flight", "Landing", "Mover"]
+__all__ = ["Flight", "Landing", "Mover", "positions_of_all"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -45,13 +45,18 @@ TRY_AGAIN = 1.0
 
 
 class Flight(NamedTuple):
-    """What one partition moves: the records, and the positions that go with them."""
+    """What one partition moves: the records, and the positions that go with them.
+
+    Where there is a checkpoint its records begin at number `checkpoint`, and the positions are `named` with its offset.
+    """
 
     partition: int
     epoch: int
     records: Sequence[NewRecord]
     positions: Mapping[TopicPartition, Committed]
     membership: Membership
+    checkpoint: int | None = None
+    named: Callable[[int], Mapping[TopicPartition, Committed]] | None = None
 
 
 class Landing(NamedTuple):
@@ -62,6 +67,12 @@ class Landing(NamedTuple):
     offsets: Sequence[int] = ()
     refused: Mapping[int, PubSubError] = {}
     reason: PubSubError | None = None
+
+    @property
+    def checkpoint(self) -> int | None:
+        """Where its checkpoint was stored; None: it had none, or it wasn't."""
+        at = self.flight.checkpoint
+        return None if at is None or at >= len(self.offsets) else self.offsets[at]
 
 
 class Mover:
@@ -182,9 +193,8 @@ class Mover:
 
     def _transact(self, flights: Sequence[Flight]) -> Outcome:
         records = [record for flight in flights for record in flight.records]
-        positions = {place: to for flight in flights for place, to in flight.positions.items()}
         try:
-            return self._writer().transact(records, positions, flights[0].membership)
+            return self._writer().transact(records, positions_of_all(flights), flights[0].membership)
         except PubSubError as error:  # what no log could take
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:
@@ -220,6 +230,23 @@ _END: Callable[[Transactions], None] = _end
 
 def _size(flight: Flight) -> int:
     return sum(len(record.value or b"") for record in flight.records)
+
+
+def positions_of_all(flights: Sequence[Flight]) -> Positions:
+    """What one transaction of these commits."""
+    positions = {place: to for flight in flights for place, to in flight.positions.items()}
+    if all(flight.named is None for flight in flights):
+        return positions
+
+    def named(offsets: Sequence[int]) -> Mapping[TopicPartition, Committed]:
+        found, at = dict(positions), 0
+        for flight in flights:
+            if flight.named is not None and flight.checkpoint is not None:
+                found |= flight.named(offsets[at + flight.checkpoint])
+            at += len(flight.records)
+        return found
+
+    return named
 
 
 def _by_flight(

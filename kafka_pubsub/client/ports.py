@@ -25,6 +25,7 @@ from kafka_pubsub.model import (
     Membership,
     NewRecord,
     Outcome,
+    Positions,
     StoredRecord,
     TopicInfo,
     TopicPartition,
@@ -169,10 +170,12 @@ class Transactions(Protocol):
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions,
         membership: Membership,
     ) -> Outcome:
         """Stores records and positions together, or neither. Nothing passes without a position: it is the fence.
+
+        Positions that name a record's offset are asked for when all records are acknowledged.
 
         `STORED` is answered a few milliseconds before readers see it. An error is never raised, but for arguments
         that no log could take (`InvalidArgument`).

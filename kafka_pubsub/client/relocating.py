@@ -16,18 +16,18 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
+from kafka_pubsub.client.checkpoints import checkpoint_of, newest
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.tallies import tally_of
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
+from kafka_pubsub.core.checkpoint import Checkpoint, Named
 from kafka_pubsub.core.effects import CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
     Committed,
@@ -38,6 +38,7 @@ from kafka_pubsub.model import (
     TopicInfo,
     TopicPartition,
 )
+from kafka_pubsub.schema import checkpoints
 
 __all__ = [
     "LANDING",
@@ -146,6 +147,11 @@ class Relocating:
     def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
         """Has a partition's messages moved."""
         records = [self._record(number, each) for each in effect.records]
+        headers = [*effect.said, checkpoints.header()]
+        parts = [
+            NewRecord(self.retry, number, None, checkpoints.encode(part), headers, part.checkpoint.time)
+            for part in effect.parts
+        ]
         positions = positions_of(self.topic, self.retry, number, effect.commit)
         membership = self._membership()
         if membership is None:
@@ -156,7 +162,24 @@ class Relocating:
             return
         with self._changed:
             self._up[number] += 1
-        self.mover.send(Flight(number, epoch, records, positions, membership))
+        self.mover.send(
+            Flight(
+                number,
+                epoch,
+                [*records, *parts],
+                positions,
+                membership,
+                len(records) if parts else None,
+                self._named(number, effect),
+            )
+        )
+
+    def _named(
+        self, number: int, effect: Relocate
+    ) -> Callable[[int], Mapping[TopicPartition, Committed]] | None:
+        if (named := effect.named) is None:
+            return None
+        return lambda offset: positions_of(self.topic, self.retry, number, named(offset))
 
     def _record(self, number: int, each: Relocation) -> NewRecord:
         record = cast("StoredRecord", each.record)
@@ -217,19 +240,26 @@ class Relocating:
         except PubSubError as error:
             log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
 
-    def tally(self, number: int, stored: Committed) -> Tally | None:
-        """What the tally tells that this commit of the retry partition names; None: it is lost, which is told."""
+    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
+        """The checkpoint that the commits of a partition name; None: it is lost, which is told."""
         with closing(self._fetch()) as fetch:
-            found = tally_of(fetch, TopicPartition(self.retry, number), stored)
+            found = checkpoint_of(fetch, TopicPartition(self.retry, number), named, end)
         if found is None:
             log.error(
-                "the tally that the commit at offset %s of %s[%d] names is gone or damaged: what it called finished is "
-                "delivered again, as far as it is still there",
-                stored.offset,
+                "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered again, "
+                "as far as it is still there",
+                named.offset,
                 self.retry,
                 number,
             )
         return found
+
+    def newest(
+        self, number: int, log_range: tuple[int, int], ids: tuple[str, str]
+    ) -> tuple[Named, Checkpoint] | None:
+        """The last checkpoint of these topics in a retry partition; None: there is none."""
+        with closing(self._fetch()) as fetch:
+            return newest(fetch, TopicPartition(self.retry, number), log_range, ids)
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

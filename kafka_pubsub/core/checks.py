@@ -25,12 +25,9 @@ def check(partition: Partition) -> None:
     partition.acks.check()
     _check_holders(partition)
     moving: list[int] = []
-    if partition.half is None:
-        partition.commits.check()
-    else:
+    partition.commits.check()
+    if partition.half is not None:
         retries = partition.half.retries
-        partition.commits.check()
-        partition.commits.check((*retries.moves.flying, *retries.moves.waiting))
         _check_parts(retries)
         moves = (*retries.moves.waiting, *retries.moves.flying)
         moving = [move.origin for move in moves if move.source is None]
@@ -89,7 +86,6 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         [move.source for move in moves if move.source is not None],
         retries.stranded.keys(),
         retries.releasing,
-        [offset for offset in unfinished if retries.tallies.are_at(offset)],
     )
 
 

@@ -103,10 +103,6 @@ class Fates:
         """It waited in the main partition for too long behind another one."""
         return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
 
-    def stays(self, record: RetryRecord, key: bytes | None) -> Move:
-        """It moves within the retry partition; nothing else changes."""
-        return self._move(record, key, record.info)
-
     def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
         """Somebody has released what was parked for ever: its attempts begin anew."""
         info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)

@@ -9,6 +9,8 @@ Rules
    stable offset), nor before a commit of this ownership was accepted.
 2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
 3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
+   What lies behind the last checkpoint isn't deleted: whoever takes over, or comes after the broker has forgotten the
+   group's offsets, reads it.
 4. What a handler keeps for long is named in the log, if need be by a commit that says nothing else: people look there
    for what holds a key up.
 """
@@ -19,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from math import ceil
 
 from kafka_pubsub.core.chores import LOOSE, Chores
-from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.core.commits import Beside, Commits
 from kafka_pubsub.core.effects import (
     Commit,
     CommitBoth,
@@ -27,18 +29,17 @@ from kafka_pubsub.core.effects import (
     Effect,
     ReadBodies,
     Relocate,
-    Relocation,
     Trim,
 )
 from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched, Tick
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import Doubt, Notes
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
-from kafka_pubsub.core.retry_record import RetryRecord, retry_headers
+from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
@@ -68,10 +69,10 @@ class RetryHalf:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, leases, turn)
+        self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, turn)
         books = self.retries.books
-        before = self.retries.main_suspects.end
-        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self, before)
+        beside = Beside(start, retry.nonce, books, self)
+        self.commits = Commits(offsets, start.writer, start.stored, beside)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
@@ -124,8 +125,6 @@ class RetryHalf:
 
     def tick(self, event: Tick, now: float) -> None:
         """Time has passed."""
-        if self.retries.caught_up and self.retries.tallies.look(self.retries.rooms.retry()):
-            self.commits.dirty = True
         self.chores.do(now, stuffed=event.stuffed)
         if not event.taken:
             # Who had the last trial is asked last.
@@ -156,8 +155,6 @@ class RetryHalf:
         """Whether the lease may start now; else it waits for its note, or for its turn."""
         main = lease.entries is None
         entry = None if lease.entries is None else lease.entries[0]
-        if entry is not None:
-            self.lending.lent(lease)
         if lease.entries is None:
             offsets = [record.offset() for record in lease.records]
             noted = self.careful(offsets[0])
@@ -172,7 +169,8 @@ class RetryHalf:
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Main's records without the one that killed the last owner's process, which is relocated."""
         suspects = self.retries.main_suspects
-        self.commits.read_on()
+        if self.retries.older:
+            records = self.retries.without_copies(records)
         if suspects.culprit is None:
             return records
         for at, record in enumerate(records):
@@ -203,6 +201,16 @@ class RetryHalf:
         return [lease for suspects in self._both for lease in suspects.unstarted()]
 
     # What is sent
+
+    @property
+    def older(self) -> bool:
+        """Noter: whether newer copies of main's messages may lie in the retry partition."""
+        return self.retries.older
+
+    @property
+    def doubts(self) -> tuple[Doubt, Doubt]:
+        """Noter: what may have been started in main and in the retry partition."""
+        return self.retries.main_suspects.doubt, self.retries.suspects.doubt
 
     def main_notes(self, position: int, gone: Collection[int]) -> Notes:
         """Noter: of the main partition."""
@@ -237,36 +245,39 @@ class RetryHalf:
         commits, retries = self.commits, self.retries
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
-            tally = self._tally(now) if self.may_begin else None
-            if batch or tally is not None:
-                yield commits.relocation(batch, now, tally=tally)
-            else:
+            if not batch:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
                 commits.dirty = commits.dirty or self._keeps_unnamed(now)
-                if commits.due(now):
-                    yield commits.make(now)
+            checkpoint = commits.open(now) and commits.checkpoints.due(now)
+            if self.announced and (batch or checkpoint or commits.due(now)):
+                yield commits.transaction(batch, now)
+            elif commits.due(now):
+                yield commits.make(now)
         if offsets := retries.bodies.requests():
             yield ReadBodies(offsets)
-        stored = commits.stored
-        if isinstance(stored, CommitBoth) and stored.retry.offset - self._trimmed >= TRIM:
-            self._trimmed = stored.retry.offset
-            yield Trim(self._trimmed)
+        if (low := self._needed()) - self._trimmed >= TRIM:
+            self._trimmed = low
+            yield Trim(low)
         yield from retries.news
         retries.news = []
 
-    def _tally(self, now: float) -> Relocation | None:
-        record = self.retries.tallies.write(now, self.retries.fates.wall(now))
-        return None if record is None else Relocation(record, retry_headers((), record.info))
+    def _needed(self) -> int:
+        """Below this offset of the retry partition everything may be deleted."""
+        stored, named = self.commits.stored, self.commits.checkpoints.named
+        low = stored.retry.offset if isinstance(stored, CommitBoth) else 0
+        return low if named is None else min(low, named.offset)
 
-    def last_word(self, now: float) -> Commit | CommitBoth | Relocate | None:
-        """What is sent at a revoke: with the moves that wait, if there are any."""
+    def last_word(self, now: float, *, closing: bool) -> Commit | CommitBoth | Relocate | None:
+        """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
+        commits = self.commits
         clean = not any(suspects.duty for suspects in self._both)
-        free = self.announced and self.commits.in_flight is None
-        batch = self.retries.load(now, early=True) if free else ()
-        if batch:
-            return self.commits.relocation(batch, now, clean=clean)
-        return self.commits.last_word(clean=clean)
+        if not self.announced or commits.in_flight is not None:
+            return commits.last_word(clean=clean)
+        batch = self.retries.load(now, early=True)
+        if not batch and not commits.dirty and not (closing and commits.checkpoints.changed):
+            return None
+        return commits.transaction(batch, now, clean=clean, closing=closing)
 
     def wakeup_at(self) -> list[float | None]:
         """When something becomes due by itself."""
@@ -277,13 +288,14 @@ class RetryHalf:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
+            times.append(self.commits.checkpoints.due_at() if self.announced else None)
         return times
 
     # What is answered
 
-    def answered(self, *, accepted: bool) -> Sequence[Effect]:
+    def answered(self, *, accepted: bool, checkpoint: int | None = None) -> Sequence[Effect]:
         """The plain commit, or the transaction, was answered: what waited for its note may start."""
-        self.commits.answered(accepted=accepted)
+        self.commits.answered(accepted=accepted, checkpoint=checkpoint)
         self.announced = self.announced or accepted
         leases = [lease for suspects in self._both for lease in suspects.answered(accepted=accepted)]
         return (Deliver(leases),) if leases else ()
@@ -294,14 +306,14 @@ class RetryHalf:
             self.retries.stored(now)
         else:
             self.retries.aborted(event.refused, now)
-        return self.answered(accepted=event.ending is Ending.STORED)
+        return self.answered(accepted=event.ending is Ending.STORED, checkpoint=event.checkpoint)
 
     def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
         """The retry partition was read on."""
         books = self.retries.books
-        before = books.committable, books.tally
+        before = books.committable
         self.intake.fetched(event.records, now)
-        if before != (books.committable, books.tally):
+        if before != books.committable:
             self.commits.dirty = True
         return ()
 

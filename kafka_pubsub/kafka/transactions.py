@@ -37,7 +37,7 @@ from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.membership import in_force
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, Positions, TopicPartition
 
 __all__ = ["KafkaTransactions"]
 
@@ -111,6 +111,10 @@ _OF_THE_RECORD = frozenset(
 )
 
 
+#: Requests that store positions; or what makes them, once it is known where the records are.
+_Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
+
+
 class KafkaTransactions:
     """A `Transactions`."""
 
@@ -139,12 +143,16 @@ class KafkaTransactions:
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions,
         membership: Membership,
     ) -> Outcome:
         """Stores all or nothing; see the port."""
         doing = f"transaction of group {membership.group!r}"
-        offsets = _offset_requests(positions, doing)
+        offsets: _Requests = (
+            (lambda stored: _offset_requests(positions(stored), doing))
+            if callable(positions)
+            else _offset_requests(positions, doing)
+        )
         if not in_force(membership):
             return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
         with self._lock:
@@ -167,6 +175,9 @@ class KafkaTransactions:
                     for number, error in attempt.refused.items()
                 }
                 return Outcome(Ending.ABORTED, (), reason, refused)
+            except PubSubError as refused:  # positions that name a record, and that no log could take
+                self._discard()
+                return _aborted(refused)
             return self._commit(attempt, doing)
 
     def fence(self, transactional_id: str) -> None:
@@ -264,7 +275,7 @@ class _Attempt:
         self,
         producer: Producer,
         records: Sequence[NewRecord],
-        requests: Sequence[list[KafkaPartition]],
+        requests: _Requests,
         membership: Membership,
     ) -> None:
         self._producer = producer
@@ -295,13 +306,21 @@ class _Attempt:
         self._producer.begin_transaction()
         for number, record in enumerate(self._records):
             self._write(number, record)
+        requests = self._requests
+        if callable(requests):  # they say where the records are
+            self._acknowledged(end)
+            requests = requests(self.offsets)
         # While the coordinator answers, the records are on their way.
-        for request in self._requests:
+        for request in requests:
             left = max(end - time.monotonic(), _SLICE)
             self._call(
                 partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
                 max(left, _OFFSETS_S),
             )
+        self._acknowledged(end)
+
+    def _acknowledged(self, end: float) -> None:
+        """Waits until all records are stored."""
         while self._waiting and self._failed is None:
             self._producer.poll(_SLICE)
             if time.monotonic() > end:

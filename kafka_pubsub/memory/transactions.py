@@ -25,7 +25,7 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.memory.transaction_log import Target, Transaction
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, Positions, TopicPartition
 
 __all__ = ["MemoryTransactions"]
 
@@ -54,7 +54,7 @@ class MemoryTransactions:
     def transact(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions,
         membership: Membership,
     ) -> Outcome:
         """Stores all or nothing; see the port."""
@@ -70,11 +70,12 @@ class MemoryTransactions:
     def steps(
         self,
         records: Sequence[NewRecord],
-        positions: Mapping[TopicPartition, Committed],
+        positions: Positions,
         membership: Membership,
     ) -> Steps:
         """The same in steps: each `next` names the step that the one after it will take."""
-        _check(positions)
+        if not callable(positions):
+            _check(positions)
         if self._closed:
             return _aborted(FailedPrecondition(f"the transactions of {self._id} are closed"))
         if self._epoch is None:
@@ -94,7 +95,8 @@ class MemoryTransactions:
             if problem is not None:
                 return (yield from self._abort(begun, problem, {} if refused is None else {number: refused}))
         yield Step.OFFSETS
-        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, positions, membership))
+        known = positions(offsets) if callable(positions) else positions
+        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, known, membership))
         if problem is not None:
             return (yield from self._abort(begun, problem))
         yield Step.COMMIT

@@ -101,6 +101,35 @@ def test_one_transaction_after_the_other(world: World) -> None:
     assert _committed(scene) == Committed(9, "")
 
 
+def test_positions_may_name_where_the_records_are_stored(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    asked: list[Sequence[int]] = []
+
+    def named(offsets: Sequence[int]) -> dict[TopicPartition, Committed]:
+        asked.append(list(offsets))
+        return {scene.at: Committed(4, f"at {offsets[1]}")}
+
+    for number in range(2):
+        outcome = writer.transact(scene.records(b"a", b"b"), named, scene.membership)
+        _ended(outcome, Ending.STORED)
+        assert asked.pop() == list(outcome.offsets) == [3 * number, 3 * number + 1]
+        assert _committed(scene) == Committed(4, f"at {3 * number + 1}")
+
+
+def test_positions_that_cannot_be_stored_store_no_records(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    outcome = writer.transact(
+        scene.records(b"a"), lambda offsets: {scene.at: Committed(4, "m" * 5000)}, scene.membership
+    )
+    _ended(outcome, Ending.ABORTED)
+    assert _committed(scene) == Committed(None, "")
+    _ended(
+        writer.transact(scene.records(b"b"), {scene.at: Committed(2, "")}, scene.membership), Ending.STORED
+    )
+    until(lambda: len(scene.member.records) == 1, scene.member)
+    assert scene.member.values() == [b"b"]
+
+
 def test_positions_alone_can_be_stored(world: World) -> None:
     scene = Scene(world)
     stored = {scene.at: Committed(3, "main"), scene.behind: Committed(0, "retry")}

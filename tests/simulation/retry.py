@@ -13,10 +13,11 @@ from itertools import islice
 from typing import Protocol
 
 from kafka_pubsub.client.body_reader import BodyRequest, FoundBodies
-from kafka_pubsub.client.mover import Flight, Landing, _by_flight
+from kafka_pubsub.client.mover import Flight, Landing, _by_flight, positions_of_all
 from kafka_pubsub.client.relocating import LANDING, Relocating, transactional_id
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.core.checkpoint import Checkpoint, Named
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
@@ -31,6 +32,7 @@ class Chances(Protocol):
     @property
     def calm(self) -> bool: ...
     def chance(self, probability: float) -> bool: ...
+    def time_passes(self, seconds: float) -> None: ...
 
 
 class SteppedRelocating(Relocating):
@@ -89,7 +91,7 @@ class SteppedRelocating(Relocating):
     def _take_off(self) -> None:
         flights = self._together
         records = [record for flight in flights for record in flight.records]
-        positions = {place: to for flight in flights for place, to in flight.positions.items()}
+        positions = positions_of_all(flights)
         self._steps = self._transactions.steps(records, positions, flights[0].membership)
 
     def _end(self, outcome: Outcome) -> None:
@@ -115,6 +117,13 @@ class SteppedRelocating(Relocating):
             self._found(FoundBodies(request))
         else:
             self._found(FoundBodies(request, fetched.records, fetched.missing))
+
+    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
+        while True:
+            try:
+                return super().checkpoint(number, named, end)
+            except DeadlineExceeded:  # its transaction doesn't show yet
+                self._world.time_passes(0.5)
 
     def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
         while self.busy and any(self._up[number] for number in numbers):

@@ -37,7 +37,7 @@ def test_an_origin_beyond_mains_end_is_buried_as_it_is(key: bytes | None) -> Non
         letter["ps-dead-reason"]
         == b"its origin, offset 5, lies beyond offset 5, up to which partition 0 of t is known"
     )
-    scene.do(Relocated(Ending.STORED))
+    scene.do(Relocated(Ending.STORED, checkpoint=1))
     assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 1
 

@@ -49,7 +49,7 @@ def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
     headers = dict(relocate.records[0].headers)
     assert (headers["ps-dead-offset"], headers["ps-dead-attempts"]) == (b"3", b"5")
     assert scene.begun() == []
-    scene.do(Relocated(Ending.STORED))
+    scene.do(Relocated(Ending.STORED, checkpoint=2))
     assert [lease.records[0].offset() for lease in scene.begun()] == [6]
 
 

@@ -117,7 +117,9 @@ class Scene:
         for each in effect.records:
             if not each.dead:
                 self.retry.append(Stored(len(self.retry), each.record.key(), each.headers))
-        self.do(Relocated(Ending.STORED))
+        where = len(self.retry) if effect.parts else None
+        self.retry += [Stored(len(self.retry) + at, None, effect.said) for at in range(len(effect.parts))]
+        self.do(Relocated(Ending.STORED, checkpoint=where))
         self.do(RetryFetched(self.retry[first:]))
 
     def begun(self, limit: int = 9) -> list[Lease]:
@@ -198,7 +200,7 @@ def test_a_dead_letter_frees_its_key_when_it_is_stored() -> None:
     assert relocate.records[0].dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
     assert scene.begun() == []
-    scene.do(Relocated(Ending.STORED))
+    scene.do(Relocated(Ending.STORED, checkpoint=2))
     assert [lease.records[0].offset() for lease in scene.begun()] == [9]
     assert News.DEAD_LETTER in news(scene.tick())
 
@@ -261,7 +263,7 @@ def test_an_unreadable_record_is_buried_as_it_is() -> None:
     (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
     assert list(relocate.records[0].headers)[:2] == rubbish.headers()
     assert relocate.records[0].dead
-    scene.do(Relocated(Ending.STORED))
+    scene.do(Relocated(Ending.STORED, checkpoint=1))
     assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 1
 
