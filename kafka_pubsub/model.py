@@ -31,6 +31,7 @@ __all__ = [
     "Fetched",
     "Further",
     "Header",
+    "LogEnd",
     "Membership",
     "Message",
     "MessageSink",
@@ -67,10 +68,21 @@ class Position(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A group's stored position in a partition; `offset` is None when the log has none."""
+    """A group's stored position in a partition; `offset` is None when the log has none.
+
+    `epoch`: the leader epoch of what was read before it, if that is known.
+    """
 
     offset: int | None
     metadata: str
+    epoch: int | None = None
+
+
+class LogEnd(NamedTuple):
+    """Up to where a log was read. `epoch`: the leader epoch of the last record before it, if that is known."""
+
+    offset: int
+    epoch: int | None = None
 
 
 class Further(NamedTuple):
@@ -107,6 +119,7 @@ class StoredRecord(Protocol):
     def value(self) -> bytes | None: ...
     def headers(self) -> list[Header] | None: ...
     def timestamp(self) -> tuple[int, int]: ...
+    def leader_epoch(self) -> int | None: ...
     def __len__(self) -> int: ...
 
 

@@ -49,5 +49,8 @@ class FakeBody:
     def timestamp(self) -> tuple[int, int]:
         return (0, 0)
 
+    def leader_epoch(self) -> int | None:
+        return None
+
     def __len__(self) -> int:
         return self._size

@@ -22,6 +22,7 @@ from kafka_pubsub.model import (
     Ending,
     Fetched,
     Header,
+    LogEnd,
     Membership,
     NewRecord,
     Outcome,
@@ -209,6 +210,14 @@ class RecordFetch(Protocol):
         list of the answer: ask again.
         """
 
+    def lost_tails(
+        self, read: Mapping[TopicPartition, LogEnd], timeout: float
+    ) -> Mapping[TopicPartition, int]:
+        """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost.
+
+        What was lost may have been overwritten; only leader epochs tell that. What retention has deleted isn't lost.
+        """
+
     def close(self) -> None: ...
 
 
@@ -241,7 +250,7 @@ class Admin(Protocol):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group without members, all or none; `FailedPrecondition` if it has any."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...

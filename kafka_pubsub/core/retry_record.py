@@ -161,6 +161,9 @@ class RetryRecord:
     def timestamp(self) -> tuple[int, int]:
         return self.stored.timestamp()
 
+    def leader_epoch(self) -> int | None:
+        return self.stored.leader_epoch()
+
     def __len__(self) -> int:
         return len(self.stored)
 

@@ -50,6 +50,7 @@ from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.places import committed_of, kafka_partition
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
 
 __all__ = ["KafkaAdmin"]
@@ -246,11 +247,11 @@ class KafkaAdmin:
         found = self._stored(group, [KafkaPartition(*each) for each in partitions], stable=False)
         return {each: found.get(each, Committed(None, "")) for each in partitions}
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
         doing = f"set the position of group {group!r}"
         wanted = ConsumerGroupTopicPartitions(
-            group, [KafkaPartition(*partition, offset) for partition, offset in positions.items()]
+            group, [kafka_partition(place, to) for place, to in positions.items()]
         )
 
         def commit(client: AdminClient, left: float) -> None:
@@ -299,7 +300,7 @@ class KafkaAdmin:
                 if each.error is not None:
                     raise KafkaException(each.error)
             return {
-                TopicPartition(each.topic, each.partition): Committed(each.offset, each.metadata or "")
+                TopicPartition(each.topic, each.partition): committed_of(each)
                 for each in found
                 if each.offset != OFFSET_INVALID
             }

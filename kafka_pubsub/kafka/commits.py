@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import InvalidArgument, PubSubError
+from kafka_pubsub.kafka.places import kafka_partition
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["requests"]
@@ -41,18 +42,18 @@ def requests(
     """The positions in requests that the broker can store; what can't be stored at all goes to `answers`."""
     request: list[KafkaPartition] = []
     weight = 0
-    for partition, (offset, metadata) in positions.items():
+    for partition, to in positions.items():
         try:
-            if offset is None or offset < 0:
-                raise InvalidArgument(f"{offset} isn't an offset that can be committed")
-            adding = _weight(metadata)
+            if to.offset is None or to.offset < 0:
+                raise InvalidArgument(f"{to.offset} isn't an offset that can be committed")
+            adding = _weight(to.metadata)
         except InvalidArgument as refused:
             answers[partition] = refused
             continue
         if request and weight + adding > _REQUEST_BYTES:
             yield request
             request, weight = [], 0
-        request.append(KafkaPartition(*partition, offset, metadata))
+        request.append(kafka_partition(partition, to))
         weight += adding
     if request:
         yield request

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, PubSubError
@@ -47,7 +47,7 @@ from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.listener import Listener
 from kafka_pubsub.kafka.membership import membership_of, renewed
-from kafka_pubsub.kafka.places import name_of, plain, say_nothing, where_of
+from kafka_pubsub.kafka.places import committed_of, name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
@@ -170,12 +170,7 @@ class KafkaLogReader:
             for each in found:
                 if each.error is not None:
                     raise KafkaException(each.error)
-            return {
-                TopicPartition(each.topic, each.partition): Committed(
-                    None if each.offset == OFFSET_INVALID else each.offset, each.metadata or ""
-                )
-                for each in found
-            }
+            return {TopicPartition(each.topic, each.partition): committed_of(each) for each in found}
 
         self._handles.check()
         with self._calls.one():

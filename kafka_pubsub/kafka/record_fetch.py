@@ -28,7 +28,8 @@ from kafka_pubsub.kafka.calls import explain
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
 from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.model import Fetched, StoredRecord, TopicPartition
+from kafka_pubsub.kafka.tails import find_lost_tails
+from kafka_pubsub.model import Fetched, LogEnd, StoredRecord, TopicPartition
 
 __all__ = ["KafkaRecordFetch"]
 
@@ -103,6 +104,13 @@ class KafkaRecordFetch:
                 doing = f"read again in {partition.topic}[{partition.partition}]"
                 raise explain(failure, doing, self._handles.address, self._trouble) from None
         return search.found()
+
+    def lost_tails(
+        self, read: Mapping[TopicPartition, LogEnd], timeout: float
+    ) -> Mapping[TopicPartition, int]:
+        """The logs that lost something of what was read, and from where on."""
+        self._handles.check()
+        return find_lost_tails(self._handles, read, timeout)
 
     def close(self) -> None:
         """Lets go of the consumer."""

@@ -81,14 +81,14 @@ class MemoryAdmin:
             logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
             return {log.partition: log.stable_end for log in logs}
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
         self._may("set_positions", group)
         with self._cluster.change():
             entry = self._cluster.group(group)
             if entry.members:
                 raise FailedPrecondition(f"group {group} has {len(entry.members)} members: close them first")
-            wanted = {partition: Committed(offset, "") for partition, offset in positions.items()}
+            wanted = {at: Committed(to, "") if isinstance(to, int) else to for at, to in positions.items()}
             for partition, value in wanted.items():
                 problem = entry.problem(partition, value)
                 if problem is not None:

@@ -310,8 +310,8 @@ def _check(positions: Positions | PositionsLater) -> None:
         return  # checked when they come
     if not positions:
         raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
-    for offset, metadata in positions.values():
-        if offset is None or offset < 0:
-            raise InvalidArgument(f"{offset} isn't an offset that can be committed")
-        if "\0" in metadata:
+    for to in positions.values():
+        if to.offset is None or to.offset < 0:
+            raise InvalidArgument(f"{to.offset} isn't an offset that can be committed")
+        if "\0" in to.metadata:
             raise InvalidArgument("the text beside an offset can't hold a NUL character")

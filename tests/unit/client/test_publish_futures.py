@@ -48,6 +48,9 @@ class Stored:
     def timestamp(self) -> tuple[int, int]:
         return (0, 0)
 
+    def leader_epoch(self) -> int | None:
+        return None
+
     def __len__(self) -> int:
         return len(self._value)
 
