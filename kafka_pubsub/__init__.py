@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.drain import UnreadableRecord
     from kafka_pubsub.client.key_states import KeyState
     from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.lost_tails import LostTail
     from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
@@ -68,6 +69,7 @@ __all__ = [
     "InvalidArgument",
     "InvariantViolated",
     "KeyState",
+    "LostTail",
     "Message",
     "NotFound",
     "OrderingKeyPaused",
@@ -101,6 +103,7 @@ _HOMES = {
     "DeadLetterResult": "client.letters",
     "FlowControl": "config",
     "KeyState": "client.key_states",
+    "LostTail": "client.lost_tails",
     "Message": "model",
     "PubSub": "app",
     "PublishFlow": "config",

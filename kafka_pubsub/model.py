@@ -25,6 +25,7 @@ from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 
 __all__ = [
     "RESERVED_HEADER_PREFIX",
+    "UNREAD",
     "AckId",
     "Committed",
     "Ending",
@@ -40,6 +41,7 @@ __all__ = [
     "Position",
     "Positions",
     "PositionsLater",
+    "ReadFrom",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
@@ -83,6 +85,17 @@ class LogEnd(NamedTuple):
 
     offset: int
     epoch: int | None = None
+
+    def epoch_at(self, position: int) -> int | None:
+        """An epoch that goes with a lower position; None where there is none, or a later leader's marker may be."""
+        return self.epoch if position <= self.offset else None
+
+
+#: Nothing was read, or it isn't known.
+UNREAD = LogEnd(0)
+
+#: Where to read from: an offset, with the epoch of what was read before it if that is known.
+ReadFrom = int | LogEnd
 
 
 class Further(NamedTuple):

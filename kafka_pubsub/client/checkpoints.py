@@ -21,7 +21,7 @@ from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named, Part, joined, united
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, LogEnd, StoredRecord, TopicPartition
 from kafka_pubsub.schema import checkpoints
 
 __all__ = [
@@ -92,7 +92,8 @@ def _begins(record: StoredRecord) -> Iterator[Named]:
 def stored_by(named: Named, log: Log, position: int) -> Committed:
     """A commit that says of a log what its checkpoint says, from a position on that isn't below."""
     more = any(end > position for _, end in log.runs)
-    said = AckMap(0, (), True, named.nonce >> NONCE_SHIFT, checkpoint=named, more=more)
+    read = LogEnd(log.end, log.epoch)
+    said = AckMap(0, (), True, named.nonce >> NONCE_SHIFT, checkpoint=named, more=more, read=read)
     return Committed(position, ack_map.encode(said, position))
 
 

@@ -128,7 +128,8 @@ class Coordinator(Holdings):
             partition = self.owned.get(number)
             if partition is not None:
                 self.counts.received += len(records)
-                for effect in partition.handle(Fetched(records, inline), now):
+                epoch = cast("StoredRecord", records[-1]).leader_epoch()
+                for effect in partition.handle(Fetched(records, inline, epoch), now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
         self._leased += len(leases)
@@ -138,7 +139,7 @@ class Coordinator(Holdings):
         """Records of retry partitions were read; those of partitions that aren't ours are dropped."""
         for number, records in batches.items():
             if number in self.owned:
-                self._do(number, RetryFetched(records), now)
+                self._do(number, RetryFetched(records, records[-1].leader_epoch()), now)
 
     def caught_up(self, number: int, position: int, now: float) -> None:
         """A retry partition was read as far as it went at the assignment."""

@@ -45,7 +45,7 @@ from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
-from kafka_pubsub.model import Committed, Message, TopicPartition
+from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition
 
 __all__ = ["Engine"]
 
@@ -439,7 +439,7 @@ class Engine(Hearing):
 
     # What the group says (RebalanceListener), on the fetcher
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         return self.rebalances.assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:

@@ -137,6 +137,7 @@ class Holdings(ABC):
                 start.known,
                 held_back,
                 start.retry,
+                start.read,
             ),
             self._rules,
             self._jitter,
@@ -239,8 +240,9 @@ def _stored(main: Committed, retry: Committed | None) -> Commit | CommitBoth:
     """What the log holds, as a core has it."""
     offset = main.offset or 0
     if retry is None:
-        return Commit(offset, main.metadata)
-    return CommitBoth(offset, main.metadata, Commit(retry.offset or 0, retry.metadata))
+        return Commit(offset, main.metadata, main.epoch)
+    beside = Commit(retry.offset or 0, retry.metadata, retry.epoch)
+    return CommitBoth(offset, main.metadata, beside, main.epoch)
 
 
 def running(partition: Partition) -> list[Lease]:

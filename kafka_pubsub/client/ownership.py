@@ -20,7 +20,7 @@ from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed
+from kafka_pubsub.model import UNREAD, Committed, LogEnd
 
 __all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
 
@@ -44,6 +44,8 @@ class Beginning(NamedTuple):
     retry: RetryStart | None = None
     checkpoint: Named | None = None
     more: bool = False
+    #: Behind the last record that was ever read.
+    read: LogEnd = UNREAD
 
 
 def reach(begun: Beginning, end: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Membership, ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["PassingListener", "PassingReader"]
 
@@ -59,8 +59,8 @@ class PassingReader:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._reader.seek(partition, offset)
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
+        self._reader.seek(partition, to)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         self._reader.pause(partitions)
@@ -78,7 +78,7 @@ class PassingListener:
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         return self._listener.assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:

@@ -28,6 +28,7 @@ from kafka_pubsub.model import (
     Outcome,
     Positions,
     PositionsLater,
+    ReadFrom,
     StoredRecord,
     TopicInfo,
     TopicPartition,
@@ -56,7 +57,7 @@ __all__ = [
 class RebalanceListener(Protocol):
     """Told, inside `read`, what comes and goes. When a method returns, the reader answers the group."""
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """New partitions; returns where to read each from. One left out is assigned paused and never read."""
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -122,7 +123,7 @@ class LogReader(Protocol):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
 
-    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
     def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
     def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
     def close(self) -> None:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from kafka_pubsub.client.lost_tails import Findings, refuse
 from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import LANDING, Relocating, identity_of, positions_of
@@ -29,6 +30,7 @@ from kafka_pubsub.client.retry_topics import RetryTopicGone, remake_call, retry_
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -37,7 +39,7 @@ from kafka_pubsub.errors import (
     NotFound,
     PubSubError,
 )
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, ReadFrom, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -165,7 +167,7 @@ class Rebalances:
                 raise InvariantViolated(f"partition {number} has no retry half to commit")
         return positions
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """They are ours; where to read each from."""
         starts = self._patiently(lambda: self._take_on(partitions))
         self.joined = True
@@ -199,7 +201,7 @@ class Rebalances:
             )
         return record
 
-    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         record = self._looked_up()  # rule 1
         if identity_of(record) != self._identity:
             if self.renew is None:
@@ -275,23 +277,30 @@ class Rebalances:
         if owned is None:
             return
         if owned.half is not None and self.pairs is not None and place.topic == self.pairs.retry:
-            self._retry_stepped_out(place, owned.half.retries.books.position)
+            self._retry_stepped_out(place, owned.half.retries.books)
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
+        if self.pairs is not None:
+            read = owned.offsets.read
+            lost = self.pairs.relocating.lost(place, read)
+            refuse(self.record.name, Findings({place: read}, {} if lost is None else {place: lost}))
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 
-    def _retry_stepped_out(self, place: TopicPartition, position: int) -> None:
+    def _retry_stepped_out(self, place: TopicPartition, books: RetryBooks) -> None:
         try:
             log_range = self._reader.log_range(place)
         except NotFound:
             log_range = (0, -1)
-        if position > log_range[1] and self.renew is not None:
+        lost = books.position > log_range[1] or (
+            self.pairs is not None and self.pairs.relocating.lost(place, books.read) is not None
+        )
+        if lost and self.renew is not None:
             self.renew()  # it was cut at its end, deleted, or made again: what we know of it isn't true any more
             return
-        begun = retry_beginning(self.record, place.partition, Committed(position, ""), log_range)
+        begun = retry_beginning(self.record, place.partition, Committed(books.position, ""), log_range)
         self._reader.seek(place, begun.position)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pubsub.client.passing import PassingListener, PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
-from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.model import ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["RejoiningReader"]
 
@@ -80,7 +80,7 @@ class _Listener(PassingListener):
         #: What the stream was told is its own.
         self.held: set[TopicPartition] = set()
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         self.held.update(partitions)
         return super().assigned(partitions)
 

@@ -17,13 +17,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
 from kafka_pubsub.client.checkpoints import checkpoint_of, newest
 from kafka_pubsub.client.letter_writer import LetterWriter, Written
+from kafka_pubsub.client.lost_tails import Findings, look
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
@@ -34,6 +35,7 @@ from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
     Committed,
     Ending,
+    LogEnd,
     Membership,
     NewRecord,
     StoredRecord,
@@ -62,6 +64,8 @@ FENCING = 10.0
 #: The same for its dead letters. While their topic is away the call doesn't return, but what it does to the positions
 #: is done at its beginning.
 LETTERS_FENCING = 2.0
+#: Seconds for a look at the end of a log.
+CHECKING = 20.0
 #: Seconds that closing waits for dead letters that are being written: they are written again by the next owner.
 LETTERS_CLOSING = 1.0
 
@@ -90,7 +94,7 @@ def dead_letter_id(subscription: str, writer: int) -> str:
 def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
     """A commit of both partitions, as the log takes it."""
     return {
-        TopicPartition(topic, number): Committed(commit.offset, commit.metadata),
+        TopicPartition(topic, number): Committed(commit.offset, commit.metadata, commit.epoch),
         TopicPartition(retry, number): Committed(*commit.retry),
     }
 
@@ -303,6 +307,21 @@ class Relocating:
                 number,
             )
         return found
+
+    def look(
+        self,
+        record: SubscriptionRecord,
+        stored: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+    ) -> Findings:
+        """How far the logs were read, and whether they lost some of it (`lost_tails`)."""
+        with closing(self._fetch()) as fetch:
+            return look(fetch, record, stored, ends)
+
+    def lost(self, place: TopicPartition, read: LogEnd) -> int | None:
+        """The first offset of what a log has lost of what was read; None: nothing."""
+        with closing(self._fetch()) as fetch:
+            return fetch.lost_tails({place: read}, CHECKING).get(place)
 
     def newest(
         self, number: int, log_range: tuple[int, int], ids: tuple[str, str]

@@ -56,7 +56,7 @@ def marked_nonce(record: SubscriptionRecord, nonce: int) -> int:
     return nonce if retry is None else _mark(retry) << _MARK_BITS | nonce & (1 << _MARK_BITS) - 1
 
 
-def _is_of_another(retry: RetryTopic, committed: Committed) -> bool:
+def is_of_another(retry: RetryTopic, committed: Committed) -> bool:
     """Whether the position was committed while there was an earlier topic of that name."""
     found = map_of(committed)
     return found is not None and found.nonce >> _MARK_BITS != _mark(retry)
@@ -119,7 +119,7 @@ def retry_beginning(
     retry = record.retry_topic
     if retry is None:
         raise FailedPrecondition(f"subscription {record.name!r} has no retry topic")
-    if _is_of_another(retry, committed):
+    if is_of_another(retry, committed):
         log.warning(
             "subscription %r: its retry topic %r was made again: partition %d goes on from its beginning",
             record.name,

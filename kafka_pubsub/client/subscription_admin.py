@@ -18,8 +18,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from kafka_pubsub.client.dead_letters import check_dead_letter_name, prepare_dead_letters
+from kafka_pubsub.client.lost_tails import LostTail, Recovery
 from kafka_pubsub.client.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
@@ -175,6 +177,12 @@ class SubscriptionAdmin:
         What waited in one that is gone is gone. One that holds messages still isn't touched.
         """
         return settle(lambda: self._remake(name))
+
+    def recover(self, name: str, start: Literal["oldest", "end"]) -> list[LostTail]:
+        """Goes on where a log has lost its end (`lost_tails`)."""
+        if start not in ("oldest", "end"):
+            raise InvalidArgument(f'start: {start!r} is neither "oldest" nor "end"')
+        return Recovery(self._backend, self.usable(name)).run(start)
 
     def delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
         """Deletes a subscription and its position; open streams end with `NotFound`.

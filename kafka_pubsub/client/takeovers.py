@@ -28,6 +28,7 @@ from kafka_pubsub.client import letter_writer
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.checkpoints import map_of, stored_by
+from kafka_pubsub.client.lost_tails import refuse
 from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
 from kafka_pubsub.client.ports import LogReader
@@ -39,7 +40,7 @@ from kafka_pubsub.core.checkpoint import Checkpoint, united
 from kafka_pubsub.core.events import Bodies, Relocated, Written
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -75,9 +76,9 @@ class Takeovers:
         #: What the group has given us, whole or not.
         self._held: set[TopicPartition] = set()
         #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then (None: it has).
-        self._behind: dict[int, tuple[int, int | None]] = {}
+        self._behind: dict[int, tuple[int, LogEnd | None]] = {}
         #: Where to read on, once this read has returned.
-        self._late: dict[TopicPartition, int] = {}
+        self._late: dict[TopicPartition, LogEnd] = {}
         #: Partitions that must begin anew, filled by the runner; and not before.
         self._again: deque[int] = deque()
         self._not_before = 0.0
@@ -87,7 +88,7 @@ class Takeovers:
 
     def take_on(
         self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
+    ) -> Mapping[TopicPartition, ReadFrom]:
         """They are ours; where to read from, of those that begin now."""
         self._record = record
         self._held.update(partitions)
@@ -105,7 +106,7 @@ class Takeovers:
     def _beside(self, number: int) -> TopicPartition:
         return TopicPartition(self.retry, number)
 
-    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, int]:
+    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         """Has the runner take these on; returns where to read, main only of those that are caught up already."""
         if not numbers:
             self._engine.take_on({}, lambda number, stored: Beginning(0), {})
@@ -116,6 +117,9 @@ class Takeovers:
         ranges = {place: self._reader.log_range(place) for place in places}
         known = dict(committed)
         older = {number for number in numbers if self._recall(number, known, ranges, ends)}
+        findings = self.relocating.look(self._record, known, ends)
+        refuse(self._record.name, findings)
+        read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
 
         def begin(number: int, stored: Committed) -> Beginning:
@@ -132,13 +136,14 @@ class Takeovers:
             lost = found is None and (begun.more or retry.more)
             start = start._replace(
                 main_exists=end,
+                read=read.get(beside, UNREAD),
                 known=united(retry.known, beside_told, retry.position),
                 checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
                 told=beside_told,
                 main_told=told,
                 older=number in older or (map_of(stored) or _NOTHING).older,
             )
-            return begun._replace(retry=start)
+            return begun._replace(retry=start, read=read.get(main, UNREAD))
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -146,10 +151,11 @@ class Takeovers:
             {number: committed[self._beside(number)] for number in numbers},
         )
         self._engine.announce(numbers)
-        starts: dict[TopicPartition, int] = {}
-        for number, position in positions.items():
+        starts: dict[TopicPartition, LogEnd] = {}
+        for number in positions:
             beside = self._beside(number)
-            starts[beside] = at = self._retry_position(number)
+            position, starts[beside] = self._starts(number)
+            at = starts[beside].offset
             if at >= ends[beside]:
                 starts[self._main(number)] = position
                 self._tell_caught_up(number, at)
@@ -214,11 +220,14 @@ class Takeovers:
                     found[number] = checkpoint
         return found
 
-    def _retry_position(self, number: int) -> int:
+    def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
+        """Where to read main from, and the retry partition."""
         partition = self._engine.coordinator.owned.get(number)
         if partition is None or partition.half is None:
             raise InvariantViolated(f"partition {number} was taken on without its retry half")
-        return partition.half.retries.books.position
+        halves = partition.offsets, partition.half.retries.books
+        main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
+        return main, beside
 
     def _retry_start(
         self,
@@ -335,7 +344,7 @@ class Takeovers:
         coordinator, clock = self._engine.coordinator, self._engine.clock
         self._engine.post(lambda: coordinator.caught_up(number, position, clock()))
 
-    def _read_on(self, place: TopicPartition, at: int) -> None:
+    def _read_on(self, place: TopicPartition, at: LogEnd) -> None:
         try:
             self._reader.seek(place, at)
             self._reader.resume([place])
@@ -362,7 +371,7 @@ class Takeovers:
             if number in self._behind:  # main was read on all the time
                 end, at = self._behind[number]
                 self._behind[number] = (end, None)
-                starts[self._main(number)] = at or 0
+                starts[self._main(number)] = at or UNREAD
         self._late.update(starts)
         return numbers
 

@@ -47,9 +47,12 @@ class ToldReader(PassingReader):
         """By partition: of the topic, or of both halves."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
         for place, stored in positions.items():
-            halves[place.partition][place.topic == self._topic] = Commit(stored.offset or 0, stored.metadata)
+            commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
+            halves[place.partition][place.topic == self._topic] = commit
         return {
-            number: CommitBoth(*both[True], both[False]) if False in both else both[True]
+            number: CommitBoth(*both[True][:2], both[False], both[True].epoch)
+            if False in both
+            else both[True]
             for number, both in halves.items()
         }
 

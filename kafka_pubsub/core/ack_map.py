@@ -9,7 +9,8 @@ and lists only the runs that the checkpoint doesn't tell.
 
 Layout: version, writer (4 units), nonce (2 units), flags (a bit each for `clean`, `more`, `older` and `doubt.twice`),
 then numbers: where the checkpoint lies, counted from 1 (0: there is none) and its nonce, how far the doubt reaches,
-count of the runs' numbers, those, the notes' numbers; checksum (3 units).
+how far was read (from the position on; odd: below it) and the leader epoch there, counted from 1 (0: not known), count
+of the runs' numbers, those, the notes' numbers; checksum (3 units).
 
 Rules
 1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
@@ -30,6 +31,7 @@ from kafka_pubsub.core import notes
 from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.model import UNREAD, LogEnd
 
 __all__ = ["CAPACITY", "NOTED", "AckMap", "bare_size", "decode", "encode", "most_runs"]
 
@@ -47,10 +49,13 @@ _VERSION = 6
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
+#: Numbers before those of the runs.
+_HEAD = 6
 #: Units of the widest number, 63 bits.
 _WIDEST = 5
-#: Version, writer, nonce, flags, the checkpoint's name, the doubt, checksum, the widest count, and the notes.
-_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + 3 * _WIDEST + _CHECKSUM_UNITS + 2 + NOTED
+#: Version, writer, nonce, flags, the checkpoint's name, the doubt, how far was read, checksum, the widest count, and
+#: the notes.
+_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + 5 * _WIDEST + _CHECKSUM_UNITS + 2 + NOTED
 
 
 class AckMap(NamedTuple):
@@ -59,7 +64,8 @@ class AckMap(NamedTuple):
     `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` one of
     the ownership. `clean`: nothing that was started is left. `checkpoint`: the one that `runs` count from; None: they
     are all. `more`: it tells of finished records above this position. `older`: of messages above the position newer
-    copies may lie in the retry partition. `doubt`: what may have been started by owners that ended in disorder.
+    copies may lie in the retry partition. `doubt`: what may have been started by owners that ended in disorder. `read`:
+    behind the last record that was ever read.
     """
 
     writer: int
@@ -71,6 +77,7 @@ class AckMap(NamedTuple):
     more: bool = False
     older: bool = False
     doubt: Doubt = NO_DOUBT
+    read: LogEnd = UNREAD
 
 
 def most_runs(span: int) -> int:
@@ -88,7 +95,7 @@ def encode(ack_map: AckMap, position: int) -> str:
     numbers = (
         [0, 0] if ack_map.checkpoint is None else [1 + ack_map.checkpoint.offset, ack_map.checkpoint.nonce]
     )
-    numbers += (max(0, ack_map.doubt.end - position), 2 * len(ack_map.runs))
+    numbers += (max(0, ack_map.doubt.end - position), *_read(ack_map.read, position), 2 * len(ack_map.runs))
     for start, end in ack_map.runs:
         numbers += (start - at, end - start)
         at = end
@@ -123,9 +130,9 @@ def decode(text: str, position: int) -> AckMap | None:
     if body[0] != _VERSION or _joined(checksum) != _checksum(body, position):
         return None
     numbers = _numbers(body[flags_at + 1 :])
-    if len(numbers) < 4 or numbers[3] % 2 or 4 + numbers[3] > len(numbers):
+    if len(numbers) < _HEAD or numbers[_HEAD - 1] % 2 or _HEAD + numbers[_HEAD - 1] > len(numbers):
         return None
-    where, name, doubt, count, *rest = numbers
+    where, name, doubt, reached, epoch, count, *rest = numbers
     noted = notes.parse(rest[count:], position)
     if noted is None:
         return None
@@ -139,7 +146,13 @@ def decode(text: str, position: int) -> AckMap | None:
         bool(body[flags_at] & 2),
         bool(body[flags_at] & 4),
         Doubt(position + doubt, bool(body[flags_at] & 8)) if doubt else NO_DOUBT,
+        LogEnd(position + (-(reached // 2) if reached % 2 else reached // 2), epoch - 1 if epoch else None),
     )
+
+
+def _read(read: LogEnd, position: int) -> tuple[int, int]:
+    ahead = read.offset - position
+    return (2 * ahead if ahead >= 0 else 1 - 2 * ahead), (0 if read.epoch is None else 1 + read.epoch)
 
 
 def _runs(numbers: Sequence[int], at: int) -> tuple[Run, ...]:

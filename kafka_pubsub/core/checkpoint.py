@@ -46,9 +46,9 @@ class Log(NamedTuple):
     topic_id: str
     position: int
     runs: Sequence[Run] = ()
-    #: Up to where it was read.
+    #: Behind the last record that was read.
     end: int = 0
-    #: The leader epoch of what was read last; None: the client doesn't say.
+    #: The leader epoch of that record; None: it isn't known.
     epoch: int | None = None
     #: What was started and isn't finished.
     notes: Notes = NOTHING
@@ -98,7 +98,11 @@ def joined(parts: Iterable[Part]) -> Checkpoint | None:
     retry = tuple(run for part in found for run in part.checkpoint.retry.runs)
     whole = _with_runs(found[0].checkpoint, main, retry)
     same = all(_with_runs(part.checkpoint, (), ()) == _with_runs(whole, (), ()) for part in found)
-    return whole if same and {part.checksum for part in found} == {_checksum(whole)} else None
+    try:
+        checksum = _checksum(whole)
+    except struct.error:  # a number that none of ours can be
+        return None
+    return whole if same and {part.checksum for part in found} == {checksum} else None
 
 
 def _with_runs(checkpoint: Checkpoint, main: Sequence[Run], retry: Sequence[Run]) -> Checkpoint:

@@ -24,7 +24,7 @@ from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.rules import Start
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.model import Header
+from kafka_pubsub.model import Header, LogEnd
 
 __all__ = ["EVERY", "PAUSE", "Checkpoints", "Progress"]
 
@@ -39,8 +39,8 @@ class Progress(NamedTuple):
 
     position: int
     runs: Sequence[Run]
-    #: Up to where main was read.
-    end: int
+    #: Behind the last record of main that was read.
+    read: LogEnd
     books: RetryBooks
     notes: Notes
     retry_notes: Notes
@@ -110,12 +110,8 @@ class Checkpoints:
         """The checkpoint to be written with the commit."""
         self._count += 1
         retry, books = self._retry, progress.books
-        main = Log(
-            retry.topic_id, progress.position, tuple(progress.runs), progress.end, None, progress.notes
-        )
-        beside = Log(
-            retry.retry_id, books.committable, tuple(books.runs), books.position, None, progress.retry_notes
-        )
+        main = Log(retry.topic_id, progress.position, tuple(progress.runs), *progress.read, progress.notes)
+        beside = Log(retry.retry_id, books.committable, tuple(books.runs), *books.read, progress.retry_notes)
         nonce, time = retry.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + retry.wall) * 1000))
         self._sent = Checkpoint(nonce, self._start.writer, time, main, beside)
         self._not_before, self._next_state = now + PAUSE, (progress.position, books.done)

@@ -220,9 +220,7 @@ class Commits:
         notes = beside.noter.main_notes(position, gone)
         retry_notes = beside.noter.retry_notes(books.committable, beside_gone)
         noter = beside.noter
-        return Progress(
-            position, runs, offsets.position, books, notes, retry_notes, noter.doubts, noter.older
-        )
+        return Progress(position, runs, offsets.read, books, notes, retry_notes, noter.doubts, noter.older)
 
     def _both(self, beside: Beside, progress: Progress, *, clean: bool) -> CommitBoth:
         points = beside.checkpoints
@@ -243,7 +241,7 @@ class Commits:
         position, retry_position = progress.position, progress.books.committable
         main_doubt, doubt = progress.doubts
         main = AckMap(self._writer, tuple(runs[0]), clean, beside.nonce, progress.notes, named, more[0])
-        main = main._replace(older=progress.older, doubt=main_doubt)
+        main = main._replace(older=progress.older, doubt=main_doubt, read=progress.read)
         retry = AckMap(
             self._writer,
             tuple(runs[1]),
@@ -253,9 +251,11 @@ class Commits:
             named,
             more[1],
             doubt=doubt,
+            read=progress.books.read,
         )
-        text = ack_map.encode(retry, retry_position)
-        return CommitBoth(position, ack_map.encode(main, position), Commit(retry_position, text))
+        text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
+        main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)
+        return CommitBoth(position, main_text, Commit(retry_position, text, beside_epoch), epoch)
 
     def _alone(self, *, clean: bool) -> Commit:
         position, runs = self._offsets.committable, self._offsets.runs()

@@ -46,6 +46,8 @@ class Commit(NamedTuple):
 
     offset: int
     metadata: str
+    #: The leader epoch of what was read; None: it isn't known to hold at this position.
+    epoch: int | None = None
 
 
 class CommitBoth(NamedTuple):
@@ -54,6 +56,7 @@ class CommitBoth(NamedTuple):
     offset: int
     metadata: str
     retry: Commit
+    epoch: int | None = None
 
 
 class Relocation(NamedTuple):

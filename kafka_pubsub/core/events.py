@@ -64,11 +64,13 @@ class Verdict(IntEnum):
 class Fetched(NamedTuple):
     """Records read from the log, in order of offset.
 
-    `inline`: whoever read them can take them itself, at once; never said while an inline lease is open.
+    `inline`: whoever read them can take them itself, at once; never said while an inline lease is open. `epoch`: the
+    leader epoch of the last, if it is known.
     """
 
     records: Sequence[Record]
     inline: bool = False
+    epoch: int | None = None
 
 
 class Release(NamedTuple):
@@ -223,6 +225,7 @@ class RetryFetched(NamedTuple):
     """Records read from the retry partition, in order of offset; never while an inline lease is open."""
 
     records: Sequence[StoredRecord]
+    epoch: int | None = None
 
 
 class RetryCaughtUp(NamedTuple):

@@ -23,6 +23,7 @@ from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.model import UNREAD, LogEnd
 
 __all__ = ["Offsets", "Run"]
 
@@ -42,9 +43,11 @@ _offset = methodcaller("offset")
 class Offsets:
     """The books of one partition: received, unfinished, finished."""
 
-    def __init__(self, position: int, known: Sequence[Run] = ()) -> None:
+    def __init__(self, position: int, known: Sequence[Run] = (), read: LogEnd = UNREAD) -> None:
         #: The next offset that has not been received.
         self.position = position
+        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        self.read = read
         #: Offsets received and not finished, ascending, with the size of each record. Empty: nothing is outstanding.
         self.unfinished: dict[int, int] = {}
         #: Bytes of those records.
@@ -74,11 +77,16 @@ class Offsets:
         end = self.known[-1][1] if self.known else self.position
         return end - self.committable
 
-    def receive(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Books records as received; returns those that are news (neither received nor finished before)."""
+    def receive(self, records: Sequence[Record], epoch: int | None = None) -> Sequence[Record]:
+        """Books records as received; returns those that are news (neither received nor finished before).
+
+        `epoch`: the leader epoch of the last.
+        """
         if not records:
             return records
         last = records[-1].offset()
+        if last >= self.read.offset:
+            self.read = LogEnd(last + 1, epoch)
         if records[0].offset() < self.position or self.known:
             records = self._news(records)
         if records:

@@ -79,7 +79,7 @@ class Partition:
         self.number = start.number
         self.epoch = start.epoch
         self._rules = rules
-        self.offsets = Offsets(start.position, start.known)
+        self.offsets = Offsets(start.position, start.known, start.read)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
         self.waiting = Waiting()
@@ -166,7 +166,7 @@ class Partition:
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before, half = self.offsets.committable, self.half
-        news = self.offsets.receive(event.records)
+        news = self.offsets.receive(event.records, event.epoch)
         if half is not None:
             news = half.came(news, now)
         lease = None

@@ -58,7 +58,7 @@ class Retries:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.books = RetryBooks(start.position, start.known, start.told)
+        self.books = RetryBooks(start.position, start.known, start.told, start.read)
         self.origins = Origins(number, start, offsets)
         self.parking = Parking()
         self.bodies = Bodies()

@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.model import UNREAD, LogEnd, StoredRecord
 
 __all__ = ["RetryBooks"]
 
@@ -30,8 +31,16 @@ _FEW = 256
 class RetryBooks:
     """The books of one retry partition."""
 
-    def __init__(self, position: int, known: Sequence[Run] = (), told: Sequence[Run] = ()) -> None:
+    def __init__(
+        self,
+        position: int,
+        known: Sequence[Run] = (),
+        told: Sequence[Run] = (),
+        read: LogEnd = UNREAD,
+    ) -> None:
         """`known`: all that is finished above `position`; `told`: what the checkpoint says of that."""
+        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        self.read = read
         #: The next offset that has not been received.
         self.position = position
         #: The lowest offset that isn't finished.
@@ -86,6 +95,12 @@ class RetryBooks:
         if not news:
             self.position = max(self.position, self.committable)
         return news
+
+    def reach(self, records: Sequence[StoredRecord], epoch: int | None) -> None:
+        """These were read; `epoch`: the leader epoch of the last."""
+        last = (records[-1].offset() or 0) if records else -1
+        if last >= self.read.offset:
+            self.read = LogEnd(last + 1, epoch)
 
     def advance(self, position: int) -> None:
         """There is nothing to be read below `position` any more: what wasn't received is a hole."""
@@ -144,7 +159,7 @@ class RetryBooks:
     def after(self, offsets: Iterable[int]) -> RetryBooks:
         """The books as they will be when these records are finished, too."""
         books = RetryBooks.__new__(RetryBooks)
-        books.position, books.committable = self.position, self.committable
+        books.position, books.committable, books.read = self.position, self.committable, self.read
         books._starts, books._ends = self._starts.copy(), self._ends.copy()
         books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()
         books._fresh, books.done = self._fresh.copy(), self.done

@@ -300,6 +300,7 @@ class RetryHalf:
         books = self.retries.books
         before = books.committable
         self.intake.fetched(event.records, now)
+        books.reach(event.records, event.epoch)
         if before != books.committable:
             self.commits.dirty = True
         return ()

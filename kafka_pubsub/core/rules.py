@@ -10,6 +10,7 @@ from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.redelivery import Backoff, Policy
+from kafka_pubsub.model import UNREAD, LogEnd
 
 __all__ = [
     "BACKLOG",
@@ -64,7 +65,8 @@ class RetryStart(NamedTuple):
     `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
     the retry partition's at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less the
     core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the last
-    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main.
+    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main. `read`: behind
+    the last record of the retry partition that was ever read.
     """
 
     topic: str
@@ -83,6 +85,7 @@ class RetryStart(NamedTuple):
     checkpoint: Named | None = None
     told: Sequence[Run] = ()
     main_told: Sequence[Run] = ()
+    read: LogEnd = UNREAD
     #: Whether the positions are older than what was written since: the broker had forgotten the group's. Then main
     #: isn't read before the retry partition is caught up.
     older: bool = False
@@ -100,3 +103,5 @@ class Start(NamedTuple):
     held_back: Sequence[bytes] = ()
     #: None: the subscription has no retry topic; what isn't acked comes again in its place.
     retry: RetryStart | None = None
+    #: Behind the last record of main that was ever read.
+    read: LogEnd = UNREAD

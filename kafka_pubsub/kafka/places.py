@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from confluent_kafka import OFFSET_INVALID, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, ReadFrom, TopicPartition
 
 __all__ = ["committed_of", "kafka_partition", "name_of", "plain", "say_nothing", "where_of"]
 
 
-def kafka_partition(partition: TopicPartition, to: int | Committed) -> KafkaPartition:
+def kafka_partition(partition: TopicPartition, to: ReadFrom | Committed) -> KafkaPartition:
     """A partition with an offset, and what goes with it, in librdkafka's words."""
-    stored = Committed(to, "") if isinstance(to, int) else to
+    if isinstance(to, Committed):
+        stored = to
+    else:
+        stored = Committed(to, "") if isinstance(to, int) else Committed(to.offset, "", to.epoch)
     offset = OFFSET_INVALID if stored.offset is None else stored.offset
     if stored.epoch is None:
         return KafkaPartition(*partition, offset, stored.metadata)

@@ -47,10 +47,10 @@ from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.listener import Listener
 from kafka_pubsub.kafka.membership import membership_of, renewed
-from kafka_pubsub.kafka.places import committed_of, name_of, plain, say_nothing, where_of
+from kafka_pubsub.kafka.places import committed_of, kafka_partition, name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["KafkaLogReader"]
 
@@ -108,7 +108,7 @@ class KafkaLogReader:
         self._down = False
         self._listener: Listener | None = None
         # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
-        self._assigned: dict[TopicPartition, int | None] = {}
+        self._assigned: dict[TopicPartition, ReadFrom | None] = {}
         # Whether the group counts us as a member, as far as we were told.
         self._joined = False
         # Our place in the group, as of the last assignment or rise of the epoch; None: none, or it was taken from us.
@@ -229,21 +229,21 @@ class KafkaLogReader:
         if self._assigned.get(partition) is None:
             return None
         with self._calls.one():
-            return self._positions([partition])[partition]
+            return self._positions([partition])[partition].offset
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether the end was told where we are now."""
         position = self.position(partition)
         return position is not None and position == self._ends.get(partition)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record read of the partition is the first at or after `offset`."""
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
+        """The next record read of the partition is the first from there on."""
         with self._calls.one():
             try:
-                self._consumer.seek(KafkaPartition(*partition, offset))
+                self._consumer.seek(kafka_partition(partition, to))
             except KafkaException as failure:
                 raise translate(failure, f"seek in {name_of(partition)}") from None
-            self._assigned[partition] = offset
+            self._assigned[partition] = to
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads nothing more of them; what isn't ours any more is left alone."""
@@ -257,8 +257,8 @@ class KafkaLogReader:
             self._switch(self._consumer.resume, mine, "resume")
             # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek
             # to where we are does (tried: 700 ms and 3 ms).
-            for where, offset in self._positions(mine).items():
-                self._start_again(where, offset)
+            for where, position in self._positions(mine).items():
+                self._start_again(where, position)
 
     def close(self) -> None:
         """Gives the partitions back (`revoked`), waits for running commits, leaves the group."""
@@ -322,7 +322,7 @@ class KafkaLogReader:
         for each in mine:
             self._assigned[each] = starts.get(each)
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
-        answer = [KafkaPartition(*each, starts.get(each, 0)) for each in mine]
+        answer = [kafka_partition(each, starts.get(each, 0)) for each in mine]
         (consumer.incremental_assign if self._incremental else consumer.assign)(answer)
         # librdkafka remembers from an earlier assignment who was paused.
         consumer.resume(answer)
@@ -380,19 +380,23 @@ class KafkaLogReader:
             self._start_again(where, start)
         return kept
 
-    def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Where the next record of each will come from."""
         if not partitions:
             return {}
         found = self._consumer.position([KafkaPartition(*each) for each in partitions])
         return {
-            where: each.offset if each.offset >= 0 else self._assigned[where] or 0
+            where: LogEnd(each.offset, each.leader_epoch) if each.offset >= 0 else self._started(where)
             for where, each in zip(plain(found), found, strict=True)
         }
 
-    def _start_again(self, partition: TopicPartition, offset: int) -> None:
+    def _started(self, partition: TopicPartition) -> LogEnd:
+        start = self._assigned[partition] or 0
+        return LogEnd(start) if isinstance(start, int) else start
+
+    def _start_again(self, partition: TopicPartition, start: ReadFrom) -> None:
         try:
-            self._consumer.seek(KafkaPartition(*partition, offset))
+            self._consumer.seek(kafka_partition(partition, start))
         except KafkaException as failure:
             # Not fetching yet: then it will begin where the assignment said, which is the same place.
             if error_of(failure).code() != KafkaError._STATE:

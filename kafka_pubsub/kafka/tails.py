@@ -22,7 +22,7 @@ from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import PARTITION_FATAL, TRANSIENT
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.places import kafka_partition, plain, where_of
-from kafka_pubsub.model import Committed, LogEnd, TopicPartition
+from kafka_pubsub.model import LogEnd, TopicPartition
 
 __all__ = ["find_lost_tails"]
 
@@ -37,6 +37,8 @@ _RULES: Mapping[str, ConfigValue] = {
     # Needed by librdkafka, never joined: partitions are assigned by hand.
     "group.id": "_kafka_pubsub.log-ends",
     "client.id": "kafka_pubsub-log-ends",
+    # What a cut has left of a transaction stays open: a reader of committed records would wait before it.
+    "isolation.level": "read_uncommitted",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -93,7 +95,7 @@ class _Search:
 
     def _refused(self, ends: Mapping[TopicPartition, LogEnd]) -> set[TopicPartition]:
         """The partitions whose leader has another log than was read so far."""
-        begin = [kafka_partition(place, Committed(end.offset, "", end.epoch)) for place, end in ends.items()]
+        begin = [kafka_partition(place, end) for place, end in ends.items()]
         self._consumer.assign(begin)
         self._consumer.resume(begin)  # librdkafka remembers which were paused before
         refused = self._answers(set(ends))

@@ -26,7 +26,7 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, Membership, TopicPartition
+from kafka_pubsub.model import Committed, Membership, ReadFrom, TopicPartition
 
 __all__ = ["MemoryReader"]
 
@@ -39,7 +39,7 @@ _COMMITTED_PATIENCE = 30.0
 class Listener(Protocol):
     """The shape of the client's rebalance listener."""
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """New partitions; returns where to read each from."""
         ...
 
@@ -202,12 +202,12 @@ class MemoryReader:
             log = self._cluster.log(partition)
             return log.start, log.end
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Reads on from the offset."""
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
+        """Reads on from there."""
         self._check_open()
         if partition not in self._held:
             raise FailedPrecondition(f"seek: {partition.topic}:{partition.partition} isn't assigned here")
-        self._positions[partition] = offset
+        self._positions[partition] = _offset(to)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads nothing from them until `resume`; those that aren't assigned are passed over."""
@@ -285,7 +285,7 @@ class MemoryReader:
         self._share = list(share)
         self._membership = Membership(self._group, (self._member, self._generation))
         starts = listener.assigned(tuple(share))
-        self._positions = {at: offset for at, offset in starts.items() if at in self._held}
+        self._positions = {at: _offset(start) for at, start in starts.items() if at in self._held}
 
     # Records
 
@@ -356,3 +356,7 @@ class Tell(Protocol):
     def __call__(self, partitions: Sequence[TopicPartition]) -> None:
         """They go."""
         ...
+
+
+def _offset(start: ReadFrom) -> int:
+    return start if isinstance(start, int) else start.offset

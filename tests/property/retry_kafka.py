@@ -194,7 +194,7 @@ class RetryLog:
             found = self.checkpoint(begins[-1])
             assert found is not None
             main = self.recalled(begins[-1], found.main)
-            self.stored = CommitBoth(*main, self.recalled(begins[-1], found.retry))
+            self.stored = CommitBoth(main.offset, main.metadata, self.recalled(begins[-1], found.retry))
         claimed = self.finished_by(self.stored) - self.waiting_by(self.stored)
         self.durable &= claimed
 

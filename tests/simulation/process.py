@@ -25,7 +25,7 @@ from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
-from kafka_pubsub.model import AckFuture, Committed, Message, TopicPartition
+from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.faults import Faults
@@ -136,7 +136,7 @@ class SimulatedEngine(Engine):
         reported = self.owner.ownership_of(lease).reported
         reported.update(lease.records[at].offset() for at in done)
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         copy, stored = self.owner.world.record().positions, self.owner.stored()
         self.owner.tries = 0
         beside = self.owner.plan.retry is not None

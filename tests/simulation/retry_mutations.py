@@ -31,7 +31,7 @@ from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo,
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Ending, Membership, TopicPartition
+from kafka_pubsub.model import Ending, LogEnd, Membership, TopicPartition
 from tests.simulation import foci
 from tests.simulation.checkpoint_mutations import CHECKPOINT_MUTATIONS
 from tests.simulation.death_mutations import DEATH_MUTATIONS
@@ -68,7 +68,7 @@ def main_at_once(patch: Patch) -> None:
     patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
     real = Takeovers._begin
 
-    def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, int]:
+    def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         starts = real(self, numbers)
         for number, (end, position) in list(self._behind.items()):
             if number in numbers and position is not None:

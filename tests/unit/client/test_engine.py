@@ -17,7 +17,7 @@ from kafka_pubsub.core.effects import Commit
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Membership, ReadFrom, StoredRecord, TopicPartition
 
 RECORD = SubscriptionRecord(
     name="billing", topic="orders", topic_id="id", partitions=2, options=SubscriptionOptions()
@@ -71,7 +71,7 @@ class Valves:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         self.paused.update(place.partition for place in partitions)
