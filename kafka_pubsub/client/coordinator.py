@@ -280,7 +280,7 @@ class Coordinator(Holdings):
         for number in numbers:
             if number not in self._leaving:
                 taken = benched > 0 and self._free() <= 0
-                self._to(number, Tick(number in self.gate.paused, taken, wall), now)
+                self._to(number, Tick(number in self.gate.paused, taken, wall, self.closing), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 
