@@ -22,7 +22,7 @@ from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed
 
-__all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "Ownership", "beginning", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -34,16 +34,23 @@ TRY_AGAIN = 0.5
 
 
 class Beginning(NamedTuple):
-    """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one.
+    """Where to begin in one log, and what is finished above it, as the metadata says.
 
     `checkpoint`: the one that the metadata names, and whether it tells of more (`core/checkpoint`).
     """
 
     position: int
     known: Sequence[Run] = ()
-    retry: RetryStart | None = None
     checkpoint: Named | None = None
     more: bool = False
+
+
+class Ownership(NamedTuple):
+    """Where to begin in a partition, all that is finished above it, and the same of its retry partition."""
+
+    position: int
+    known: Sequence[Run]
+    retry: RetryStart
 
 
 def reach(begun: Beginning, end: int) -> int:
@@ -102,4 +109,4 @@ def beginning(
             low,
         )
         offset = low
-    return Beginning(offset, known, None, checkpoint, more)
+    return Beginning(offset, known, checkpoint, more)

@@ -31,7 +31,7 @@ from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
 
-__all__ = ["CAPACITY", "NOTED", "AckMap", "bare_size", "decode", "encode", "most_runs"]
+__all__ = ["CAPACITY", "NOTED", "AckMap", "bare_size", "decode", "encode"]
 
 #: Characters of metadata that a broker with default settings stores (4096 is refused).
 CAPACITY = 4095
@@ -47,10 +47,6 @@ _VERSION = 6
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
-#: Units of the widest number, 63 bits.
-_WIDEST = 5
-#: Version, writer, nonce, flags, the checkpoint's name, the doubt, checksum, the widest count, and the notes.
-_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + 3 * _WIDEST + _CHECKSUM_UNITS + 2 + NOTED
 
 
 class AckMap(NamedTuple):
@@ -71,15 +67,6 @@ class AckMap(NamedTuple):
     more: bool = False
     older: bool = False
     doubt: Doubt = NO_DOUBT
-
-
-def most_runs(span: int) -> int:
-    """How many runs over `span` offsets surely fit the metadata, where there is nowhere to write a checkpoint.
-
-    A number wider than one unit spans at least 2**14 offsets for each further unit, so wide ones are rare.
-    """
-    room = CAPACITY - _OVERHEAD
-    return max(room - (span >> _PAYLOAD), room // _WIDEST) // 2
 
 
 def encode(ack_map: AckMap, position: int) -> str:

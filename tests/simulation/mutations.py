@@ -17,14 +17,13 @@ from kafka_pubsub.client.holders import Holder, Reports
 from kafka_pubsub.client.inline import InlineHolder
 from kafka_pubsub.core import inline
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Stop, Withdraw
+from kafka_pubsub.core.effects import CommitBoth, Effect, Stop, Withdraw
 from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.redelivery import Waiting
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.core.verdicts import Verdicts
@@ -130,11 +129,6 @@ def map_truncated(patch: pytest.MonkeyPatch) -> None:
     """Only the first run is kept."""
     real = Offsets.runs
     patch.setattr(Offsets, "runs", lambda self: real(self)[:1])
-
-
-def map_unbounded(patch: pytest.MonkeyPatch) -> None:
-    """Nobody asks whether the map has room before records are handed out."""
-    patch.setattr(Offsets, "room", lambda self, handed, capacity: len(self.unfinished))
 
 
 def known_not_skipped(patch: pytest.MonkeyPatch) -> None:
@@ -329,11 +323,6 @@ def _passed_as(monkeypatch: pytest.MonkeyPatch, change: Callable[[Passed], Passe
 # Life
 
 
-def redelivery_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What is in backoff never becomes due."""
-    patch.setattr(Waiting, "due", lambda self, now: [])
-
-
 def deadline_ignored(patch: pytest.MonkeyPatch) -> None:
     """A kept message never expires."""
     patch.setattr(Leases, "due", lambda self, now: [])
@@ -381,7 +370,7 @@ def stored_map_ignored(patch: pytest.MonkeyPatch) -> None:
     """A new owner doesn't read the map beside the position."""
     real = Coordinator._start
 
-    def start(self: Coordinator, number: int, stored: Commit | CommitBoth, begin: object) -> int:
+    def start(self: Coordinator, number: int, stored: CommitBoth, begin: object) -> int:
         return real(self, number, stored, begin._replace(known=()))  # type: ignore[attr-defined]
 
     patch.setattr(Coordinator, "_start", start)
