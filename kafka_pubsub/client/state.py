@@ -125,7 +125,6 @@ _WHY = {
     Why.NACKED: "nacked",
     Why.EXPIRED: "its deadline has passed",
     Why.BACKLOG: "behind an earlier message of its key",
-    Why.TAIL: "waits for its redelivery",
     Why.CRASHED: "its process died",
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed",

@@ -29,7 +29,7 @@ from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.checkpoints import map_of, stored_by
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, Ownership, beginning, reach
+from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, Ownership, beginning, check_readable, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
@@ -112,6 +112,8 @@ class Takeovers:
             return {}
         places = [*map(self._main, numbers), *map(self._beside, numbers)]
         committed = self._committed(places)
+        for place, stored in committed.items():
+            check_readable(self._record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = {place: self._reader.log_range(place) for place in places}
         known = dict(committed)

@@ -24,6 +24,7 @@ from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.places import Places
+from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.core.verdicts import Verdicts
@@ -149,7 +150,7 @@ def known_not_kept(patch: pytest.MonkeyPatch) -> None:
 def refusal_taken_for_success(patch: pytest.MonkeyPatch) -> None:
     """A refused commit isn't sent again."""
     real = Commits.answered
-    patch.setattr(Commits, "answered", lambda self, *, accepted: real(self, accepted=True))
+    patch.setattr(Commits, "answered", lambda self, *, accepted, **more: real(self, accepted=True, **more))
 
 
 def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
@@ -159,8 +160,8 @@ def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
 
 def no_last_word(patch: pytest.MonkeyPatch) -> None:
     """A partition goes without a last commit."""
-    patch.setattr(Commits, "last_word", lambda self: None)
-    patch.setattr(Coordinator, "returns", lambda self, number, committed: None)
+    patch.setattr(RetryHalf, "last_word", lambda self, now, closing: None)
+    patch.setattr(Coordinator, "returns", lambda self, number, committed, beside: None)
 
 
 # Order and holders (I1)

@@ -166,6 +166,10 @@ class SimulatedEngine(Engine):
         super().commit(commits)
         for number, commit in commits.items():
             self.owner.say(f"commits {number}: {commit.offset}")
+            stored = self.owner.stored().get(number) == Committed(commit.offset, commit.metadata)
+            promise(
+                not stored or number in self.owner.share(), f"{self.owner.name} commits another's {number}"
+            )
         self.owner.look()
 
 
@@ -364,7 +368,8 @@ class Process:
         """What the group has stored."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
-            return {place.partition: value for place, value in offsets.items()}
+            topic = self.subscription.topic
+            return {place.partition: value for place, value in offsets.items() if place.topic == topic}
 
     def ownership(self, number: int) -> Ownership:
         """The ledger's page of a partition that is here now."""
