@@ -30,7 +30,7 @@ from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.checkpoints import map_of, stored_by
 from kafka_pubsub.client.lost_tails import refuse
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
+from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, Ownership, beginning, check_readable, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
@@ -109,10 +109,12 @@ class Takeovers:
     def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         """Has the runner take these on; returns where to read, main only of those that are caught up already."""
         if not numbers:
-            self._engine.take_on({}, lambda number, stored: Beginning(0), {})
+            self._engine.take_on({}, _begin_nothing, {})
             return {}
         places = [*map(self._main, numbers), *map(self._beside, numbers)]
         committed = self._committed(places)
+        for place, stored in committed.items():
+            check_readable(self._record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = {place: self._reader.log_range(place) for place in places}
         known = dict(committed)
@@ -122,7 +124,7 @@ class Takeovers:
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
 
-        def begin(number: int, stored: Committed) -> Beginning:
+        def begin(number: int, stored: Committed) -> Ownership:
             main, beside = self._main(number), self._beside(number)
             begun = beginning(self._record, number, known[main], ranges[main])
             low, high = ranges[beside]
@@ -130,20 +132,21 @@ class Takeovers:
             end = ranges[main][1]
             found = checkpoints.get(number)
             told = found.main.runs if found is not None and begun.more else ()
-            begun = begun._replace(known=united(begun.known, told, begun.position))
+            finished = united(begun.known, told, begun.position)
             start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
             beside_told = found.retry.runs if found is not None and retry.more else ()
             lost = found is None and (begun.more or retry.more)
             start = start._replace(
                 main_exists=end,
                 read=read.get(beside, UNREAD),
+                main_read=read.get(main, UNREAD),
                 known=united(retry.known, beside_told, retry.position),
                 checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
                 told=beside_told,
                 main_told=told,
                 older=number in older or (map_of(stored) or _NOTHING).older,
             )
-            return begun._replace(retry=start, read=read.get(main, UNREAD))
+            return Ownership(begun.position, finished, start)
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -223,8 +226,8 @@ class Takeovers:
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
         """Where to read main from, and the retry partition."""
         partition = self._engine.coordinator.owned.get(number)
-        if partition is None or partition.half is None:
-            raise InvariantViolated(f"partition {number} was taken on without its retry half")
+        if partition is None:
+            raise InvariantViolated(f"partition {number} was taken on, and isn't there")
         halves = partition.offsets, partition.half.retries.books
         main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
         return main, beside
@@ -404,6 +407,10 @@ class Takeovers:
     def restart(self, number: int) -> None:
         """A partition must begin anew."""
         self._again.append(number)
+
+
+def _begin_nothing(number: int, _: Committed) -> Ownership:
+    raise InvariantViolated(f"partition {number} begins, though none was to")
 
 
 _topic = methodcaller("topic")

@@ -43,16 +43,14 @@ class ToldReader(PassingReader):
         self._answered(told, answers)
         return answers
 
-    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, Commit | CommitBoth]:
-        """By partition: of the topic, or of both halves."""
+    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
+        """By partition."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
         for place, stored in positions.items():
             commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
             halves[place.partition][place.topic == self._topic] = commit
         return {
             number: CommitBoth(*both[True][:2], both[False], both[True].epoch)
-            if False in both
-            else both[True]
             for number, both in halves.items()
         }
 

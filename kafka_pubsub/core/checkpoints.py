@@ -23,7 +23,6 @@ from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.rules import Start
-from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Header, LogEnd
 
 __all__ = ["EVERY", "PAUSE", "Checkpoints", "Progress"]
@@ -45,6 +44,8 @@ class Progress(NamedTuple):
     notes: Notes
     retry_notes: Notes
     doubts: tuple[Doubt, Doubt]
+    #: How many messages of both have been finished in this ownership.
+    done: int
     #: Whether newer copies of main's messages may lie in the retry partition.
     older: bool = False
 
@@ -53,18 +54,15 @@ class Checkpoints:
     """The checkpoints of one partition under one ownership."""
 
     def __init__(self, start: Start, books: RetryBooks) -> None:
-        if start.retry is None:
-            raise InvariantViolated("a checkpoint without a retry partition")
         self._start, self._retry, self._books = start, start.retry, books
         #: The one that the last accepted commit named; None: there is none.
         self.named = start.retry.checkpoint
         #: What it tells of main.
         self.told: Collection[Run] = frozenset(start.retry.main_told)
         self._ends = _end(start.retry.main_told), _end(start.retry.told)
-        #: Main's position as it tells it, and how many records of the retry partition were finished then; None: it
-        #: isn't known. Of a new subscription: where it began.
-        self._state: tuple[int, int] | None = None if start.stored.metadata else (start.position, 0)
-        self._next_state: tuple[int, int] | None = None
+        #: How many messages were finished when it was written; None: it isn't known. A new subscription needs none.
+        self._done: int | None = None if start.stored.metadata else 0
+        self._next_done: int | None = None
         self._count = 0
         #: Since when something isn't in a checkpoint; None: everything is.
         self._changed: float | None = None
@@ -102,7 +100,7 @@ class Checkpoints:
 
     def differs(self, progress: Progress) -> bool:
         """Whether anything has finished that isn't in the checkpoint."""
-        if (progress.position, progress.books.done) != self._state or progress.books.fresh:
+        if progress.done != self._done or progress.books.fresh:
             return True
         return any(run not in self.told for run in progress.runs)
 
@@ -114,7 +112,7 @@ class Checkpoints:
         beside = Log(retry.retry_id, books.committable, tuple(books.runs), *books.read, progress.retry_notes)
         nonce, time = retry.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + retry.wall) * 1000))
         self._sent = Checkpoint(nonce, self._start.writer, time, main, beside)
-        self._not_before, self._next_state = now + PAUSE, (progress.position, books.done)
+        self._not_before, self._next_done = now + PAUSE, progress.done
         return self._sent
 
     def headers(self, checkpoint: Checkpoint) -> Sequence[Header]:
@@ -130,7 +128,7 @@ class Checkpoints:
         self.named = Named(offset, sent.nonce)
         self.told = frozenset(sent.main.runs)
         self._ends = _end(sent.main.runs), _end(sent.retry.runs)
-        self._state = self._next_state
+        self._done = self._next_done
         self._books.tell(sent.retry.runs)
         self._changed, self._not_before = None, 0.0
 

@@ -42,7 +42,7 @@ class Deliver(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Store this position and ack map; answer with `CommitAnswered`. No second one before the answer."""
+    """A position and an ack map of one log."""
 
     offset: int
     metadata: str
@@ -51,7 +51,10 @@ class Commit(NamedTuple):
 
 
 class CommitBoth(NamedTuple):
-    """The same with the retry partition's, in one request; accepted if both were."""
+    """Store both partitions' positions and ack maps in one request; answer with `CommitAnswered`: both, or not.
+
+    No second one before the answer.
+    """
 
     offset: int
     metadata: str
@@ -176,7 +179,6 @@ class Stale(NamedTuple):
 
 Effect = (
     Deliver
-    | Commit
     | CommitBoth
     | Stop
     | Withdraw

@@ -14,6 +14,8 @@ Rules
    group's offsets.
 4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
    flag, and without the flag the next owner takes what this one had started for suspects.
+5. When a stream ends, a checkpoint is written before the last word, so that the position that this commits is behind
+   it: a checkpoint that lay behind the position would look like a message that waits.
 """
 
 from __future__ import annotations
@@ -23,10 +25,9 @@ from math import ceil
 
 from kafka_pubsub.core.burying import Burying
 from kafka_pubsub.core.chores import LOOSE, Chores
-from kafka_pubsub.core.commits import Beside, Commits, records_of
+from kafka_pubsub.core.commits import Commits, records_of
 from kafka_pubsub.core.effects import (
     Bury,
-    Commit,
     CommitBoth,
     Deliver,
     Effect,
@@ -41,7 +42,7 @@ from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.core.started_notes import StartedNotes
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
@@ -61,7 +62,6 @@ class RetryHalf:
     def __init__(
         self,
         start: Start,
-        retry: RetryStart,
         rules: Rules,
         jitter: Callable[[], float],
         turn: Turn,
@@ -71,10 +71,9 @@ class RetryHalf:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, turn)
+        self.retries = Retries(start.number, start.retry, rules, jitter, queues, offsets, turn)
         self._notes = StartedNotes(leases, self.retries)
-        beside = Beside(start, retry.nonce, self.retries.books, self._notes)
-        self.commits = Commits(offsets, start.writer, start.stored, beside)
+        self.commits = Commits(start, offsets, self.retries.books, self._notes)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
@@ -85,8 +84,8 @@ class RetryHalf:
         #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
         #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
-        self._before: Commit | CommitBoth | None = None
-        self._trimmed = retry.position
+        self._before: CommitBoth | None = None
+        self._trimmed = start.retry.position
 
     # What begins
 
@@ -207,8 +206,8 @@ class RetryHalf:
 
     # What is sent
 
-    def send(self, now: float) -> Iterator[Effect]:
-        """What is due to be sent."""
+    def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
+        """What is due to be sent; `closing`: the partition is given up when all that runs has ended (rule 5)."""
         commits, retries = self.commits, self.retries
         if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
             yield commits.transaction(letters, now)
@@ -218,9 +217,10 @@ class RetryHalf:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
                 commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
-            checkpoint = commits.open(now) and commits.checkpoints.due(now)
+            ended = closing and self.unsaved
+            checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
             if self.announced and (batch or checkpoint or commits.due(now)):
-                yield commits.transaction(batch, now)
+                yield commits.transaction(batch, now, closing=ended)
             elif commits.due(now):
                 yield commits.make(now)
         if self.may_begin and (letters := self.burying.write(now)):
@@ -233,13 +233,17 @@ class RetryHalf:
         yield from retries.news
         retries.news = []
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether nothing runs any more, and what has finished isn't in a checkpoint yet."""
+        return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
+
     def _needed(self) -> int:
         """Below this offset of the retry partition everything may be deleted."""
-        stored, named = self.commits.stored, self.commits.checkpoints.named
-        low = stored.retry.offset if isinstance(stored, CommitBoth) else 0
+        low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
         return low if named is None else min(low, named.offset)
 
-    def last_word(self, now: float, *, closing: bool) -> Commit | CommitBoth | Relocate | None:
+    def last_word(self, now: float, *, closing: bool) -> CommitBoth | Relocate | None:
         """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
         if not self.announced or self.commits.in_flight is not None:
             return self.plain_last_word()
@@ -248,7 +252,7 @@ class RetryHalf:
             self.retries.load(now, early=True), now, clean=self._clean, closing=closing
         )
 
-    def plain_last_word(self) -> Commit | CommitBoth | None:
+    def plain_last_word(self) -> CommitBoth | None:
         """What is sent at a revoke where no transaction may be sent."""
         self.commits.dirty = True  # rule 4
         return self.commits.last_word(clean=self._clean)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.redelivery import Backoff, Policy
@@ -60,13 +60,13 @@ class Rules(NamedTuple):
 
 
 class RetryStart(NamedTuple):
-    """What an ownership with a retry partition is told besides.
+    """What an ownership is told of its retry partition.
 
     `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
     the retry partition's at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less the
     core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the last
-    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main. `read`: behind
-    the last record of the retry partition that was ever read.
+    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main. `read` and
+    `main_read`: behind the last record of each that was ever read.
     """
 
     topic: str
@@ -86,6 +86,7 @@ class RetryStart(NamedTuple):
     told: Sequence[Run] = ()
     main_told: Sequence[Run] = ()
     read: LogEnd = UNREAD
+    main_read: LogEnd = UNREAD
     #: Whether the positions are older than what was written since: the broker had forgotten the group's. Then main
     #: isn't read before the retry partition is caught up.
     older: bool = False
@@ -97,11 +98,8 @@ class Start(NamedTuple):
     number: int
     epoch: int
     writer: int
-    stored: Commit | CommitBoth
+    stored: CommitBoth
     position: int
+    retry: RetryStart
     known: Sequence[Run] = ()
     held_back: Sequence[bytes] = ()
-    #: None: the subscription has no retry topic; what isn't acked comes again in its place.
-    retry: RetryStart | None = None
-    #: Behind the last record of main that was ever read.
-    read: LogEnd = UNREAD
