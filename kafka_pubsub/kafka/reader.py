@@ -102,6 +102,8 @@ class KafkaLogReader:
         self._consumer = handles.consumer(defaults, rules, self._on_error)
         self._calls = Gate()
         self._commits = Bounded("kafka_pubsub-commit")
+        # Whether we leave the group for good: what it gives us then is declined.
+        self._leaving = False
         # Held by `read`, so that a `close` from another thread waits for it to return.
         self._reading = threading.Lock()
         # Whether no broker at all could be reached when last heard of.
@@ -293,6 +295,7 @@ class KafkaLogReader:
         _LOGGER.warning("group %r: %s; it will notice", self._group, why)
 
     def _leave(self) -> None:
+        self._leaving = True
         with self._calls.together():
             try:
                 self._give_back()
@@ -318,6 +321,10 @@ class KafkaLogReader:
             self._membership = renewed(self._consumer, membership)
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        if self._leaving:
+            # A rebalance ended just now. Not answered, the client would take what is offered.
+            self._answer(consumer, [])
+            return
         self._joined = True
         # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
         self._membership = membership_of(consumer, self._group)
@@ -328,16 +335,19 @@ class KafkaLogReader:
             self._assigned[each] = starts.get(each)
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
         answer = [KafkaPartition(*each, starts.get(each, 0)) for each in mine]
-        (consumer.incremental_assign if self._incremental else consumer.assign)(answer)
+        self._answer(consumer, answer)
         # librdkafka remembers from an earlier assignment who was paused.
         consumer.resume(answer)
         idle = [KafkaPartition(*each) for each in mine if each not in starts]
         if idle:
             consumer.pause(idle)
 
+    def _answer(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
+
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         # librdkafka's client unassigns by itself when this returns, by the protocol in force.
-        mine = plain(partitions)
+        mine = self._held(partitions)
         self._tell(lambda listener: listener.revoked(mine))
         self._forget(mine)
         if not self._incremental:
@@ -345,9 +355,13 @@ class KafkaLogReader:
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined, self._membership = False, None
-        mine = plain(partitions)
+        mine = self._held(partitions)
         self._forget(mine)
         self._tell(lambda listener: listener.lost(mine))
+
+    def _held(self, partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
+        """Those of them that the listener knows of: the others were declined."""
+        return [each for each in plain(partitions) if each in self._assigned]
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         self._moved.update(partitions)
