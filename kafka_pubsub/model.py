@@ -26,6 +26,8 @@ from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 __all__ = [
     "RESERVED_HEADER_PREFIX",
     "AckId",
+    "Answered",
+    "CommitAnswers",
     "Committed",
     "Ending",
     "Fetched",
@@ -75,6 +77,10 @@ class Committed(NamedTuple):
 Positions = Mapping[TopicPartition, Committed]
 #: Waits for positions that go with records, once these are stored; None: none come.
 PositionsLater = Callable[[], Positions | None]
+
+#: What became of a commit, by partition: an error, or None for what is stored.
+CommitAnswers = Mapping[TopicPartition, PubSubError | None]
+Answered = Callable[[CommitAnswers], None]
 
 
 class TopicInfo(NamedTuple):

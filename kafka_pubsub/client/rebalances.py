@@ -37,7 +37,7 @@ from kafka_pubsub.errors import (
     NotFound,
     PubSubError,
 )
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import CommitAnswers, Committed, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -122,14 +122,23 @@ class Rebalances:
         """What the stream reads."""
         return [self.record.topic] if self.pairs is None else [self.record.topic, self.pairs.retry]
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, bool]:
-        """Sends commits; whether each was accepted."""
+    def commit(
+        self, commits: Mapping[int, Commit | CommitBoth], answered: Callable[[dict[int, bool]], None]
+    ) -> None:
+        """Sends commits; `answered` is told whether each was accepted, from any thread."""
         positions = self._positions(commits)
-        answers: Mapping[TopicPartition, PubSubError | None]
+
+        def tell(answers: CommitAnswers) -> None:
+            answered(self._accepted(commits, answers))
+
         try:
-            answers = self._reader.commit(positions)
+            self._reader.commit(positions, tell)
         except PubSubError as error:
-            answers = dict.fromkeys(positions, error)
+            tell(dict.fromkeys(positions, error))
+
+    def _accepted(
+        self, commits: Mapping[int, Commit | CommitBoth], answers: CommitAnswers
+    ) -> dict[int, bool]:
         accepted = dict.fromkeys(commits, True)
         for place, answer in answers.items():
             if answer is not None:

@@ -168,13 +168,13 @@ class SimulatedEngine(Engine):
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
+    def send(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
         if self.owner.plan.retry is not None:
             self._commit_both(commits)
             return
         before = self.owner.stored()
         authors = {number: self.owner.ownership(number) for number in commits}
-        super().commit(commits)
+        super().send(commits)
         for number, commit in commits.items():
             if number in self._leaving:
                 self.owner.ledger.commit_made(authors[number], commit, self._leaving.pop(number))
@@ -186,7 +186,7 @@ class SimulatedEngine(Engine):
                 self.owner.ledger.commit_stored(authors[number], commit)
 
     def _commit_both(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        super().commit(commits)
+        super().send(commits)
         for number, commit in commits.items():
             self.owner.say(f"commits {number}: {commit.offset}")
         self.owner.look()

@@ -98,7 +98,7 @@ class World:
             self.stored.update(
                 {number: Committed(commit.offset, commit.metadata) for number, commit in last.items()}
             )
-        self.coordinator.answered(dict.fromkeys(last, accepted), 0.0)
+        self.coordinator.answered(last, dict.fromkeys(last, accepted), 0.0)
         return last
 
 
@@ -208,11 +208,27 @@ def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: Wor
     )
 
 
+def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(world: World) -> None:
+    """Or its acks would count as stored while the last word, which holds more, isn't answered yet."""
+    world.fetch(0, b"a", b"b")
+    first, second = world.deliver()
+    world.end(first)
+    world.coordinator.tick(1.0)
+    sent = world.coordinator.take_commits()
+    world.end(second)
+    last = world.coordinator.revoke([0], 1.0)
+    world.coordinator.answered(sent, {0: True}, 1.0)
+    assert world.coordinator.resting[0].commits.in_flight is last[0]
+    world.coordinator.answered(last, {0: True}, 1.0)
+    assert world.coordinator.resting[0].commits.stored is last[0]
+
+
 def test_a_partition_that_said_everything_has_no_last_word(world: World) -> None:
     world.fetch(0, b"a")
     world.end(world.deliver()[0])
     world.coordinator.tick(1.0)
-    world.coordinator.answered(dict.fromkeys(world.coordinator.take_commits(), True), 1.0)
+    sent = world.coordinator.take_commits()
+    world.coordinator.answered(sent, dict.fromkeys(sent, True), 1.0)
     assert world.revoke(0) == {}
     assert world.coordinator.counts.commits == 1
 
@@ -237,7 +253,7 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
     assert world.coordinator.revoke([5], 0.0) == {}
     world.coordinator.lose([5], 0.0)
     world.coordinator.fetched({5: [FakeBody()]}, 0.0)
-    world.coordinator.answered({5: True}, 0.0)
+    world.coordinator.answered({5: Commit(1, "")}, {5: True}, 0.0)
     assert world.coordinator.counts.received == 0
 
 
