@@ -257,6 +257,9 @@ class Admin(Protocol):
         """How many members the group has now; 0 if it doesn't exist."""
 
     def delete_group(self, group: str) -> None: ...
+    def metadata_limit(self) -> int | None:
+        """The least `offset.metadata.max.bytes` of all brokers; None: they don't tell, at least not us."""
+
     def close(self) -> None: ...
 
 

@@ -33,6 +33,7 @@ from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
     FailedPrecondition,
+    InvalidArgument,
     InvariantViolated,
     NotFound,
     PubSubError,
@@ -144,6 +145,8 @@ class Rebalances:
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
                 accepted[place.partition] = False
+            if isinstance(answer, InvalidArgument):
+                self._engine.fail(answer)  # no later commit would fare better
         self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
         return accepted
 
