@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ from kafka_pubsub.kafka.places import name_of, plain
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
 
 __all__ = ["Commits"]
+
+_LOGGER = logging.getLogger("kafka_pubsub.reader")
 
 #: Seconds that a request is sent again after an answer that passes by itself; the next commit follows anyhow.
 _AGAIN = 2.0
@@ -168,11 +171,19 @@ class Commits:
     def _run(self) -> None:
         while (commit := self._next()) is not None:
             try:
-                commit.answered(self._answers(commit))
-            finally:
-                with self._changed:
-                    self._commit = None
-                    self._changed.notify_all()
+                answers = self._answers(commit)
+            except (
+                Exception
+            ) as failure:  # a mistake of ours; without an answer the commit would be in flight for ever
+                _LOGGER.exception("%s", self._doing)
+                answers = dict.fromkeys(commit.positions, PubSubError(f"{self._doing}: {failure!r}"))
+            try:
+                commit.answered(answers)
+            except Exception:
+                _LOGGER.exception("%s: what is done about its answer", self._doing)
+            with self._changed:
+                self._commit = None
+                self._changed.notify_all()
 
     def _next(self) -> _Commit | None:
         with self._changed:

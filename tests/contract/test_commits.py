@@ -55,6 +55,61 @@ def test_nothing_to_commit_is_no_error(world: World) -> None:
     assert commit(member.reader, {}) == {}
 
 
+def test_a_commit_is_answered_though_nothing_is_read(world: World) -> None:
+    """Nothing is read while callbacks take long, or while the log is asked something."""
+    member, at, _ = _ready(world)
+    answers: dict[TopicPartition, PubSubError | None] = {}
+    member.reader.commit({at: Committed(3, "")}, answers.update)
+    assert member.reader.settle()
+    assert answers == {at: None}
+    assert not member.reader.unanswered()
+
+
+def test_a_commit_is_answered_while_all_is_paused(world: World) -> None:
+    member, at, _ = _ready(world)
+    member.reader.pause([at])
+    answers: dict[TopicPartition, PubSubError | None] = {}
+    member.reader.commit({at: Committed(3, "")}, answers.update)
+    until(lambda: answers, member)
+    assert answers == {at: None}
+
+
+def test_a_commit_that_is_on_its_way_at_a_revoke_is_answered_before_the_last_word(world: World) -> None:
+    member, at, group = _ready(world)
+    told: list[Mapping[TopicPartition, PubSubError | None]] = []
+
+    def say(partitions: Sequence[TopicPartition]) -> None:
+        if partitions:
+            member.reader.commit({at: Committed(5, "on its way")}, told.append)
+            told.append(commit_after_it(member, {at: Committed(6, "last word")}))
+
+    member.listener.on_revoked = say
+    second = world.member(group, at.topic)
+    until(lambda: second.owned or (told and member.owned), member, second)
+    member.listener.on_revoked = lambda partitions: None
+    assert told == [{at: None}, {at: None}]
+    assert second.reader.committed([at]) == {at: Committed(6, "last word")}
+
+
+def test_a_commit_that_is_on_its_way_at_a_close_is_answered_and_stored(world: World) -> None:
+    member, at, group = _ready(world)
+    answers: dict[TopicPartition, PubSubError | None] = {}
+    member.reader.commit({at: Committed(4, "")}, answers.update)
+    member.listener.on_revoked = lambda partitions: settled.append(member.reader.settle())
+    settled: list[bool] = []
+    member.reader.close()
+    assert (settled, answers) == ([True], {at: None})
+    assert world.backend.admin.group_offsets(group, at.topic) == {0: Committed(4, "")}
+
+
+def commit_after_it(
+    member: Member, positions: Mapping[TopicPartition, Committed]
+) -> Mapping[TopicPartition, PubSubError | None]:
+    """The commit before is answered first."""
+    assert member.reader.settle()
+    return commit(member.reader, positions)
+
+
 def test_a_commit_inside_revoked_is_stored(world: World) -> None:
     member, at, group = _ready(world)
     answers: list[Mapping[TopicPartition, PubSubError | None]] = []
