@@ -38,7 +38,7 @@ from kafka_pubsub.kafka.handles import Trouble
 from kafka_pubsub.kafka.places import name_of, plain
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "requests"]
 
 _LOGGER = logging.getLogger("kafka_pubsub.reader")
 
@@ -139,11 +139,11 @@ class Commits:
         """Begins a commit; `answered` is called once, on the thread that waits for the answers."""
         with self._changed:
             if not (busy := self._commit is not None):
+                if not self._running:
+                    threading.Thread(target=self._run, name="kafka_pubsub-commit", daemon=True).start()
+                    self._running = True
                 self._commit = _Commit(positions, answered)
                 self._changed.notify_all()
-                if not self._running:
-                    self._running = True
-                    threading.Thread(target=self._run, name="kafka_pubsub-commit", daemon=True).start()
         if busy:
             refused = BrokerUnavailable(f"{self._doing}: the one before isn't answered yet; nothing was sent")
             answered(dict.fromkeys(positions, refused))
@@ -172,9 +172,7 @@ class Commits:
         while (commit := self._next()) is not None:
             try:
                 answers = self._answers(commit)
-            except (
-                Exception
-            ) as failure:  # a mistake of ours; without an answer the commit would be in flight for ever
+            except Exception as failure:  # a mistake of ours; not answered, the commit would stay in flight
                 _LOGGER.exception("%s", self._doing)
                 answers = dict.fromkeys(commit.positions, PubSubError(f"{self._doing}: {failure!r}"))
             try:
