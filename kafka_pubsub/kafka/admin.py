@@ -284,12 +284,14 @@ class KafkaAdmin:
 
     def metadata_limit(self) -> int | None:
         """The least `offset.metadata.max.bytes` of the brokers that tell theirs; None: none of them does."""
-        return self._ask_here(
-            "settings of the brokers",
-            lambda client, left: least_setting(
-                client, "offset.metadata.max.bytes", lambda future: self._wait(client, future, left)
-            ),
-        )
+
+        def least(client: AdminClient, left: float) -> int | None:
+            def wait(answer: concurrent.futures.Future[_T]) -> _T:
+                return self._wait(client, answer, left)
+
+            return least_setting(client, "offset.metadata.max.bytes", wait)
+
+        return self._ask_here("settings of the brokers", least)
 
     # -- groups ----------------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ Rules
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -26,10 +25,18 @@ _FORBIDDEN = frozenset(
     {KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.POLICY_VIOLATION, KafkaError.UNSUPPORTED_VERSION}
 )
 
+_T = TypeVar("_T")
 
-def least_setting(
-    client: AdminClient, name: str, wait: Callable[[concurrent.futures.Future[Any]], Any]
-) -> int | None:
+
+class Wait(Protocol):
+    """Waits for an answer."""
+
+    def __call__(self, answer: concurrent.futures.Future[_T], /) -> _T:
+        """The answer, or what went wrong."""
+        ...
+
+
+def least_setting(client: AdminClient, name: str, wait: Wait) -> int | None:
     """The least value of a numeric setting among the brokers that tell it; None: none does."""
     try:
         nodes = wait(client.describe_cluster(request_timeout=_PATIENCE)).nodes
