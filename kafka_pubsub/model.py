@@ -27,6 +27,8 @@ __all__ = [
     "RESERVED_HEADER_PREFIX",
     "UNREAD",
     "AckId",
+    "Answered",
+    "CommitAnswers",
     "Committed",
     "Ending",
     "Fetched",
@@ -108,6 +110,10 @@ class Further(NamedTuple):
 Positions = Mapping[TopicPartition, Committed]
 #: Tells what a transaction commits, given the offsets of its records once they are stored; None: it is aborted.
 PositionsLater = Callable[[Sequence[int]], Positions | Further | None]
+
+#: What became of a commit, by partition: an error, or None for what is stored.
+CommitAnswers = Mapping[TopicPartition, PubSubError | None]
+Answered = Callable[[CommitAnswers], None]
 
 
 class TopicInfo(NamedTuple):

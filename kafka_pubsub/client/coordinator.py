@@ -241,16 +241,12 @@ class Coordinator(Holdings):
         """A message's deadline was moved."""
         self._to(lease.partition, Extended(lease, done, seconds), now)
 
-    def answered(self, numbers: Mapping[int, bool], now: float) -> None:
-        """The log answered commits: accepted or not."""
-        for number, accepted in numbers.items():
-            self.counts.commits += accepted
-            self._to(number, CommitAnswered(accepted), now)
-
-    def unanswered(self, commits: Mapping[int, CommitBoth], now: float) -> None:
-        """Commits that were given up aren't on their way any more; the log may have stored them, or not."""
-        over = {number: False for number, commit in commits.items() if self._in_flight(number) is commit}
-        self.answered(over, now)
+    def answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
+        """The log answered these commits; to those that aren't in flight any more it is no answer."""
+        for number, commit in commits.items():
+            self.counts.commits += accepted[number]
+            if self._in_flight(number) is commit:
+                self._do(number, CommitAnswered(accepted[number]), now)
 
     def _in_flight(self, number: int) -> CommitBoth | None:
         partition = self.owned.get(number) or self.resting.get(number)

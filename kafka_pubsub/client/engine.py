@@ -1,16 +1,16 @@
-"""The engine of a stream: one thread that polls and commits, and one that decides.
+"""The engine of a stream: one thread that polls and sends commits, and one that decides.
 
 Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it, and between
-two reads it commits (librdkafka's client lets in one caller at a time, so a commit on another thread would wait
-for a read to end, which never stays ended for long). The *runner* thread owns the coordinator: it takes what was
-posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
+two reads it sends commits, for whose answers it doesn't wait. The *runner* thread owns the coordinator: it takes what
+was posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
 callbacks run on the fetcher, which asks the runner and waits.
 
 Rules
 1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
    ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
-2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again. One that was given up
-   is in flight until the library lets go of it: until then it may be stored, over whatever came in between.
+2. One commit in flight: the next one is sent when the answer has been posted, from whatever thread it came. A last word
+   is waited for. One that isn't answered in time is in flight until the library lets go of it: until then it may be
+   stored, over whatever came in between.
 3. The runner never waits for the fetcher, a worker or the log.
 4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
    at a time by `core`, which nobody holds while it waits or while a callback runs.
@@ -115,8 +115,6 @@ class Engine(Hearing):
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
-        #: Commits that were given up, and are in flight (rule 2).
-        self._given_up: dict[int, CommitBoth] = {}
         #: Partitions to pause and to resume, for the fetcher.
         self._valves: deque[tuple[list[int], list[int]]] = deque()
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
@@ -350,26 +348,32 @@ class Engine(Hearing):
 
     def commit_posted(self) -> None:
         """Sends what the runner has given to be committed."""
-        if self._reader.unanswered():
+        if not self._to_commit or self._reader.unanswered():
             return
-        if self._given_up:
-            over, self._given_up = self._given_up, {}
-            self.post(lambda: self.coordinator.unanswered(over, self.clock()))
         together: dict[int, CommitBoth] = {}
         while self._to_commit:  # a request takes as long for one partition as for all
             together |= self._to_commit.popleft()
-        self.commit(self.coordinator.current(together))
+        self.send(self.coordinator.current(together))
+
+    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+        """Sends commits; their answers are posted when they come."""
+        if commits:
+            self.rebalances.commit(commits, lambda accepted: self._answered(commits, accepted))
+
+    def _answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool]) -> None:
+        self.post(lambda: self.coordinator.answered(commits, accepted, self.clock()))
 
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
-        """Sends commits and posts their answers, as far as they have any."""
+        """Sends last words, after the answer to what was sent before, and waits for theirs.
+
+        Without an answer in time they count as refused: the membership ends then (`rejoining`).
+        """
         if not commits:
             return
-        answers = self.rebalances.commit(commits)
-        if self._reader.unanswered():
-            for number in [number for number, accepted in answers.items() if not accepted]:
-                self._given_up[number] = commits[number]
-                del answers[number]
-        self.post(lambda: self.coordinator.answered(answers, self.clock()))
+        if self._reader.settle():
+            self.send(commits)
+        if not self._reader.settle():
+            self._answered(commits, dict.fromkeys(commits, False))
 
     def _behind(self) -> bool:
         return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Committed, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["PassingListener", "PassingReader"]
 
@@ -48,13 +48,14 @@ class PassingReader:
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.high_watermarks(partitions)
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        return self._reader.commit(positions)
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        self._reader.commit(positions, answered)
 
     def unanswered(self) -> bool:
         return self._reader.unanswered()
+
+    def settle(self) -> bool:
+        return self._reader.settle()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)

@@ -3,8 +3,7 @@
 Rules
 1. A port speaks our words and raises our errors (`kafka_pubsub.errors`) only.
 2. A `LogReader` belongs to the thread that calls `read`: all its methods are called there, and its listener's
-   methods run inside `read` (or `close`), which may call them back. (librdkafka's client lets one caller in at a
-   time: a commit from another thread would wait as long as reads follow each other.)
+   methods run inside `read` (or `close`), which may call them back. Nobody waits for a commit but `settle`.
 3. A `LogWriter` may be used from any thread; delivery reports run inside `poll` or `flush`.
 4. Adapters don't import this module (they are siblings): they fit its Protocols by shape, and the values that
    pass through it are in `model`.
@@ -18,6 +17,7 @@ from typing import Protocol
 from kafka_pubsub.config import Batching, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
+    Answered,
     Committed,
     Ending,
     Fetched,
@@ -36,6 +36,7 @@ from kafka_pubsub.model import (
 
 __all__ = [
     "Admin",
+    "Answered",
     "Backend",
     "Catalog",
     "Committed",
@@ -112,13 +113,22 @@ class LogReader(Protocol):
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        """Commits and waits for the answer, one for each partition. Also allowed inside `revoked`."""
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        """Begins a commit, of which one at a time is possible; another one is answered as refused, and not sent.
+
+        `answered` is called once, from any thread, with an error or None for each partition. Also allowed inside
+        `revoked`.
+        """
 
     def unanswered(self) -> bool:
-        """Whether a commit for which `commit` has stopped waiting may still be on its way."""
+        """Whether a commit is on its way."""
+
+    def settle(self) -> bool:
+        """Waits until a commit that is on its way was answered, and `answered` has returned.
+
+        False: that takes too long. It may still be stored, whatever we do in between; only the end of the membership
+        prevents it.
+        """
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
@@ -259,6 +269,9 @@ class Admin(Protocol):
         """How many members the group has now; 0 if it doesn't exist."""
 
     def delete_group(self, group: str) -> None: ...
+    def metadata_limit(self) -> int | None:
+        """The least `offset.metadata.max.bytes` of all brokers; None: they don't tell, at least not us."""
+
     def close(self) -> None: ...
 
 

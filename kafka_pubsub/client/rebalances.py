@@ -35,10 +35,11 @@ from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
     FailedPrecondition,
+    InvalidArgument,
     NotFound,
     PubSubError,
 )
-from kafka_pubsub.model import Committed, ReadFrom, TopicPartition
+from kafka_pubsub.model import CommitAnswers, Committed, ReadFrom, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -115,19 +116,26 @@ class Rebalances:
         """What the stream reads."""
         return [self.record.topic, self.pairs.retry]
 
-    def commit(self, commits: Mapping[int, CommitBoth]) -> dict[int, bool]:
-        """Sends commits; whether each was accepted."""
+    def commit(self, commits: Mapping[int, CommitBoth], answered: Callable[[dict[int, bool]], None]) -> None:
+        """Sends commits; `answered` is told whether each was accepted, from any thread."""
         positions = self._positions(commits)
-        answers: Mapping[TopicPartition, PubSubError | None]
+
+        def tell(answers: CommitAnswers) -> None:
+            answered(self._accepted(commits, answers))
+
         try:
-            answers = self._reader.commit(positions)
+            self._reader.commit(positions, tell)
         except PubSubError as error:
-            answers = dict.fromkeys(positions, error)
+            tell(dict.fromkeys(positions, error))
+
+    def _accepted(self, commits: Mapping[int, CommitBoth], answers: CommitAnswers) -> dict[int, bool]:
         accepted = dict.fromkeys(commits, True)
         for place, answer in answers.items():
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
                 accepted[place.partition] = False
+            if isinstance(answer, InvalidArgument):
+                self._engine.fail(answer)  # no later commit would fare better
         self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
         return accepted
 

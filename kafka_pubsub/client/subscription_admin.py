@@ -22,6 +22,7 @@ from typing import Literal
 
 from kafka_pubsub.client.dead_letters import check_dead_letter_name, prepare_dead_letters
 from kafka_pubsub.client.lost_tails import LostTail, Recovery
+from kafka_pubsub.client.metadata_limit import MetadataLimit
 from kafka_pubsub.client.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
@@ -88,6 +89,7 @@ class SubscriptionAdmin:
         self._now = now
         self._sleep = sleep
         self._retry = RetryTopics(backend.admin, may_create=may_create)
+        self._metadata_limit = MetadataLimit(backend.admin)
 
     def record(self, name: str) -> SubscriptionRecord:
         """The subscription as the catalog has it; `NotFound` if it isn't ready for use."""
@@ -133,6 +135,7 @@ class SubscriptionAdmin:
                 calls=(go_on,),
             )
         self._retry.check(record, info, info.partitions)
+        self._metadata_limit.check()
         return record
 
     def _grown(self, name: str) -> tuple[TopicRecord, TopicInfo]:
@@ -208,6 +211,7 @@ class SubscriptionAdmin:
                 "made: have it made by a client that may"
             )
         home, info = self._topics.current(topic)
+        self._metadata_limit.check()
         with unless_overtaken(previous, lambda: self._find(name)):
             if previous is None:
                 self._check_name_is_free(name, topic)

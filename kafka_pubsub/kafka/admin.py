@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
@@ -46,11 +45,12 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     NotFound,
 )
+from kafka_pubsub.kafka.broker_settings import least_setting
 from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
-from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import committed_of, kafka_partition
+from kafka_pubsub.kafka.places import kafka_partition
+from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
 
 __all__ = ["KafkaAdmin"]
@@ -279,40 +279,20 @@ class KafkaAdmin:
     def _stored(
         self, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
     ) -> Mapping[TopicPartition, Committed]:
-        """Asked by a consumer that joins nothing.
+        return stored_offsets(self._handles, self._deadline, group, partitions, stable=stable)
 
-        An answer "not the coordinator" kills the process when it meets an admin client (librdkafka 2.16: its handler
-        of such answers wants a group).
-        """
-        doing = f"position of group {group!r}"
-        level = "read_committed" if stable else "read_uncommitted"
-        trouble = Trouble()
-        rules: dict[str, ConfigValue] = {
-            "group.id": group,
-            "isolation.level": level,
-            "enable.auto.commit": False,
-        }
-        consumer = self._handles.consumer({}, rules, trouble.note)
+    # -- brokers ---------------------------------------------------------------------------------------------
 
-        def offsets(left: float) -> Mapping[TopicPartition, Committed]:
-            found = consumer.committed(list(partitions), timeout=left)
-            for each in found:
-                if each.error is not None:
-                    raise KafkaException(each.error)
-            return {
-                TopicPartition(each.topic, each.partition): committed_of(each)
-                for each in found
-                if each.offset != OFFSET_INVALID
-            }
+    def metadata_limit(self) -> int | None:
+        """The least `offset.metadata.max.bytes` of the brokers that tell theirs; None: none of them does."""
 
-        try:
-            return ask(
-                offsets, doing, address=self._handles.address, trouble=trouble, deadline=self._deadline
-            )
-        except NotFound:
-            return {}
-        finally:
-            self._handles.close_consumer(consumer)
+        def least(client: AdminClient, left: float) -> int | None:
+            def wait(answer: concurrent.futures.Future[_T]) -> _T:
+                return self._wait(client, answer, left)
+
+            return least_setting(client, "offset.metadata.max.bytes", wait)
+
+        return self._ask_here("settings of the brokers", least)
 
     # -- groups ----------------------------------------------------------------------------------------------
 

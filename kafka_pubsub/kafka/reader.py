@@ -14,6 +14,7 @@ listener for the events. Three things about that queue are not obvious:
 Rules
 1. One thread reads (`read`, `seek`, `pause`, `resume`); `commit`, `committed` and `log_range` may come from others,
    also while a listener's method runs. After `close` they are `FailedPrecondition`; a close waits for those running.
+   What the group gives us while we leave it is declined, and the listener isn't told.
 2. `failed(partition, error, fatal)`: fatal means that waiting won't help: that partition (or, without one, this
    reader) won't read on. The same trouble is told once a second, not 20 times.
 3. A commit's answer is by partition. `BrokerUnavailable` and `DeadlineExceeded`: unknown or not now, commit again.
@@ -31,10 +32,10 @@ from typing import TypeVar, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.calls import Bounded, ask
-from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.commits import Commits
 from kafka_pubsub.kafka.errors import (
     CONNECTION,
     PARTITION_FATAL,
@@ -50,7 +51,7 @@ from kafka_pubsub.kafka.membership import membership_of, renewed
 from kafka_pubsub.kafka.places import committed_of, kafka_partition, name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
-from kafka_pubsub.model import Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["KafkaLogReader"]
 
@@ -60,13 +61,6 @@ _T = TypeVar("_T")
 
 #: Seconds. `committed()` is asked at every assignment, inside a rebalance, which the group waits for.
 _COMMITTED_DEADLINE = 30.0
-
-#: Seconds that a commit is tried again after an answer that passes by itself; the next commit follows anyhow.
-_COMMIT_DEADLINE = 2.0
-
-#: Seconds for one commit. Against a broker that is down librdkafka itself gives up after the session's 6 s,
-#: against a frozen one never.
-_COMMIT_TIMEOUT = 7.0
 
 #: Seconds for a close: milliseconds, if anybody answers; else a last commit, and time for the broker to come back.
 _CLOSE_DEADLINE = 15.0
@@ -83,9 +77,6 @@ _EPOCH_EVERY = 0.5
 #: Seconds between two reports of the same trouble.
 _REPORT_EVERY = 1.0
 
-#: Refusals of a commit that may concern one partition of several.
-_OF_ONE_PARTITION = (InvalidArgument, NotFound, PermissionDenied)
-
 
 class KafkaLogReader:
     """A `LogReader` over librdkafka's consumer."""
@@ -101,7 +92,15 @@ class KafkaLogReader:
         defaults, rules = reader_settings(group, member, group_protocol)
         self._consumer = handles.consumer(defaults, rules, self._on_error)
         self._calls = Gate()
-        self._commits = Bounded("kafka_pubsub-commit")
+        self._commits = Commits(
+            group,
+            self._commit_now,
+            self._is_member,
+            handles.address,
+            self._trouble,
+        )
+        # Whether we leave the group for good: what it gives us then is declined.
+        self._leaving = False
         # Held by `read`, so that a `close` from another thread waits for it to return.
         self._reading = threading.Lock()
         # Whether no broker at all could be reached when last heard of.
@@ -190,31 +189,19 @@ class KafkaLogReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        """Commits and waits for the answers."""
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        """Begins a commit; `answered` is called once, from another thread."""
         self._handles.check()
-        answers: dict[TopicPartition, PubSubError | None] = {}
-        with self._calls.one():
-            member = self._joined and self._consumer.memberid()
-        if not member:
-            # The broker would take it for a commit from outside the group, and not fence it.
-            return dict.fromkeys(
-                positions, FailedPrecondition(f"group {self._group!r}: not a member of it now")
-            )
-        given_up: PubSubError | None = None
-        for request in requests(positions, answers):
-            if given_up is not None and self.unanswered():  # the others would wait for it as long, one by one
-                answers.update(dict.fromkeys(plain(request), given_up))
-                continue
-            answers.update(self._commit_request(request))
-            given_up = answers[plain(request)[0]]
-        return answers
+        self._calls.check()
+        self._commits.begin(positions, answered)
 
     def unanswered(self) -> bool:
-        """Whether librdkafka still has a commit of ours in hand, which it would send under a newer membership."""
+        """Whether a commit is in hand."""
         return self._commits.busy
+
+    def settle(self) -> bool:
+        """Waits for the answer; False: it doesn't come, and librdkafka may send the commit under a newer membership."""
+        return self._commits.settle()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
@@ -284,15 +271,18 @@ class KafkaLogReader:
 
     def _abandon(self, why: str) -> None:
         self._calls.closed, self._listener = True, None
+        self._commits.close()
         self._handles.abandon(self._consumer)
         _LOGGER.warning("group %r: %s; it will notice", self._group, why)
 
     def _leave(self) -> None:
+        self._leaving = True
         with self._calls.together():
             try:
                 self._give_back()
             finally:
                 self._calls.close()
+                self._commits.close()
                 self._handles.leave_group(self._consumer)
 
     def _wait(self, max_records: int, timeout: float) -> list[Message]:
@@ -313,6 +303,10 @@ class KafkaLogReader:
             self._membership = renewed(self._consumer, membership)
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        if self._leaving:
+            # A rebalance ended just now. Not answered, the client would take what is offered.
+            self._answer(consumer, [])
+            return
         self._joined = True
         # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
         self._membership = membership_of(consumer, self._group)
@@ -323,16 +317,19 @@ class KafkaLogReader:
             self._assigned[each] = starts.get(each)
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
         answer = [kafka_partition(each, starts.get(each, 0)) for each in mine]
-        (consumer.incremental_assign if self._incremental else consumer.assign)(answer)
+        self._answer(consumer, answer)
         # librdkafka remembers from an earlier assignment who was paused.
         consumer.resume(answer)
         idle = [KafkaPartition(*each) for each in mine if each not in starts]
         if idle:
             consumer.pause(idle)
 
+    def _answer(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
+
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         # librdkafka's client unassigns by itself when this returns, by the protocol in force.
-        mine = plain(partitions)
+        mine = self._held(partitions)
         self._tell(lambda listener: listener.revoked(mine))
         self._forget(mine)
         if not self._incremental:
@@ -340,9 +337,13 @@ class KafkaLogReader:
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined, self._membership = False, None
-        mine = plain(partitions)
+        mine = self._held(partitions)
         self._forget(mine)
         self._tell(lambda listener: listener.lost(mine))
+
+    def _held(self, partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
+        """Those of them that the listener knows of: the others were declined."""
+        return [each for each in plain(partitions) if each in self._assigned]
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         self._moved.update(partitions)
@@ -446,32 +447,13 @@ class KafkaLogReader:
 
     # -- parts -----------------------------------------------------------------------------------------------
 
-    def _commit_request(self, offsets: list[KafkaPartition]) -> Mapping[TopicPartition, PubSubError | None]:
-        doing = f"commit of group {self._group!r}"
-        try:
-            found = ask(
-                lambda _: self._commits.run(lambda: self._commit_now(offsets), _COMMIT_TIMEOUT),
-                doing,
-                address=self._handles.address,
-                trouble=self._trouble,
-                deadline=_COMMIT_DEADLINE,
-            )
-        except PubSubError as refused:
-            if len(offsets) == 1 or not isinstance(refused, _OF_ONE_PARTITION):
-                return dict.fromkeys(plain(offsets), refused)
-            # librdkafka raises one partition's error for all of them, though the others were stored.
-            alone = [self._commit_request([each]) for each in offsets]
-            return {partition: answer for each in alone for partition, answer in each.items()}
-        return {
-            TopicPartition(each.topic, each.partition): None
-            if each.error is None
-            else translate(each.error, f"{doing} in {each.topic}[{each.partition}]")
-            for each in found
-        }
-
     def _commit_now(self, offsets: list[KafkaPartition]) -> list[KafkaPartition]:
         with self._calls.one():
             return self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def _is_member(self) -> bool:
+        with self._calls.one():
+            return self._joined and bool(self._consumer.memberid())
 
     def _switch(
         self,

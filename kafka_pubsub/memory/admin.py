@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.memory import groups
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
@@ -132,6 +133,10 @@ class MemoryAdmin:
             if members:
                 raise FailedPrecondition(f"group {group} has {len(members)} members: close them first")
             self._cluster.delete_group(group)
+
+    def metadata_limit(self) -> int | None:
+        """As a stock broker has it."""
+        return groups.METADATA_LIMIT + 1
 
     def close(self) -> None:
         """Nothing to let go."""

@@ -12,7 +12,7 @@ Rules
    `failed` once, as fatal, and stands still until a `seek`.
 4. As with Kafka's client, a share may be empty: `assigned` is told so, and `revoked` or `lost` end it like any
    other. A pause ends with the assignment.
-5. While a late commit is on its way no other is sent, as by Kafka's adapter, which makes the next one wait.
+5. While a late commit is on its way no other is sent, as by Kafka's adapter. It is answered when it arrives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, Membership, ReadFrom, TopicPartition
+from kafka_pubsub.model import Answered, CommitAnswers, Committed, Membership, ReadFrom, TopicPartition
 
 __all__ = ["MemoryReader"]
 
@@ -147,38 +147,38 @@ class MemoryReader:
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        """Commits as the member that this reader is now, under the generation it knows."""
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        """Commits as the member that this reader is now, under the generation it knows; a late one is answered late."""
         self._check_open()
         if self.unanswered():
             waiting = BrokerUnavailable(
                 "injected: the commit before isn't answered yet; nothing was committed"
             )
-            return dict.fromkeys(positions, waiting)
+            answered(dict.fromkeys(positions, waiting))
+            return
         fate = self._faults.commit(self._group, self._client, positions)
         if fate is Fate.REFUSED:
             refusal = BrokerUnavailable(
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
-            return dict.fromkeys(positions, refusal)
+            answered(dict.fromkeys(positions, refusal))
+            return
         send = functools.partial(self._send, self._member, self._generation, dict(positions))
+        unknown = dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
         if fate is Fate.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
                 self._late += 1
-                self._cluster.later.at(now + lateness, functools.partial(self._arrives, send))
-        else:
-            with self._cluster.changed:  # nobody waits for commits, so nobody is woken
-                answer = send()
-                if fate is Fate.DONE:
-                    return answer
-        return dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
+                self._cluster.later.at(now + lateness, lambda: self._arrives(send, answered, unknown))
+            return
+        with self._cluster.changed:  # nobody waits for commits, so nobody is woken
+            answer = send()
+        answered(answer if fate is Fate.DONE else unknown)
 
-    def _arrives(self, send: Callable[[], object]) -> None:
+    def _arrives(self, send: Callable[[], object], answered: Answered, unknown: CommitAnswers) -> None:
         self._late -= 1
         send()
+        answered(unknown)
 
     def _send(
         self, member: str | None, generation: int, positions: Mapping[TopicPartition, Committed]
@@ -194,6 +194,10 @@ class MemoryReader:
         with self._cluster.changed:
             self._cluster.catch_up()
             return self._late > 0
+
+    def settle(self) -> bool:
+        """Whether nothing is late: that isn't waited for."""
+        return not self.unanswered()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""

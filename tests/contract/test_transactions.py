@@ -27,6 +27,7 @@ from kafka_pubsub.model import (
     TopicPartition,
 )
 from tests.contract.world import Member, World, until
+from tests.support import commit
 
 
 class Scene:
@@ -297,7 +298,7 @@ def test_what_is_refused_stores_nothing_and_the_next_goes_through(world: World, 
 def test_an_open_transaction_holds_the_positions_back_until_it_is_fenced(world: World) -> None:
     scene, dead = Scene(world), world.name("dead")
     reader = scene.member.reader
-    assert reader.commit({scene.at: Committed(1, f"by {dead}")}) == {scene.at: None}
+    assert commit(reader, {scene.at: Committed(1, f"by {dead}")}) == {scene.at: None}
     world.leave_open(dead, scene.records(b"never"), {scene.at: Committed(2, "open")}, scene.membership)
     with pytest.raises((DeadlineExceeded, BrokerUnavailable)):
         reader.committed([scene.at], 1.0)
@@ -329,7 +330,7 @@ def test_a_plain_commit_into_an_open_transaction_wins_over_its_newer_map(world: 
     """Why there is one commit in flight."""
     scene = Scene(world)
     slow = world.leave_open(world.name("slow"), [], {scene.at: Committed(2, "newer")}, scene.membership)
-    assert scene.member.reader.commit({scene.at: Committed(1, "older")}) == {scene.at: None}
+    assert commit(scene.member.reader, {scene.at: Committed(1, "older")}) == {scene.at: None}
     slow.commit()
     assert _committed(scene) == Committed(1, "older")
 

@@ -171,8 +171,8 @@ class SimulatedEngine(Engine):
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
 
-    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
-        super().commit(commits)
+    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+        super().send(commits)
         for number, commit in commits.items():
             self.said(number)
             self.owner.say(f"commits {number}: {commit.offset}")

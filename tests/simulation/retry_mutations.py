@@ -28,10 +28,11 @@ from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Ending, LogEnd, Membership, TopicPartition
+from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
 from tests.simulation import foci
 from tests.simulation.checkpoint_mutations import CHECKPOINT_MUTATIONS
 from tests.simulation.death_mutations import DEATH_MUTATIONS
@@ -245,8 +246,18 @@ def relocation_beside_a_commit(patch: Patch) -> None:
 
 
 def given_up_is_answered(patch: Patch) -> None:
-    """A commit that was given up counts as refused while it may still be stored."""
+    """A commit that isn't answered in time counts as refused while it may still be stored."""
+    real = RejoiningReader.commit
+
+    def commit(self: RejoiningReader, positions: Positions, answered: Answered) -> None:
+        answers: list[CommitAnswers] = []
+        real(self, positions, answers.append)
+        refusal = DeadlineExceeded("no answer")
+        answered(answers[0] if answers else dict.fromkeys(positions, refusal))
+
+    patch.setattr(RejoiningReader, "commit", commit)
     patch.setattr(RejoiningReader, "unanswered", lambda self: False)
+    patch.setattr(RejoiningReader, "settle", lambda self: True)
 
 
 def commit_before_ack(patch: Patch) -> None:

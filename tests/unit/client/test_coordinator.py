@@ -99,13 +99,14 @@ class World:
             self.coordinator.caught_up(number, 0, now)
         first = self.coordinator.first_words(numbers, now)
         self.stored.update(first)
-        self.coordinator.answered(dict.fromkeys(first, True), now)
+        self.coordinator.answered(first, dict.fromkeys(first, True), now)
         self.coordinator.check()
         return positions
 
     def move(self, now: float) -> None:
         """The log takes what was sent; what waits to be relocated is, and comes back."""
-        self.coordinator.answered(dict.fromkeys(self.coordinator.take_commits(), True), now)
+        sent = self.coordinator.take_commits()
+        self.coordinator.answered(sent, dict.fromkeys(sent, True), now)
         self.coordinator.tick(now)
         moves, self.moving.relocations = self.moving.relocations, []
         for number, epoch, effect in moves:
@@ -137,7 +138,7 @@ class World:
         last = self.coordinator.revoke(numbers, 0.0)
         if accepted:
             self.stored.update(last)
-        self.coordinator.answered(dict.fromkeys(last, accepted), 0.0)
+        self.coordinator.answered(last, dict.fromkeys(last, accepted), 0.0)
         return last
 
 
@@ -246,12 +247,27 @@ def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: Wor
     )
 
 
+def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(world: World) -> None:
+    """Or its acks would count as stored while the last word, which holds more, isn't answered yet."""
+    world.fetch(0, b"a", b"b")
+    first, second = world.deliver()
+    world.end(first)
+    world.coordinator.tick(1.0)
+    sent = world.coordinator.take_commits()
+    world.end(second)
+    last = world.coordinator.revoke([0], 1.0)
+    world.coordinator.answered(sent, {0: True}, 1.0)
+    assert world.coordinator.resting[0].commits.in_flight is last[0]
+    world.coordinator.answered(last, {0: True}, 1.0)
+    assert world.coordinator.resting[0].commits.stored is last[0]
+
+
 def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:
     world.fetch(0, b"a")
     world.end(world.deliver()[0])
     world.coordinator.tick(1.0)
     sent = world.coordinator.take_commits()
-    world.coordinator.answered(dict.fromkeys(sent, True), 1.0)
+    world.coordinator.answered(sent, dict.fromkeys(sent, True), 1.0)
     last = world.revoke(0)[0]
     assert last.offset == sent[0].offset == 1
     said = [ack_map.decode(each.metadata, 1) for each in (sent[0], last)]
@@ -278,7 +294,7 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
     assert world.coordinator.revoke([5], 0.0) == {}
     world.coordinator.lose([5], 0.0)
     world.coordinator.fetched({5: [FakeBody()]}, 0.0)
-    world.coordinator.answered({5: True}, 0.0)
+    world.coordinator.answered({5: CommitBoth(1, "", Commit(0, ""))}, {5: True}, 0.0)
     assert world.coordinator.counts.received == 0
 
 

@@ -40,7 +40,7 @@ class AfterCrash:
         self.now += 1.0
         self.coordinator.tick(self.now)
         sent = self.coordinator.take_commits()
-        self.coordinator.answered(dict.fromkeys(sent, True), self.now)
+        self.coordinator.answered(sent, dict.fromkeys(sent, True), self.now)
         self.coordinator.check()
 
     def fetch(self, *keys: bytes, partition: int = 0) -> None:

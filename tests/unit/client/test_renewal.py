@@ -129,6 +129,7 @@ def test_one_that_a_young_broker_denies_for_a_moment_is_waited_for(
     ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that has just started says of every topic that there is none."""
+    monkeypatch.setattr(rebalances, "DENIED", PATIENCE)
     handle = Handler()
     denied: list[str] = []
     look_up = ps._cluster.subscriptions.usable
