@@ -37,6 +37,7 @@ from kafka_pubsub.client.publish_checks import (
     refuse_data,
 )
 from kafka_pubsub.client.publish_flow import Callbacks, Outstanding
+from kafka_pubsub.client.publish_layout import KeyLayout
 from kafka_pubsub.client.publish_pool import ANY_PARTITION, NO_CHANNEL, Pump, WriterPool
 from kafka_pubsub.client.publish_target import PublishTarget, TargetWatch, fresh
 from kafka_pubsub.config import Batching, PublishFlow
@@ -103,9 +104,7 @@ class TopicPublisher:
         # What a message with a key is refused with; None: keys are welcome.
         self._no_keys: PubSubError | None = None
         self._limit = 0
-        # Partitions that keys are spread over; 0: nobody has said yet. The writer may believe something else.
-        self._partitions = 0
-        self._relearn = False
+        self._layout = KeyLayout(name)
         self._small = -1
         self._pump: Pump | None = None
         self._channel = NO_CHANNEL
@@ -166,7 +165,7 @@ class TopicPublisher:
             else:
                 future = _new(PublishFuture)  # as its `__init__` does; the call would cost as much again
                 future.epoch = epoch
-                future._outcome = future._own_condition = None
+                future._outcome = future._waiting = None
                 try:
                     quick(data, key, ANY_PARTITION, future)
                 except Exception as error:
@@ -255,29 +254,14 @@ class TopicPublisher:
             raise self._closed_error()
         if self._pump is None:
             pump = self._writers.pump(self._batching, self._limit)
-            if self._relearn:
-                self._learn_layout(pump)
+            refusal = self._layout.learn(pump)
+            if refusal is not None:
+                self._no_keys = refusal
+                self._doubtful = True
+                self._writers.renew_soon()
             self._pump = self._last_pump = pump
             self._channel = pump.channel(self.name)
         return self._pump
-
-    def _learn_layout(self, pump: Pump) -> None:
-        """Keys are in other partitions now; nothing of the topic is queued."""
-        try:
-            found = pump.writer.relearn(self.name)
-        except PubSubError as error:
-            why = error.message
-        else:
-            if found == self._partitions:
-                self._relearn = False
-                return
-            why = f"a broker says {found}"
-        self._no_keys = FailedPrecondition(
-            f"topic {self.name!r} has {self._partitions} partitions now, which this process's connection doesn't know "
-            f"yet ({why}): messages with a key are refused until it does; try again in a second"
-        )
-        self._doubtful = True
-        self._writers.renew_soon()
 
     def _change_pump(self) -> None:
         self._pump, self._channel = None, NO_CHANNEL
@@ -313,26 +297,10 @@ class TopicPublisher:
                 # A batch of ours must not be larger than the topic takes.
                 self._limit = target.max_message_bytes
                 self._change_pump()
-            self._lay_out(target, fenced=fenced)
+            used, waiting = self._last_pump is not None, self._outstanding.messages
+            if self._layout.apply(target, used=used, waiting=waiting, fenced=fenced):
+                self._change_pump()
             self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
-
-    def _lay_out(self, target: PublishTarget, *, fenced: bool) -> None:
-        if target.no_keys is not None or not target.partitions:
-            return
-        if target.partitions != self._partitions and self._last_pump is not None:
-            waiting = self._outstanding.messages
-            if self._partitions and waiting and not fenced:
-                _log.error(
-                    "topic %r was given %d partitions while %d messages waited here for a broker: their keys may have "
-                    "been overtaken",
-                    self.name,
-                    target.partitions,
-                    waiting,
-                )
-            self._relearn = True
-        if self._relearn:
-            self._change_pump()
-        self._partitions = target.partitions
 
     def renew(self) -> None:
         """Looks at the topic again, in the pool's background thread, if there is a reason to."""
