@@ -30,7 +30,7 @@ from kafka_pubsub.model import StoredRecord
 if TYPE_CHECKING:
     from concurrent.futures._base import _Waiter
 
-__all__ = ["CallbackThread", "PublishFuture"]
+__all__ = ["UNTOLD", "CallbackThread", "PublishFuture", "message_id"]
 
 # The standard library's words: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
@@ -55,6 +55,11 @@ UNTOLD = -1
 
 
 _DoneCallback = Callable[[Future[str]], object]
+
+
+def message_id(topic: str, partition: int | None, offset: int) -> str:
+    """The id of a stored message, the one that subscribers see."""
+    return f"{topic}:{partition}:{'unknown' if offset == UNTOLD else offset}"
 
 
 class _Waiting:
@@ -108,6 +113,12 @@ class PublishFuture(Future[str]):
     def fail(self, error: PubSubError) -> None:
         """The message was not queued. Before anybody has seen the future."""
         self._outcome = error
+
+    def settle(self, partition: int | None, outcome: int | PubSubError) -> None:
+        """The outcome of a future that isn't itself the report; once or more often, always the same."""
+        self._partition, self._outcome = partition, outcome
+        if self._waiting is not None:
+            self._tell(self._waiting)
 
     def _tell(self, waiting: _Waiting) -> None:
         """Finishes under the condition, as the standard library does: it was asked for."""
@@ -170,8 +181,8 @@ class PublishFuture(Future[str]):
         return self._message_id() if isinstance(self._outcome, int) else None
 
     def _message_id(self) -> str:
-        offset = "unknown" if self._outcome == UNTOLD else self._outcome
-        return f"{self.epoch.owner.name}:{self._partition}:{offset}"
+        assert isinstance(self._outcome, int)
+        return message_id(self.epoch.owner.name, self._partition, self._outcome)
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds.
