@@ -71,6 +71,14 @@ class Messages(NamedTuple):
         """One of them."""
         return self.data[index], self.keys[index], self.headers[index]
 
+    def arguments(self) -> Iterator[tuple[bytes, str | None, Mapping[str, str] | None]]:
+        """All of them as `publish` takes them."""
+        for data, key, headers in self.run(0, len(self.data)):
+            attributes = (
+                None if headers is None else {name: (value or b"").decode() for name, value in headers}
+            )
+            yield data, None if key is None else key.decode(), attributes
+
     def run(self, start: int, end: int) -> Iterator[tuple[bytes, bytes | None, list[Header] | None]]:
         """Some of them, in their order."""
         return zip(self.data[start:end], self.keys[start:end], self.headers[start:end], strict=True)
@@ -242,13 +250,13 @@ class PublishFutures(Sequence[Future[str]]):
                     self[index].exception(None if until is None else max(0.0, until - time.monotonic()))
                 except TimeoutError:
                     raise TimeoutError(self._epoch.owner.waits(timeout)) from None
-        return list(map(self._id, self.outcomes, self.partitions))
+        return [self._id(index, outcome) for index, outcome in enumerate(self.outcomes)]
 
-    def _id(self, outcome: int | PubSubError | None, partition: int | None) -> str:
+    def _id(self, index: int, outcome: int | PubSubError | None) -> str:
         if isinstance(outcome, int):
-            return message_id(self._epoch.owner.name, partition, outcome)
-        assert outcome is not None
-        raise outcome
+            return message_id(self._epoch.owner.name, self.partitions[index], outcome)
+        # A future of its own knows it, where messages went one by one.
+        return self[index].result(0)
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -272,10 +280,6 @@ class PublishFutures(Sequence[Future[str]]):
         if not future.done():
             self._settle(index, future)
         return future
-
-    def __repr__(self) -> str:
-        left = self.outcomes.count(None)
-        return f"<PublishFutures: {len(self.outcomes) - left} of {len(self.outcomes)} done>"
 
 
 class Report:
