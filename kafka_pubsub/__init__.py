@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.key_states import KeyState
     from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.client.lost_tails import LostTail
+    from kafka_pubsub.client.publish_many import PublishFutures, PublishItem
     from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
@@ -78,6 +79,8 @@ __all__ = [
     "PubSubError",
     "PublishError",
     "PublishFlow",
+    "PublishFutures",
+    "PublishItem",
     "RepartitionProgress",
     "ResourceExhausted",
     "RetryPolicy",
@@ -107,6 +110,8 @@ _HOMES = {
     "Message": "model",
     "PubSub": "app",
     "PublishFlow": "config",
+    "PublishFutures": "client.publish_many",
+    "PublishItem": "client.publish_many",
     "RepartitionProgress": "client.repartition",
     "RetryPolicy": "config",
     "Settings": "config",

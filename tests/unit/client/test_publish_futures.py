@@ -139,7 +139,7 @@ def test_it_costs_no_condition_until_somebody_asks(owner: Owner) -> None:
     future = owner.future()
     future(None, Stored(1))
     assert future.result() == "orders:3:1"
-    assert future._own_condition is None
+    assert future._waiting is None
     assert not vars(future)
 
 
