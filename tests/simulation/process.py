@@ -159,8 +159,13 @@ class SimulatedEngine(Engine):
             self._leaving.clear()
 
     def said(self, number: int) -> None:
-        """A partition that goes has had its last word, or is given up because a relocation wasn't answered."""
+        """A partition that goes has had its last word, or is given up because something wasn't answered."""
         self._leaving.pop(number, None)
+
+    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+        super().commit(commits)
+        for number in commits if self._reader.unanswered() else ():
+            self.said(number)  # an earlier commit wasn't answered: the membership ends, and no last word is sent
 
     def lose(self, numbers: Sequence[int]) -> None:
         for number in numbers:
