@@ -59,12 +59,11 @@ class PublishItem(_Body, total=False):
 
 
 class Messages(NamedTuple):
-    """Checked items, field by field. `sizes`: at least what of each counts against the topic's limit."""
+    """Checked items, field by field. `largest`: none counts for more against the topic's limit."""
 
     data: list[bytes]
     keys: list[bytes | None]
     headers: list[list[Header] | None]
-    sizes: list[int]
     largest: int
 
     def at(self, index: int) -> tuple[bytes, bytes | None, list[Header] | None]:
@@ -89,8 +88,8 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
     _check_iterable(items)
     bodies: list[bytes] = []
     keys: list[bytes | None] = []
-    headers: list[list[Header] | None] = []
-    sizes: list[int] = []
+    # By place: most messages have none.
+    headers: dict[int, list[Header]] = {}
     for item in items:
         # The hot path, as in `TopicPublisher.publish`.
         if isinstance(item, bytes):
@@ -106,26 +105,24 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
                 raise _wrong_item(item, len(bodies)) from None
             if len(item) > 1 + (ordering_key is not None) + (attributes is not None):
                 _check_names(item, len(bodies))
-        key = encoded = None
+        key = None
         try:
             if not isinstance(data, bytes):
                 raise refuse_data(data)
-            size = len(data)
             if ordering_key is not None:
                 key = _encode(ordering_key)
                 if not 0 < len(key) <= MAX_KEY_BYTES:
                     encode_key(ordering_key)
-                size += len(key)
             if attributes is not None:
-                encoded = encode_attributes(attributes)
-                size += headers_size(encoded)
+                headers[len(bodies)] = encode_attributes(attributes)
         except (InvalidArgument, TypeError, UnicodeEncodeError) as error:
             raise _wrong_field(ordering_key, len(bodies), error) from None
-        sizes.append(size)
         bodies.append(data)
         keys.append(key)
-        headers.append(encoded)
-    return Messages(bodies, keys, headers, sizes, max(sizes, default=0))
+    largest = (
+        max(map(len, bodies), default=0) + MAX_KEY_BYTES + max(map(headers_size, headers.values()), default=0)
+    )
+    return Messages(bodies, keys, list(map(headers.get, range(len(bodies)))), largest)
 
 
 def _check_iterable(items: object) -> None:
@@ -226,14 +223,9 @@ class PublishFutures(Sequence[Future[str]]):
             self.outcomes[index] = error
 
     def tell(self, index: int) -> None:
-        """The outcome is there: tells the future, if it was made."""
-        future = self.made.get(index)
-        if future is not None:
-            self._settle(index, future)
-
-    def _settle(self, index: int, future: PublishFuture) -> None:
-        outcome = self.outcomes[index]
-        if outcome is not None:
+        """Tells the future that was made of its outcome, once both are there."""
+        future, outcome = self.made.get(index), self.outcomes[index]
+        if future is not None and outcome is not None:
             future.settle(self.partitions[index], outcome)
 
     def result(self, timeout: float | None = None) -> list[str]:
@@ -275,10 +267,15 @@ class PublishFutures(Sequence[Future[str]]):
     def _future(self, index: int) -> PublishFuture:
         future = self.made.get(index)
         if future is None:
+            future = _new(PublishFuture)  # as its `__init__` does, with the outcome if there is one
+            future.epoch, future._waiting = self._epoch, None
+            # The outcome first: a report writes it last.
+            future._outcome = self.outcomes[index]
+            future._partition = self.partitions[index]
             # Two threads that ask get the same one.
-            future = self.made.setdefault(index, PublishFuture(self._epoch))
-        if not future.done():
-            self._settle(index, future)
+            future = self.made.setdefault(index, future)
+            if future._outcome is None:
+                self.tell(index)
         return future
 
 

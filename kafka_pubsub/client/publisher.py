@@ -317,11 +317,12 @@ class TopicPublisher:
         if messages.largest <= self._small:
             return
         for index in range(start, end):
-            if messages.sizes[index] > self._small:
-                try:
-                    self._look(*messages.at(index))
-                except InvalidArgument as error:
-                    raise at_item(index, error) from None
+            try:
+                self._look(*messages.at(index))
+            except InvalidArgument as error:
+                raise at_item(index, error) from None
+            if messages.largest <= self._small:
+                break
         if self._no_keys is not None and any(key is not None for key in messages.keys[start:end]):
             raise fresh(self._no_keys)
 

@@ -244,8 +244,7 @@ def _nacks(
 
     return Scenario(
         name,
-        f"Pull while messages are nacked, redelivered after {'0.1 s, the default' if backoff is None else '1 s'}, "
-        f"{distinct:,} keys",
+        f"Pull while messages are nacked, redelivered after {backoff:g} s, {distinct:,} keys",
         f"{measured:,} messages of 1 KB acknowledged after a warm-up of {warmup:,}, {distinct:,} keys, 8 partitions; "
         "a message is nacked in its first delivery; the same subscription options in all rows",
         {"rate": "msg/s acknowledged", "nacked": "nacked"},
@@ -434,8 +433,9 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "memory": _memory,
     "kill": _kill,
     "nacks": _nacks,
-    "nacks_default": lambda quick: _nacks(quick, "nacks_default", backoff=None),
-    "nacks_1000": lambda quick: _nacks(quick, "nacks_1000", 1_000, None),
+    # A tenth of a second is what a `RetryPolicy` has by default.
+    "nacks_default": lambda quick: _nacks(quick, "nacks_default", backoff=0.1),
+    "nacks_1000": lambda quick: _nacks(quick, "nacks_1000", 1_000, 0.1),
     "failing": lambda quick: _failing(quick, 4 if quick else FAILING_S),
     "parked": _parked,
     "parked_keys": _parked_keys,

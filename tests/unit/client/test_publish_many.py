@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, as_completed, wait
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.publish_many import RUN
+from kafka_pubsub.client.publish_many import RUN, PublishFutures, Report
 from kafka_pubsub.client.publisher import PublishTarget
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
@@ -20,8 +21,9 @@ from kafka_pubsub.errors import (
     PublishError,
     ResourceExhausted,
 )
-from kafka_pubsub.model import Header
-from tests.unit.client.test_publish_publisher import LIMIT, PATIENCE, Report, World, Writer
+from kafka_pubsub.model import Header, StoredRecord
+from tests.unit.client.test_publish_futures import Owner, Stored
+from tests.unit.client.test_publish_publisher import LIMIT, PATIENCE, World, Writer
 
 
 class QuickWriter(Writer):
@@ -48,7 +50,7 @@ class QuickWriter(Writer):
         value: bytes,
         key: bytes | None,
         partition: int,
-        report: Report,
+        report: Callable[[object, StoredRecord], None],
         other: None = None,
         timestamp: int = 0,
         headers: Sequence[Header] | None = None,
@@ -334,3 +336,36 @@ def test_threads_keep_their_order_beside_it(quick: QuickWorld) -> None:
     for name in (b"a", b"b"):
         mine = [body for body in bodies(quick) if body and body.startswith(name)]
         assert mine == [b"%s-%d" % (name, n) for n in range(4 * RUN)]
+
+
+@pytest.mark.parametrize("kind", ["result", "callback"])
+def test_a_future_that_is_made_while_its_report_comes_always_resolves(kind: str) -> None:
+    owner, rounds = Owner(), 1000
+    futures = PublishFutures(owner.outstanding.current, rounds)
+    step = threading.Barrier(3, timeout=PATIENCE)
+    ids: list[list[str]] = [[], []]
+
+    def ask(mine: list[str]) -> None:
+        for number in range(rounds):
+            step.wait()
+            if kind == "callback":
+                called = threading.Event()
+                futures[number].add_done_callback(lambda _: called.set())  # noqa: B023 - waited for in this round
+                assert called.wait(PATIENCE)
+            mine.append(futures[number].result(PATIENCE))
+
+    threads = [threading.Thread(target=ask, args=(mine,)) for mine in ids]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for number in range(rounds):
+            step.wait()
+            Report(owner.outstanding.current, futures, number)(None, Stored(number))
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(usual)
+        owner.callbacks.close(PATIENCE)
+    assert ids == [[f"orders:3:{number}" for number in range(rounds)]] * 2
