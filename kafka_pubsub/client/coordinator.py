@@ -129,6 +129,7 @@ class Coordinator(Holdings):
             partition = self.owned.get(number)
             if partition is not None:
                 self.counts.received += len(records)
+                self.attention.stir(number)
                 for effect in partition.handle(Fetched(records, inline), now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
@@ -212,6 +213,7 @@ class Coordinator(Holdings):
         self._lingering.discard(lease)
         current = self.owned.get(lease.partition) or self.resting.get(lease.partition)
         if current is not None and lease.key is not None and current.epoch > lease.epoch:
+            self.attention.stir(lease.partition)
             self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
@@ -275,15 +277,17 @@ class Coordinator(Holdings):
         """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
         self.progress(now)
         benched = self._benched()  # none more come meanwhile
-        numbers = [*self.owned, *self.resting]
+        due = self.attention.to_tick(now, self.gate.paused, wall)
+        numbers = [*self.owned, *self.resting] if due else []
         if benched and self._tried in numbers:
             # Who had the last trial is asked last: one that always has suspects would leave its neighbours none.
             at = numbers.index(self._tried) + 1
             numbers = numbers[at:] + numbers[:at]
         for number in numbers:
-            if number not in self._leaving:
-                taken = benched > 0 and self._free() <= 0
-                self._to(number, Tick(number in self.gate.paused, taken, wall), now)
+            if number not in due:
+                continue
+            taken = benched > 0 and self._free() <= 0
+            self._to(number, Tick(number in self.gate.paused, taken, wall), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 
@@ -305,10 +309,7 @@ class Coordinator(Holdings):
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
-        times = [partition.wakeup_at() for partition in self._all() if partition.number not in self._leaving]
-        if self._wants_turn() and self._free() > 0:
-            return 0.0
-        return min((time for time in times if time is not None), default=None)
+        return 0.0 if self._wants_turn() and self._free() > 0 else self.attention.wakeup_at()
 
     # What is done about it
 
@@ -317,7 +318,7 @@ class Coordinator(Holdings):
         if self.closing:
             return False
         wanted = self._crew.wants(max(0, self._free() - self._wants_turn()))
-        numbers = [number for number, partition in self.owned.items() if partition.deliverable]
+        numbers = self.attention.deliverable() if wanted > 0 else []
         handed = False
         for at in range(len(numbers)):
             if wanted <= 0:
@@ -336,15 +337,12 @@ class Coordinator(Holdings):
         return self._flow.max_messages - self._leased + self._benched() - self._reserved
 
     def _benched(self) -> int:
-        return sum(each.half.benched for each in self.owned.values() if each.half is not None)
+        return sum(self.attention.benched.values())
 
     def _wants_turn(self) -> bool:
         """Whether a suspect waits for nothing but room."""
-        return any(
-            partition.half is not None and partition.half.wants_turn
-            for number, partition in self.owned.items()
-            if number not in self._leaving
-        )
+        halves = (self.owned[each].half for each in self.attention.benched if each not in self._leaving)
+        return any(half is not None and half.wants_turn for half in halves)
 
     def stop(self) -> None:
         """Begin nothing more (closing); running handlers go on to the end of their record."""
@@ -353,12 +351,16 @@ class Coordinator(Holdings):
             self._stop(partition.leases.active)
 
     def held(self) -> dict[int, Held]:
-        """What each owned partition holds unfinished."""
+        """What each owned partition holds unfinished; any thread may ask."""
         return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
-    def flow(self, held: Mapping[int, Held], *, waited: bool) -> Change[int]:
+    def room(self) -> int:
+        """How many records may be fetched now."""
+        return self.gate.room(self.attention.held, self.owned)
+
+    def flow(self, *, waited: bool) -> Change[int]:
         """Which partitions to pause and resume."""
-        return self.gate.change(held, waited=waited)
+        return self.gate.change(self.attention.held, self.owned, waited=waited)
 
     def take_commits(self) -> dict[int, Commit | CommitBoth]:
         """The commits to send now."""
@@ -382,6 +384,7 @@ class Coordinator(Holdings):
         partition = self.owned.get(number) or self.resting[number]
         before = len(partition.leases.active)
         effects = partition.handle(event, now)
+        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
         self._leased += len(partition.leases.active) - before
         if effects:
             if isinstance(event, Tick):
@@ -459,14 +462,6 @@ class Coordinator(Holdings):
                 lease.holder.stopped = True
 
     # Looking in
-
-    def hurried(self) -> bool:
-        """Whether handlers wait for a commit."""
-        return any(each.half is not None and each.half.hurried for each in self.owned.values())
-
-    def careful(self) -> bool:
-        """Whether messages of main are noted before they start, which makes all slow."""
-        return any(each.half is not None and each.half.careful_at_all for each in self.owned.values())
 
     def in_flight(self) -> int:
         """Leases that aren't over."""

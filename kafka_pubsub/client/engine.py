@@ -273,8 +273,8 @@ class Engine(Hearing):
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
-        self._hurried = coordinator.hurried()
-        self.walks.pace.beside(coordinator.careful())
+        self._hurried = coordinator.attention.hurried
+        self.walks.pace.beside(coordinator.attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -293,12 +293,12 @@ class Engine(Hearing):
             self._posted.popleft()()
 
     def _flow(self) -> None:
-        held = self.coordinator.held()
-        room = self.coordinator.gate.room(held) if held else READ
+        coordinator = self.coordinator
+        room = coordinator.room() if coordinator.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
-        change = self.coordinator.flow(held, waited=self._waited)
+        change = coordinator.flow(waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
             self._valves.append(change)

@@ -99,6 +99,15 @@ class Chores:
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
 
+    @property
+    def restless(self) -> bool:
+        """Whether time alone may bring something to do, at no time that is known."""
+        retries = self._retries
+        if retries.parking.lines and self._waiting() > HOARD:
+            return True
+        main = self._offsets.crowded(ack_map.most_runs(self._offsets.span))
+        return main or 2 * retries.books.run_count > ack_map.most_runs(retries.books.span)
+
     def _waiting(self) -> int:
         """How many of main's messages are neither with a holder nor on their way."""
         gone = self._leases.handed + self._retries.moves.count(main=True)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.subscriber import Subscriber
@@ -33,6 +32,7 @@ from tests.simulation.ledger import Ledger, Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RetryLedger
+from tests.simulation.spared import SparingCoordinator
 
 __all__ = ["Died", "Process", "World"]
 
@@ -192,7 +192,7 @@ class SimulatedEngine(Engine):
         self.owner.look()
 
 
-class SimulatedCoordinator(Coordinator):
+class SimulatedCoordinator(SparingCoordinator):
     """The coordinator; tells the ledger what walks have acked."""
 
     owner: Process

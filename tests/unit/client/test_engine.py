@@ -127,12 +127,13 @@ def test_what_waits_to_be_committed_shares_a_request(
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.coordinator, "careful", lambda: True)
+    attention = type(engine.coordinator.attention)
+    monkeypatch.setattr(attention, "careful", True)
     engine.step(0.0)
     engine.walks.pace.slow(0.0)
     engine.step(0.0)
     assert engine.walks.pace.limit(0.0) == 0
-    monkeypatch.setattr(engine.coordinator, "careful", lambda: False)
+    monkeypatch.setattr(attention, "careful", False)
     engine.step(0.0)
     assert engine.walks.pace.limit(0.0) > 0
 
