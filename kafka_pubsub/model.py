@@ -29,6 +29,7 @@ __all__ = [
     "Committed",
     "Ending",
     "Fetched",
+    "Further",
     "Header",
     "Membership",
     "Message",
@@ -72,9 +73,16 @@ class Committed(NamedTuple):
     metadata: str
 
 
+class Further(NamedTuple):
+    """What a transaction takes besides the records that are stored already: more records, and what it commits."""
+
+    records: Sequence[NewRecord]
+    positions: Positions | PositionsLater
+
+
 Positions = Mapping[TopicPartition, Committed]
-#: Waits for positions that go with records, once these are stored; None: none come.
-PositionsLater = Callable[[], Positions | None]
+#: Tells what a transaction commits, given the offsets of its records once they are stored; None: it is aborted.
+PositionsLater = Callable[[Sequence[int]], Positions | Further | None]
 
 
 class TopicInfo(NamedTuple):

@@ -108,7 +108,6 @@ class Coordinator(Holdings):
         self._turn = 0
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
-        self.closing = False
 
     def go_over(self, beside: Beside | None, now: float) -> None:
         """Another retry topic takes the place of the one so far: nothing that rests comes back."""
@@ -152,16 +151,14 @@ class Coordinator(Holdings):
         if number in self.owned:
             self._do(number, ReadUpTo(position, retry), now)
 
-    def landed(
-        self, number: int, epoch: int, ending: Ending, refused: Mapping[int, str], moved: int, now: float
-    ) -> None:
+    def landed(self, number: int, epoch: int, answer: Relocated, moved: int, now: float) -> None:
         """A transaction has ended; `moved` of its records went to the retry topic."""
         if (partition := self._under(number, epoch)) is None:
             return
-        if ending is Ending.STORED:
+        if answer.ending is Ending.STORED:
             self.counts.relocated += moved
-        old = running(partition) if ending is Ending.UNKNOWN else []
-        self._do(number, Relocated(ending, refused), now)
+        old = running(partition) if answer.ending is Ending.UNKNOWN else []
+        self._do(number, answer, now)
         if self._under(number, epoch) is None:
             self._lingering.update(old)
 

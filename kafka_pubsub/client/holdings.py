@@ -69,6 +69,8 @@ class Holdings(ABC):
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
         self._leased = 0
+        #: Whether the stream ends: partitions that go don't come back.
+        self.closing = False
         #: None: nobody keeps a history.
         self.evidence: Evidence | None = None
         #: None: no warning is wanted.
@@ -167,7 +169,7 @@ class Holdings(ABC):
             if partition is None:
                 continue
             self.commits.pop(number, None)
-            self._do(number, Revoked(), now)
+            self._do(number, Revoked(closing=self.closing), now)
             if (commit := self.commits.pop(number, None)) is not None:
                 last[number] = commit
             self.resting[number] = self.owned.pop(number)

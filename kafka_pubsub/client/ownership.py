@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
@@ -25,8 +26,8 @@ __all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Offsets above what a dead owner had committed that are thought to have been started unnoted, at most, and if its
-#: commit doesn't say how many (`core/stride.py`). Who went further is nearer at the next crash, by as much at least.
+#: Offsets above what a dead owner had committed that it may have started unnoted. What it started beyond is nearer at
+#: the next crash.
 REACH = 5_000
 #: Seconds between two tries to take partitions on.
 TRY_AGAIN = 0.5
@@ -35,19 +36,20 @@ TRY_AGAIN = 0.5
 class Beginning(NamedTuple):
     """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one.
 
-    `tally`: where the record lies that tells of more (`core/tally`).
+    `checkpoint`: the one that the metadata names, and whether it tells of more (`core/checkpoint`).
     """
 
     position: int
     known: Sequence[Run] = ()
     retry: RetryStart | None = None
-    tally: int | None = None
+    checkpoint: Named | None = None
+    more: bool = False
 
 
-def reach(begun: Beginning, end: int, told: int = 0) -> int:
-    """How far a dead owner may have come in the main partition, whose log ends at `end`; `told`: by its last commit."""
+def reach(begun: Beginning, end: int) -> int:
+    """How far a dead owner may have come in the main partition, whose log ends at `end`."""
     covered = begun.known[-1][1] if begun.known else begun.position
-    return min(end, covered + min(told or REACH, REACH))
+    return min(end, covered + REACH)
 
 
 def beginning(
@@ -57,7 +59,7 @@ def beginning(
     where = f"partition {number} of topic {record.topic!r}"
     offset = committed.offset
     known: Sequence[Run] = ()
-    tally: int | None = None
+    checkpoint, more = None, False
     if offset is None:
         offset = record.positions.get(number)
         if offset is None:
@@ -83,7 +85,7 @@ def beginning(
                 where,
             )
         else:
-            known, tally = found.runs, found.tally
+            known, checkpoint, more = found.runs, found.checkpoint, found.more
     low, high = log_range
     if offset > high:
         raise FailedPrecondition(
@@ -100,4 +102,4 @@ def beginning(
             low,
         )
         offset = low
-    return Beginning(offset, known, tally=tally)
+    return Beginning(offset, known, None, checkpoint, more)

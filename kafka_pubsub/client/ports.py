@@ -181,7 +181,9 @@ class Transactions(Protocol):
         """Stores records and positions together, or neither. Nothing passes without a position: it is the fence.
 
         A call as `positions` is asked when the log has taken every record, within the time that a transaction may
-        stay open; answered by None, the transaction is aborted.
+        stay open, and is given their offsets. Answered by None, the transaction is aborted; by `Further`, it takes
+        these records as well, and then what they say is committed.
+
         `STORED` is answered a few milliseconds before readers see it. An error is never raised, but for arguments
         that no log could take (`InvalidArgument`).
         """

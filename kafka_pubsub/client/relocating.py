@@ -22,14 +22,14 @@ from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
+from kafka_pubsub.client.checkpoints import checkpoint_of, newest
 from kafka_pubsub.client.letter_writer import LetterWriter, Written
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.tallies import tally_of
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
+from kafka_pubsub.core.checkpoint import Checkpoint, Named
 from kafka_pubsub.core.effects import Bury, CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
     Committed,
@@ -40,6 +40,7 @@ from kafka_pubsub.model import (
     TopicInfo,
     TopicPartition,
 )
+from kafka_pubsub.schema import checkpoints
 
 __all__ = [
     "LANDING",
@@ -169,17 +170,39 @@ class Relocating:
             self._complete(number, epoch, effect)
             return
         records = [self._record(number, each) for each in effect.records]
-        positions = positions_of(self.topic, self.retry, number, effect.commit)
         membership = self._membership()
+        flight = self._flight(number, epoch, records, effect, membership)
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
-            nowhere = Flight(number, epoch, records, positions, Membership("", None))
-            landing = Landing(nowhere, Ending.ABORTED, reason=reason)
+            landing = Landing(flight, Ending.ABORTED, reason=reason)
             self._post(lambda: self._answers.landed(landing))
             return
         with self._changed:
             self._up[number] += 1
-        self.mover.send(Flight(number, epoch, records, positions, membership))
+        self.mover.send(flight)
+
+    def _flight(
+        self,
+        number: int,
+        epoch: int,
+        records: Sequence[NewRecord],
+        effect: Relocate,
+        membership: Membership | None,
+    ) -> Flight:
+        """These records, the checkpoint that goes with them, and the positions."""
+        headers = [*effect.said, checkpoints.header()]
+        parts = [
+            NewRecord(self.retry, number, None, checkpoints.encode(part), headers, part.checkpoint.time)
+            for part in effect.parts
+        ]
+        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        flight = Flight(number, epoch, [*records, *parts], positions, membership or Membership("", None))
+        if (named := effect.named) is None:
+            return flight
+        return flight._replace(
+            checkpoint=len(records),
+            named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
+        )
 
     def bury(self, number: int, epoch: int, effect: Bury) -> None:
         """Has dead letters written."""
@@ -193,13 +216,12 @@ class Relocating:
             self.letters.send(flight)
 
     def _complete(self, number: int, epoch: int, effect: Relocate) -> None:
-        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        rest = self._flight(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
-        if not self.letters.complete(number, epoch, positions):
+        if not self.letters.complete(rest):
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
-            late = Flight(number, epoch, [], positions, Membership("", None))
-            self._landed(Landing(late, Ending.ABORTED, reason=reason))
+            self._landed(Landing(rest, Ending.ABORTED, reason=reason))
 
     def _record(self, number: int, each: Relocation) -> NewRecord:
         record = cast("StoredRecord", each.record)
@@ -268,19 +290,26 @@ class Relocating:
         except (TimeoutError, PubSubError) as error:
             log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
-    def tally(self, number: int, stored: Committed) -> Tally | None:
-        """What the tally tells that this commit of the retry partition names; None: it is lost, which is told."""
+    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
+        """The checkpoint that the commits of a partition name; None: it is lost, which is told."""
         with closing(self._fetch()) as fetch:
-            found = tally_of(fetch, TopicPartition(self.retry, number), stored)
+            found = checkpoint_of(fetch, TopicPartition(self.retry, number), named, end)
         if found is None:
             log.error(
-                "the tally that the commit at offset %s of %s[%d] names is gone or damaged: what it called finished is "
-                "delivered again, as far as it is still there",
-                stored.offset,
+                "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered again, "
+                "as far as it is still there",
+                named.offset,
                 self.retry,
                 number,
             )
         return found
+
+    def newest(
+        self, number: int, log_range: tuple[int, int], ids: tuple[str, str]
+    ) -> tuple[Named, Checkpoint] | None:
+        """The last checkpoint of these topics in a retry partition; None: there is none."""
+        with closing(self._fetch()) as fetch:
+            return newest(fetch, TopicPartition(self.retry, number), log_range, ids)
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

@@ -220,7 +220,7 @@ class SubscriptionAdmin:
             state="creating",
         )
         self._put(intent, previous)
-        retry = self._make_retry(intent, info)
+        retry = self._make_retry(intent, plan, info)
         positions = dict(self._backend.admin.last_stable_offsets(topic))
         with unless_overtaken(intent, lambda: self._find(name)):
             self._check_nobody_was_faster(intent)
@@ -238,11 +238,9 @@ class SubscriptionAdmin:
                 f"subscription {intent.name!r} is being made by somebody else at this moment: try again"
             )
 
-    def _make_retry(self, intent: SubscriptionRecord, home: TopicInfo) -> RetryTopic | None:
-        if intent.retry_topic is None:
-            return None
+    def _make_retry(self, intent: SubscriptionRecord, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
         try:
-            return self._retry.make(intent.retry_topic, home)
+            return self._retry.make(plan, home)
         except (*_REFUSALS, ResourceExhausted):
             # Nothing was made, so nothing is half made; after any other error the next `create` goes on.
             with contextlib.suppress(PubSubError):
@@ -263,11 +261,7 @@ class SubscriptionAdmin:
             accept = Call("create_subscription", record.name, (("topic", topic), EXIST_OK))
             raise same_settings(what, accept)
         if record.retry_topic is None and not record.detached:
-            try:
-                self._remake(record.name)
-            except FailedPrecondition as error:
-                # It was asked for the subscription, which is there and receives as it did.
-                _log.warning("%s gets no retry topic now: %s", what, error.message)
+            self._remake(record.name)
         return self.usable(record.name)
 
     def _update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
@@ -299,13 +293,6 @@ class SubscriptionAdmin:
                 )
             self._retry.remove(known)
         plan = self._retry.plan(name, home, known if known is not None and not known.topic_id else None)
-        if plan is None:
-            if known is None:
-                return record
-            raise FailedPrecondition(
-                f"the retry topic {known.name!r} of subscription {name!r} is gone, and with create=False "
-                "(KAFKA_PUBSUB_CREATE) none is made: have it made by a client that may"
-            )
         if known is not None and known.topic_id:
             _log.error(
                 "subscription %r: its retry topic %r is made again; what may have waited in the old one is lost",

@@ -20,23 +20,23 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client import letter_writer
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
+from kafka_pubsub.client.checkpoints import map_of, stored_by
 from kafka_pubsub.client.mover import Landing
 from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
 from kafka_pubsub.client.ports import LogReader
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
-from kafka_pubsub.client.tallies import is_tally
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.events import Bodies, Written
-from kafka_pubsub.core.retry_books import Tally
+from kafka_pubsub.core.checkpoint import Checkpoint, united
+from kafka_pubsub.core.events import Bodies, Relocated, Written
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
@@ -114,18 +114,31 @@ class Takeovers:
         committed = self._committed(places)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = {place: self._reader.log_range(place) for place in places}
-        tallies = self._tallies({number: committed[self._beside(number)] for number in numbers}, ends)
+        known = dict(committed)
+        older = {number for number in numbers if self._recall(number, known, ranges, ends)}
+        checkpoints = self._checkpoints(numbers, known, ends)
 
         def begin(number: int, stored: Committed) -> Beginning:
             main, beside = self._main(number), self._beside(number)
-            begun = beginning(self._record, number, stored, ranges[main])
+            begun = beginning(self._record, number, known[main], ranges[main])
             low, high = ranges[beside]
-            retry = retry_beginning(self._record, number, committed[beside], (low, max(high, ends[beside])))
+            retry = retry_beginning(self._record, number, known[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]
-            main_end = reach(begun, end, (_map_of(stored) or _NOTHING).reach)
-            start = self._retry_start(stored, committed[beside], retry, main_end, ends[beside])
-            tally = None if retry.tally is None else tallies.get(number)
-            return begun._replace(retry=start._replace(main_exists=end, tally=tally))
+            found = checkpoints.get(number)
+            told = found.main.runs if found is not None and begun.more else ()
+            begun = begun._replace(known=united(begun.known, told, begun.position))
+            start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
+            beside_told = found.retry.runs if found is not None and retry.more else ()
+            lost = found is None and (begun.more or retry.more)
+            start = start._replace(
+                main_exists=end,
+                known=united(retry.known, beside_told, retry.position),
+                checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
+                told=beside_told,
+                main_told=told,
+                older=number in older or (map_of(stored) or _NOTHING).older,
+            )
+            return begun._replace(retry=start)
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -144,17 +157,62 @@ class Takeovers:
                 self._behind[number] = (ends[beside], position)
         return starts
 
-    def _tallies(
-        self, committed: Mapping[int, Committed], ends: Mapping[TopicPartition, int]
-    ) -> Mapping[int, Tally]:
-        """What these commits name (`core/tally`); what is named beyond the log's end was in an earlier one."""
-        maps = {number: _map_of(stored) or _NOTHING for number, stored in committed.items()}
-        found = {
-            number: self.relocating.tally(number, committed[number])
-            for number, said in maps.items()
-            if said.tally is not None and said.tally < ends[self._beside(number)]
-        }
-        return {number: tally for number, tally in found.items() if tally is not None}
+    def _recall(
+        self,
+        number: int,
+        known: dict[TopicPartition, Committed],
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        ends: Mapping[TopicPartition, int],
+    ) -> bool:
+        """Puts the newest checkpoint in the place of positions that the broker has forgotten.
+
+        Returns whether what is known now may be older than what lies in the retry partition.
+        """
+        main, beside = self._main(number), self._beside(number)
+        if known[main].offset is not None and known[beside].offset is not None:
+            return False
+        record, retry = self._record, self._record.retry_topic
+        ids = record.topic_id, identity_of(record)
+        log_range = ranges[beside][0], ends[beside]
+        found = self.relocating.newest(number, log_range, ids)
+        if found is None or retry is None:
+            return log_range[0] < log_range[1]
+        named, told = found
+        for place, log_of, copy in (
+            (main, told.main, record.positions),
+            (beside, told.retry, retry.positions),
+        ):
+            if known[place].offset is None:
+                known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
+        log.warning(
+            "subscription %r: the broker has forgotten the group's positions in partition %d of %s (it was idle for "
+            "longer than offsets.retention.minutes); going on from the checkpoint of %s: what was acked since is "
+            "delivered again",
+            record.name,
+            number,
+            record.topic,
+            datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
+        )
+        return True
+
+    def _checkpoints(
+        self,
+        numbers: Sequence[int],
+        committed: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[int, Checkpoint]:
+        """What these commits count from, where that tells of anything above their positions (`core/checkpoint`)."""
+        found: dict[int, Checkpoint] = {}
+        for number in numbers:
+            beside = self._beside(number)
+            maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
+            named = next((said.checkpoint for said in maps if said.more), None)
+            # What is named beyond the log's end was in an earlier one.
+            if named is not None and named.offset < ends[beside]:
+                checkpoint = self.relocating.checkpoint(number, named, ends[beside])
+                if checkpoint is not None:
+                    found[number] = checkpoint
+        return found
 
     def _retry_position(self, number: int) -> int:
         partition = self._engine.coordinator.owned.get(number)
@@ -163,21 +221,31 @@ class Takeovers:
         return partition.half.retries.books.position
 
     def _retry_start(
-        self, stored: Committed, retry_stored: Committed, begun: Beginning, main_end: int, end: int
+        self,
+        stored: Committed,
+        retry_stored: Committed,
+        begun: Beginning,
+        retry: Beginning,
+        ends: tuple[int, int],
     ) -> RetryStart:
-        main, retry = _map_of(stored), _map_of(retry_stored)
+        main, beside = map_of(stored), map_of(retry_stored) or _NOTHING
+        clean = not stored.metadata or (main is not None and main.clean)
+        main = main or _NOTHING
+        main_doubt = main.doubt.next(begun.position, clean=clean, reach=reach(begun, ends[0]))
+        doubt = beside.doubt.next(retry.position, clean=clean, reach=ends[1])
         return RetryStart(
             self._record.topic,
             self._record.topic_id,
-            begun.position,
-            begun.known,
-            not stored.metadata or (main is not None and main.clean),
-            (main or _NOTHING).notes,
-            main_end,
-            (retry or _NOTHING).notes,
-            end,
+            retry.position,
+            retry.known,
+            main.notes,
+            main_doubt,
+            beside.notes,
+            doubt,
+            ends[1],
             self._engine.wall.offset(self._engine.clock),
             marked_nonce(self._record, self._nonce()),
+            retry_id=identity_of(self._record),
         )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
@@ -190,7 +258,7 @@ class Takeovers:
 
     def _fence_writers(self, places: Sequence[TopicPartition], *, anybody: bool) -> None:
         """Ends what others left open; `anybody`: also who left in good order, and we ourselves."""
-        maps = [_map_of(stored) for stored in self._reader.committed_unstable(places).values()]
+        maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
         own = self._engine.coordinator.process
         for writer in {
@@ -305,11 +373,11 @@ class Takeovers:
         flight, coordinator = landing.flight, self._engine.coordinator
         if coordinator.evidence is not None:
             coordinator.evidence.landed(landing)
-        moved = sum(record.topic == self.retry for record in flight.records)
-        moved -= any(is_tally(record.headers or ()) for record in flight.records[-1:])
+        moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
         now = self._engine.clock()
-        coordinator.landed(flight.partition, flight.epoch, landing.ending, refused, moved, now)
+        answer = Relocated(landing.ending, refused, landing.checkpoint)
+        coordinator.landed(flight.partition, flight.epoch, answer, moved, now)
 
     def written(self, written: letter_writer.Written) -> None:
         """The log has taken dead letters, or it hasn't."""
@@ -330,12 +398,6 @@ class Takeovers:
 
 
 _topic = methodcaller("topic")
-
-
-def _map_of(stored: Committed) -> AckMap | None:
-    if stored.offset is None or not stored.metadata:
-        return None
-    return ack_map.decode(stored.metadata, stored.offset)
 
 
 def _place_of(record: StoredRecord) -> TopicPartition:

@@ -25,13 +25,9 @@ def check(partition: Partition) -> None:
     partition.acks.check()
     _check_holders(partition)
     moving: list[int] = []
-    if partition.half is None:
-        partition.commits.check()
-    else:
+    partition.commits.check()
+    if partition.half is not None:
         retries = partition.half.retries
-        partition.commits.check()
-        out = [burial.move for burial in retries.burials.out if burial.move and retries.burials.flying]
-        partition.commits.check((*retries.moves.flying, *retries.moves.waiting, *out))
         _check_parts(retries)
         moves = (*retries.moves.waiting, *retries.moves.flying)
         moving = [move.origin for move in moves if move.source is None]
@@ -93,7 +89,6 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         retries.burials.waiting,
         [burial.offset for burial in retries.burials.out],
         retries.releasing,
-        [offset for offset in unfinished if retries.tallies.are_at(offset)],
     )
 
 

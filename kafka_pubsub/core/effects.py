@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_pubsub.model import Header
 
 if TYPE_CHECKING:
+    from kafka_pubsub.core.checkpoint import Part
     from kafka_pubsub.core.events import Record
     from kafka_pubsub.core.leases import Lease
 
@@ -68,11 +69,16 @@ class Relocate(NamedTuple):
     """Store these records and this commit in one transaction; answer with `Relocated`.
 
     No other commit of the partition before the answer. The shell may put several partitions' in one transaction.
-    Of dead letters: store the commit in the transaction in which they were written (`Bury`).
+    Of dead letters: store the commit in the transaction in which they were written (`Bury`), and the parts behind them.
+    `parts` of a checkpoint are written behind the records, with the headers `said`; then what is committed is
+    `named(offset)`, with the offset of the first of them, and `commit` is only a forecast.
     """
 
     records: Sequence[Relocation]
     commit: CommitBoth
+    parts: Sequence[Part] = ()
+    said: Sequence[Header] = ()
+    named: Callable[[int], CommitBoth] | None = None
 
 
 class Bury(NamedTuple):

@@ -199,11 +199,13 @@ class CommitAnswered(NamedTuple):
 class Relocated(NamedTuple):
     """The log answered the transaction in flight.
 
-    `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why.
+    `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why. `checkpoint`:
+    where the first part of its checkpoint was stored, if it had one.
     """
 
     ending: Ending
     refused: Mapping[int, str] = {}
+    checkpoint: int | None = None
 
 
 class Written(NamedTuple):
@@ -250,7 +252,9 @@ class Bodies(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """The partition goes to somebody, perhaps back to us."""
+    """The partition goes to another member, or comes back to us. `closing`: it doesn't come back."""
+
+    closing: bool = False
 
 
 class Returned(NamedTuple):

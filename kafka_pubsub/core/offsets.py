@@ -161,14 +161,6 @@ class Offsets:
         finally:
             self.unfinished = unfinished
 
-    def crowded(self, capacity: int) -> bool:
-        """Whether half of the runs that the map has room for may be needed already."""
-        known = len(self.known)
-        if 2 * (min(self._groups + self._since_count, len(self.unfinished)) + known) <= capacity:
-            return False
-        self._groups, self._since_count = self._count_groups(), 0
-        return 2 * (self._groups + known) > capacity
-
     def _dense_runs(self) -> tuple[list[Run], int]:
         """The runs between unfinished records, and what would follow the last of those."""
         offsets = list(self.unfinished)

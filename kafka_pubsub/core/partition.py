@@ -15,8 +15,8 @@ Rules
 2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
 3. I3: a received record is in one of: waiting, leased, parked (or backing off), on its way there, finished.
 4. I4: a verdict counts only while its lease is active.
-5. I5: a record is handed over only if the map would still fit whatever finishes next. The record at the
-   committable position is always allowed: finishing it only shortens the map.
+5. I5: whatever is finished can be committed, if need be with a checkpoint (`commits`). Without a retry partition a
+   record is handed over only if the map would still fit whatever finishes next; the committable one always.
 6. One commit in flight, plain or in a transaction. A partition that was revoked begins nothing, but keeps its books: it
    may come back. One whose transaction's outcome is unknown is over: it starts again from what is committed.
 7. With a retry partition nothing begins before that was read up to its high watermark, nor before the first commit
@@ -234,7 +234,7 @@ class Partition:
         """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""
         limit = half.limit(event.limit, now)
         taken = 0
-        for each in half.lending.take(half.parked(limit), self._run(event), self._room(), now):
+        for each in half.lending.take(half.parked(limit), self._run(event), now):
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:
@@ -244,9 +244,7 @@ class Partition:
                 leases.append(lease)
         suspects = half.retries.main_suspects
         while taken < limit and half.careful(self.queues.oldest()) and suspects.takes(self.queues.oldest()):
-            if self._room() <= 0 and self.queues.oldest() != self.offsets.committable:
-                break
-            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest(), self._room()))))
+            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
             taken += 1
         oldest = self.queues.oldest()
         left = 0 if half.careful(oldest) else limit - taken
@@ -257,7 +255,7 @@ class Partition:
     def _room(self) -> int:
         """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
         if self.half is not None:
-            return self.half.retries.rooms.main()
+            return len(self.offsets.unfinished)
         return self.offsets.room(self.leases.handed, ack_map.most_runs(self.offsets.span))
 
     def _run(self, event: Demand) -> int:
@@ -326,7 +324,7 @@ class Partition:
                 walking.remove(lease)
                 self.places.give_back(lease, self.leases.close(lease))
                 self.places.free(lease)
-            last = self.half.last_word(now)
+            last = self.half.last_word(now, closing=event.closing)
         return [Stop(walking)] if last is None else [Stop(walking), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:

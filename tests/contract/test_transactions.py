@@ -16,7 +16,16 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     NotFound,
 )
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Further,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    TopicPartition,
+)
 from tests.contract.world import Member, World, until
 
 
@@ -91,8 +100,9 @@ def test_positions_that_come_later_are_asked_for_when_the_records_are_taken(worl
     before = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
     asked: list[int] = []
 
-    def positions() -> dict[TopicPartition, Committed]:
+    def positions(offsets: Sequence[int]) -> Positions:
         asked.append(scene.member.reader.high_watermarks([scene.behind])[scene.behind])
+        assert list(offsets) == [before, before + 1]
         return {scene.at: Committed(5, "map")}
 
     outcome = world.transactions().transact(scene.records(b"a", b"b"), positions, scene.membership)
@@ -102,14 +112,29 @@ def test_positions_that_come_later_are_asked_for_when_the_records_are_taken(worl
     until(lambda: len(scene.member.records) == 2, scene.member)
 
 
+def test_records_that_come_later_are_in_the_same_transaction(world: World) -> None:
+    scene = Scene(world)
+    before = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
+
+    def named(offsets: Sequence[int]) -> Positions:
+        return {scene.at: Committed(5, f"named {offsets[1]}")}
+
+    outcome = world.transactions().transact(
+        scene.records(b"a"), lambda _: Further(scene.records(b"b", b"c"), named), scene.membership
+    )
+    assert (outcome.ending, list(outcome.offsets)) == (Ending.STORED, [before, before + 1, before + 2])
+    assert _committed(scene) == Committed(5, f"named {before + 1}")
+    until(lambda: len(scene.member.records) == 3, scene.member)
+
+
 def test_without_positions_nothing_is_stored_and_the_next_transaction_is(world: World) -> None:
     scene, writer = Scene(world), world.transactions()
-    outcome = writer.transact(scene.records(b"a"), lambda: None, scene.membership)
+    outcome = writer.transact(scene.records(b"a"), lambda _: None, scene.membership)
     assert (_ended(outcome, Ending.ABORTED).refused, list(outcome.offsets)) == ({}, [])
-    bad = writer.transact(scene.records(b"b"), lambda: {scene.at: Committed(5, "a\0b")}, scene.membership)
+    bad = writer.transact(scene.records(b"b"), lambda _: {scene.at: Committed(5, "a\0b")}, scene.membership)
     assert isinstance(_ended(bad, Ending.ABORTED).reason, InvalidArgument)
     _ended(
-        writer.transact(scene.records(b"c"), lambda: {scene.at: Committed(6, "")}, scene.membership),
+        writer.transact(scene.records(b"c"), lambda _: {scene.at: Committed(6, "")}, scene.membership),
         Ending.STORED,
     )
     until(lambda: scene.member.records, scene.member)
@@ -131,6 +156,35 @@ def test_one_transaction_after_the_other(world: World) -> None:
     assert scene.member.values() == [b"%d" % number for number in range(10)]
     assert offsets == [2 * number for number in range(10)], "each marker takes an offset"
     assert _committed(scene) == Committed(9, "")
+
+
+def test_positions_may_name_where_the_records_are_stored(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    asked: list[Sequence[int]] = []
+
+    def named(offsets: Sequence[int]) -> dict[TopicPartition, Committed]:
+        asked.append(list(offsets))
+        return {scene.at: Committed(4, f"at {offsets[1]}")}
+
+    for number in range(2):
+        outcome = writer.transact(scene.records(b"a", b"b"), named, scene.membership)
+        _ended(outcome, Ending.STORED)
+        assert asked.pop() == list(outcome.offsets) == [3 * number, 3 * number + 1]
+        assert _committed(scene) == Committed(4, f"at {3 * number + 1}")
+
+
+def test_positions_that_cannot_be_stored_store_no_records(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    outcome = writer.transact(
+        scene.records(b"a"), lambda offsets: {scene.at: Committed(4, "m" * 5000)}, scene.membership
+    )
+    _ended(outcome, Ending.ABORTED)
+    assert _committed(scene) == Committed(None, "")
+    _ended(
+        writer.transact(scene.records(b"b"), {scene.at: Committed(2, "")}, scene.membership), Ending.STORED
+    )
+    until(lambda: len(scene.member.records) == 1, scene.member)
+    assert scene.member.values() == [b"b"]
 
 
 def test_positions_alone_can_be_stored(world: World) -> None:

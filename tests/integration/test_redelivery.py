@@ -122,11 +122,11 @@ def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
     assert sub.state().lag == 0
 
 
-def test_a_tally_takes_over_what_the_map_has_no_room_for(
+def test_a_checkpoint_takes_over_what_the_map_has_no_room_for(
     kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One key fails all the time, the others' messages once each: their ends lie scattered among those that wait."""
-    monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 40)
+    monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 60)
     ps.create_topic(name, partitions=1)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
     first = Seen(
@@ -140,7 +140,7 @@ def test_a_tally_takes_over_what_the_map_has_no_room_for(
     def named() -> bool:
         (stored,) = looker.committed([place], PATIENCE)
         found = ack_map.decode(stored.metadata or "", stored.offset)
-        return found is not None and found.tally is not None
+        return found is not None and found.checkpoint is not None and found.more
 
     with sub.pull(first):
         last = publish_until(ps, name, 0, named, keys=5)

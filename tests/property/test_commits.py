@@ -152,7 +152,7 @@ def test_a_last_word_replaces_what_was_never_answered() -> None:
 
 def test_a_map_that_outgrew_its_place_is_noticed() -> None:
     offsets = Offsets(0)
-    records = [FakeBody(offset=offset) for offset in range(2 * ack_map.bit_span())]
+    records = [FakeBody(offset=offset) for offset in range(2 * ack_map.CAPACITY)]
     offsets.receive(records)
     offsets.finish(records[1::2])
     with pytest.raises(InvariantViolated, match="I5"):

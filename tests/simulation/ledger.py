@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.offsets import Run
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 
@@ -62,13 +63,13 @@ class Log:
         #: Of keys that came from other partitions when the topic grew: what must be finished there before they begin.
         self.inherited: dict[bytes, dict[int, list[int]]] = {}
 
-    def covered(self, offset: int, metadata: str) -> set[int]:
-        """The records that a stored position and its map call finished."""
+    def covered(self, offset: int, metadata: str, told: Sequence[Run] = ()) -> set[int]:
+        """The records that a stored position and its map call finished, and what the checkpoint tells that it names."""
         found = ack_map.decode(metadata, offset) if metadata else None
         promise(found is not None or not metadata, f"metadata beside {offset} can't be read")
         order = self.order
         said = set(order[: bisect_left(order, offset)])
-        for start, end in found.runs if found is not None else ():
+        for start, end in (*(() if found is None else found.runs), *told):
             said.update(order[bisect_left(order, start) : bisect_left(order, end)])
         return said
 

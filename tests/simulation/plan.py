@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
+from kafka_pubsub.client import checkpoints as reading
 from kafka_pubsub.client import engine, rebalances
-from kafka_pubsub.core import ack_map, chores, commits, fates, flow, outage, retries, retry_half
+from kafka_pubsub.core import ack_map, checkpoints, chores, commits, fates, flow, outage, retries, retry_half
+from kafka_pubsub.core.checkpoint import split
 from kafka_pubsub.core.redelivery import Backoff, Policy
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.memory import groups
@@ -108,7 +111,7 @@ class Plan:
             steps=random.choice([30, 60, 100, 180]),
             actions={**self.actions, "forget": 0.0, **retry.actions},
             rules=retry.rules(self.rules),
-            capacity=random.choice([536, 540, 550, 625, 4095, 4095]),
+            capacity=random.choice([556, 560, 580, 650, 4095, 4095]),
             window=max(8, self.window),
         )
         return plan.of_killers() if retry.killers_only else plan
@@ -212,12 +215,15 @@ def scaled(plan: Plan) -> Iterator[None]:
         (engine, "POSTED", 2),
         (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
         (rebalances, "TRY_AGAIN", 0.0),
+        (reading, "_PATIENCE", 0.0),
         (retries, "BACKLOG", beside.backlog),
         (chores, "BACKLOG", beside.backlog),
         (outage, "ENOUGH", beside.enough),
         (fates, "LONGEST_DELAY", 20.0),
         (retry_half, "TRIM", beside.trim),
     ]
+    if plan.retry is not None and plan.capacity < 4095:
+        limits += [(checkpoints, "EVERY", 3.0), (commits, "split", partial(split, most=5))]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, value in limits:
         setattr(module, name, value)

@@ -28,13 +28,12 @@ from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
-from kafka_pubsub.core.rooms import Rooms
-from kafka_pubsub.core.tally import Tallies
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Ending, Membership, TopicPartition
 from tests.simulation import foci
+from tests.simulation.checkpoint_mutations import CHECKPOINT_MUTATIONS
 from tests.simulation.death_mutations import DEATH_MUTATIONS
 from tests.simulation.plan import Focus
 from tests.simulation.retry import SteppedRelocating
@@ -223,7 +222,9 @@ def two_in_flight(patch: Patch) -> None:
         yield from real(self, now)
         in_flight = self.commits.in_flight
         if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
-            yield self.commits._commit(clean=False)
+            beside = self.commits._beside
+            assert beside is not None
+            yield self.commits._both(beside, self.commits._progress(beside, ()), clean=False)
 
     patch.setattr(RetryHalf, "send", send)
     patch.setattr(
@@ -238,7 +239,7 @@ def relocation_beside_a_commit(patch: Patch) -> None:
     def send(self: RetryHalf, now: float) -> Iterator[Effect]:
         beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
         if beside and (batch := self.retries.load(now, early=True)):
-            yield self.commits.relocation(batch, now)
+            yield self.commits.transaction(batch, now)
         else:
             yield from real(self, now)
 
@@ -283,34 +284,6 @@ def retry_map_truncated(patch: Patch) -> None:
     real = RetryBooks.runs.fget  # type: ignore[attr-defined]
     patch.setattr(RetryBooks, "runs", property(lambda self: real(self)[:1]))
     _unchecked(patch)
-
-
-def main_map_unbounded(patch: Patch) -> None:
-    """More of main is handed out than its map has room for."""
-    patch.setattr(Rooms, "main", lambda self: 1000)
-
-
-def retry_map_unbounded(patch: Patch) -> None:
-    """The retry partition's own map has no bound."""
-    patch.setattr(Rooms, "retry", lambda self: 1000)
-    patch.setattr(Chores, "_to_tail", lambda self, now: None)
-
-
-def nothing_to_the_tail(patch: Patch) -> None:
-    """A full map of the retry partition stays full: no tally helps either."""
-    patch.setattr(Tallies, "helps", lambda self, now: False)
-    patch.setattr(Chores, "_to_tail", lambda self, now: None)
-
-
-def tally_unread(patch: Patch) -> None:
-    """Whoever takes a partition on knows only what its map says, not the tally that this names."""
-    patch.setattr(SteppedRelocating, "tally", lambda self, number, stored: None)
-
-
-def tally_is_all(patch: Patch) -> None:
-    """Once there is a tally, the map no longer says what finishes."""
-    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
-    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.tally is None else []))
 
 
 # Relocations
@@ -419,16 +392,12 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     source_finished_at_once: foci.failing,
     map_truncated: foci.failing,
     retry_map_truncated: foci.parking,
-    main_map_unbounded: foci.crowded,
-    retry_map_unbounded: foci.crowded,
-    nothing_to_the_tail: foci.crowded,
-    tally_unread: foci.crowded,
-    tally_is_all: foci.crowded,
     plain_relocation: foci.dying,
     fenced_by_ownership: foci.evicted,
     nobody_fenced: foci.stalling,
     unknown_is_aborted: foci.unknown,
     unknown_is_stored: foci.unknown,
     burial_holds_up_all: foci.silent,
+    **CHECKPOINT_MUTATIONS,
     **DEATH_MUTATIONS,
 }

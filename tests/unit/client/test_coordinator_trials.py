@@ -9,7 +9,7 @@ from kafka_pubsub.client.ownership import Beginning
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core import notes, suspects
 from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import Doubt, Notes
 from kafka_pubsub.core.rules import RetryStart, Rules
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Committed
@@ -28,7 +28,7 @@ class AfterCrash:
         flow = FlowControl(max_messages=max_messages)
         self.coordinator = Coordinator(rules, flow, self.crew, 7, lambda: 0.5, turn=turn)
         found = Notes(notes.as_runs(range(suspects)))
-        retry = RetryStart("t", "id", 0, clean=False, main_notes=found, main_end=suspects)
+        retry = RetryStart("t", "id", 0, main_notes=found, main_doubt=Doubt(suspects, twice=True))
         stored = dict.fromkeys(range(partitions), NOTHING)
         self.coordinator.assign(stored, lambda *_: Beginning(0, (), retry), 0.0, stored)
         for number in stored:

@@ -94,7 +94,7 @@ def test_a_burial_waits_for_the_commit_in_flight_and_is_the_only_one_itself() ->
     scene.fetch((101, b"good"))
     scene.ack(scene.begun()[0])
     assert [effect for effect in scene.tick() if isinstance(effect, CommitBoth)] == []
-    scene.do(Relocated(Ending.STORED))
+    scene.take(relocate)
     assert scene.tick() != []
 
 
@@ -170,11 +170,9 @@ def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_r
         next_burial(scene, 3.0)
         scene.bury()
     else:
-        for effect in [*scene.tick(), *scene.do(CommitAnswered(True)), *scene.tick()]:
-            if isinstance(effect, Relocate):
-                scene.do(Relocated(Ending.STORED))
+        scene.settle()
     assert scene.partition.half is not None
-    assert scene.partition.half.retries.books.committable == 1
+    assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
 def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:

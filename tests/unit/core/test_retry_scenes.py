@@ -140,14 +140,16 @@ class Scene:
         self.do(Written(True))
         (relocate,) = [effect for effect in self.tick(0.1) if isinstance(effect, Relocate)]
         assert all(record.dead for record in relocate.records)
-        self.do(Relocated(Ending.STORED))
+        self.take(relocate)
 
     def take(self, effect: Relocate) -> None:
         first = len(self.retry)
         for each in effect.records:
             if not each.dead:
                 self.retry.append(Stored(len(self.retry), each.record.key(), each.headers))
-        self.do(Relocated(Ending.STORED))
+        where = len(self.retry) if effect.parts else None
+        self.retry += [Stored(len(self.retry) + at, None, effect.said) for at in range(len(effect.parts))]
+        self.do(Relocated(Ending.STORED, checkpoint=where))
         self.do(RetryFetched(self.retry[first:]))
 
     def begun(self, limit: int = 9) -> list[Lease]:
@@ -198,7 +200,7 @@ def test_a_release_that_names_nothing_is_finished_at_once() -> None:
     scene = Scene([parked(0, 3, why=Why.RELEASE)])
     scene.settle()
     assert scene.partition.half is not None
-    assert scene.partition.half.retries.books.committable == 1
+    assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
 def test_used_up_attempts_park_the_key_and_say_so() -> None:
@@ -291,7 +293,7 @@ def test_an_unreadable_record_is_buried_as_it_is() -> None:
     assert list(letter.headers)[:2] == rubbish.headers()
     scene.bury()
     assert scene.partition.half is not None
-    assert scene.partition.half.retries.books.committable == 1
+    assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
 def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -> None:

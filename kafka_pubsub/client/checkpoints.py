@@ -1,0 +1,163 @@
+"""Reads the checkpoint that a commit names (`core/checkpoint`): whoever reads the commit's map needs it, too.
+
+Rules
+1. A transaction's positions may be known before its records can be read. So a checkpoint that is named is waited for.
+2. Its records are sought from the first on: another writer's may lie between them.
+3. A reader that isn't the owner may find a checkpoint gone though nothing is wrong: the owner has named the next one,
+   and has deleted the retry partition below that. All that the old one tells of it lies there and is gone, too.
+4. If the broker has forgotten a group's positions the newest checkpoint counts, if it is one of the same two topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+
+from kafka_pubsub.client.ports import Backend, RecordFetch
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named, Part, joined, united
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.schema import checkpoints
+
+__all__ = [
+    "checkpoint_of",
+    "finished_at_home",
+    "finished_runs",
+    "gaps",
+    "map_of",
+    "newest",
+    "offsets_of",
+    "stored_by",
+]
+
+#: Bytes and seconds of one request, and seconds for all of them.
+_BYTES = 8 * 1024 * 1024
+_SECONDS = 2.0
+_PATIENCE = 6.0
+#: Offsets that are read together, and that are looked at in all for the further records of a checkpoint.
+_TOGETHER, _FAR = 32, 10_000
+
+
+def map_of(stored: Committed | None) -> AckMap | None:
+    """What a commit's metadata says; None: nothing that we can read."""
+    if stored is None or stored.offset is None or not stored.metadata:
+        return None
+    return ack_map.decode(stored.metadata, stored.offset)
+
+
+def checkpoint_of(fetch: RecordFetch, beside: TopicPartition, named: Named, end: int) -> Checkpoint | None:
+    """The checkpoint of that name in a retry partition that ended at `end`; None: it is gone or damaged."""
+    parts: list[Part] = []
+    low, end = named.offset, min(end, named.offset + _FAR)
+    while low < end and (not parts or len(parts) < parts[0].total):
+        high = min(end, low + _TOGETHER) if parts else low + 1
+        for record in _records(fetch, beside, range(low, high)):
+            parts += _part(record, named)
+        if not parts:
+            return None
+        low = high
+    return joined(parts)
+
+
+def newest(
+    fetch: RecordFetch, beside: TopicPartition, log_range: tuple[int, int], ids: tuple[str, str]
+) -> tuple[Named, Checkpoint] | None:
+    """The last checkpoint of a retry partition that is whole and of these topics, home and retry, if there is one."""
+    low, end = log_range
+    high = end
+    while high > low:
+        first = max(low, high - _TOGETHER)
+        found = [part for record in _records(fetch, beside, range(first, high)) for part in _begins(record)]
+        for named in reversed(found):
+            whole = checkpoint_of(fetch, beside, named, end)
+            if whole is not None and (whole.main.topic_id, whole.retry.topic_id) == ids:
+                return named, whole
+        high = first
+    return None
+
+
+def _begins(record: StoredRecord) -> Iterator[Named]:
+    """The name of the checkpoint that begins with this record, if one does."""
+    version = checkpoints.version_of(record.headers() or ())
+    part = None if version is None else checkpoints.decode(record.value(), version)
+    if part is not None and part.number == 0:
+        yield Named(record.offset() or 0, part.checkpoint.nonce)
+
+
+def stored_by(named: Named, log: Log, position: int) -> Committed:
+    """A commit that says of a log what its checkpoint says, from a position on that isn't below."""
+    more = any(end > position for _, end in log.runs)
+    said = AckMap(0, (), True, named.nonce >> NONCE_SHIFT, checkpoint=named, more=more)
+    return Committed(position, ack_map.encode(said, position))
+
+
+def _part(record: StoredRecord, named: Named) -> Iterator[Part]:
+    version = checkpoints.version_of(record.headers() or ())
+    part = None if version is None else checkpoints.decode(record.value(), version)
+    if part is not None and part.checkpoint.nonce == named.nonce:
+        yield part
+
+
+def _records(fetch: RecordFetch, place: TopicPartition, offsets: Sequence[int]) -> Iterator[StoredRecord]:
+    """The records at these offsets, each waited for until it can be read, or is known to be none (rule 1)."""
+    until = time.monotonic() + _PATIENCE
+    left = list(offsets)
+    while left:
+        found = fetch.fetch(place, left, _BYTES, _SECONDS)
+        yield from found.records
+        seen = {record.offset() for record in found.records} | set(found.missing)
+        left = [offset for offset in left if offset not in seen]
+        if left and not seen and time.monotonic() >= until:
+            raise DeadlineExceeded(
+                f"the checkpoint at offset {left[0]} of {place.topic}[{place.partition}] couldn't be read in "
+                f"{_PATIENCE:.0f} s"
+            )
+
+
+def finished_runs(fetch: RecordFetch, beside: TopicPartition, stored: Committed, end: int) -> Sequence[Run]:
+    """The runs above its position that this commit of a retry partition calls finished, its checkpoint's among them.
+
+    The log ends at `end`, or beyond.
+    """
+    told = _told(fetch, beside, found := map_of(stored), end)
+    return _whole(found, () if told is None else told.retry.runs, stored)
+
+
+def finished_at_home(backend: Backend, beside: TopicPartition | None, stored: Committed) -> Sequence[Run]:
+    """The same of a commit of the home topic's partition; `beside`: that of the retry topic, if there is one."""
+    found, told = map_of(stored), None
+    if beside is not None and found is not None and found.more:
+        end = backend.admin.high_watermarks([beside])[beside]
+        with closing(backend.record_fetch()) as fetch:
+            told = _told(fetch, beside, found, end)
+    return _whole(found, () if told is None else told.main.runs, stored)
+
+
+def _told(fetch: RecordFetch, beside: TopicPartition, found: AckMap | None, end: int) -> Checkpoint | None:
+    # One at or beyond the end was in an earlier topic of that name.
+    if found is None or found.checkpoint is None or not found.more or found.checkpoint.offset >= end:
+        return None
+    return checkpoint_of(fetch, beside, found.checkpoint, end)
+
+
+def _whole(found: AckMap | None, told: Sequence[Run], stored: Committed) -> Sequence[Run]:
+    return () if found is None else united(found.runs, told, stored.offset or 0)
+
+
+def gaps(position: int, runs: Iterable[Run], end: int) -> list[Run]:
+    """The runs of offsets from `position` to `end` that these, ascending, don't cover."""
+    found = []
+    for start, stop in runs:
+        found.append((position, min(start, end)))
+        position = max(position, stop)
+    return [(start, stop) for start, stop in (*found, (position, end)) if start < stop]
+
+
+def offsets_of(runs: Iterable[Run]) -> Iterator[int]:
+    """The offsets in these runs."""
+    return chain.from_iterable(range(start, stop) for start, stop in runs)
