@@ -103,7 +103,7 @@ class Places:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
         if half is not None:
-            half.retries.parking.acked(keys)
+            half.retries.parking.acked(keys, self.now)
         self.free_keys(keys, leases)
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
