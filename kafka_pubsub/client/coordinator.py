@@ -308,6 +308,11 @@ class Coordinator(Holdings):
         """When something becomes due by itself."""
         return 0.0 if self._wants_turn() and self._free() > 0 else self.attention.wakeup_at()
 
+    @property
+    def restless(self) -> bool:
+        """Whether the next tick may do something though nothing happens until then, and nothing is due."""
+        return self.attention.restless or bool(self.gate.paused)
+
     # What is done about it
 
     def deliver(self, now: float) -> bool:

@@ -31,6 +31,7 @@ from typing import TypeVar
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.hearing import Hearing
+from kafka_pubsub.client.idling import Idling
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.log_ends import LogEnds
 from kafka_pubsub.client.ownership import Beginning
@@ -124,6 +125,7 @@ class Engine(Hearing):
         self._tick_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
+        self._idling = Idling()
         #: When to look next at how much is held.
         self._gauge_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
@@ -248,9 +250,8 @@ class Engine(Hearing):
         if not walking and (self._posted or self._has_heard()):
             self._asleep = self._dozing = False
             return
-        wait = LOOK if walking else SOON if self.walks.soon(self.clock()) else TICK
-        if not walking and self._wake_at is not None:
-            wait = min(wait, max(0.0, self._wake_at - self.clock()))
+        now = self.clock()
+        wait = LOOK if walking else self._idling.tick_wait(now, SOON if self.walks.soon(now) else TICK)
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -279,6 +280,8 @@ class Engine(Hearing):
             self._to_commit.append(commits)
             self._drained.set()
         self._wake_at = coordinator.wakeup_at()
+        busy = coordinator.restless or self._room < LEAST_READ
+        self._idling.swept(now, busy=busy, wake_at=self._wake_at)
 
     def look_alive(self, now: float) -> None:
         """Before anything begins: whether this process stood still meanwhile."""
@@ -324,8 +327,13 @@ class Engine(Hearing):
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
-        out = self._fetched != self._booked or self.coordinator.in_flight() or self.acks.waiting
-        return PROMPT_WAIT if self._hurried or (self._prompt and out) else READ_WAIT
+        unbooked, pairs = self._fetched != self._booked, self.rebalances.pairs
+        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
+        if self._hurried or (self._prompt and out):
+            return PROMPT_WAIT
+        if unbooked or self._to_commit or not (pairs is None or pairs.settled):
+            return READ_WAIT
+        return self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF

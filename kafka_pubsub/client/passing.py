@@ -39,8 +39,8 @@ class PassingReader:
     def membership(self) -> Membership | None:
         return self._reader.membership()
 
-    def position(self, partition: TopicPartition) -> int | None:
-        return self._reader.position(partition)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._reader.positions(partitions)
 
     def at_end(self, partition: TopicPartition) -> bool:
         return self._reader.at_end(partition)

@@ -98,10 +98,10 @@ class LogReader(Protocol):
         because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
         """
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read, or can never be (markers, aborted records).
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Of each: everything below it was read, or can never be (markers, aborted records); no request is made.
 
-        None if it isn't assigned, or without a position. What `read` hasn't returned yet is above it.
+        Those that aren't assigned, or have no position, are left out. What `read` hasn't returned yet is above it.
         """
 
     def at_end(self, partition: TopicPartition) -> bool:

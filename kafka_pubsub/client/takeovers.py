@@ -271,6 +271,11 @@ class Takeovers:
         """Whether a retry partition that holds up its main half is still being read."""
         return bool(self._behind)
 
+    @property
+    def settled(self) -> bool:
+        """Whether no partition waits for a read to return."""
+        return not (self._behind or self._late or self._again)
+
     def holds_up(self, number: int) -> bool:
         """Whether something of the partition has to be read or sought first: positions don't tell what was read."""
         late = self._late
@@ -318,8 +323,9 @@ class Takeovers:
 
     def _go_on(self) -> Sequence[int]:
         """Returns what has begun anew just now: what was read of it is of the ownership before."""
+        positions = self._reader.positions([self._beside(number) for number in self._behind])
         for number, (end, main) in list(self._behind.items()):
-            position = self._reader.position(self._beside(number))
+            position = positions.get(self._beside(number))
             if position is not None and position >= end:
                 del self._behind[number]
                 self._tell_caught_up(number, position)

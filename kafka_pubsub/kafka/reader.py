@@ -229,16 +229,14 @@ class KafkaLogReader:
         """The next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read or never can be; it passes markers once librdkafka says "end"."""
-        if self._assigned.get(partition) is None:
-            return None
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
         with self._calls.one():
-            return self._positions([partition])[partition]
+            return self._positions([each for each in partitions if self._assigned.get(each) is not None])
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether the end was told where we are now."""
-        position = self.position(partition)
+        position = self.positions([partition]).get(partition)
         return position is not None and position == self._ends.get(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

@@ -132,9 +132,9 @@ class MemoryReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read or never can be."""
-        return self._positions.get(partition)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Everything below them was read or never can be."""
+        return {each: self._positions[each] for each in partitions if each in self._positions}
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether all that is committed was read."""

@@ -51,8 +51,8 @@ class Valves:
     def membership(self) -> Membership | None:
         return None
 
-    def position(self, partition: TopicPartition) -> int | None:
-        return 0
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
     def at_end(self, partition: TopicPartition) -> bool:
         return True

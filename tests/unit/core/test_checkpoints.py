@@ -18,6 +18,7 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
+from kafka_pubsub.core.outage import WINDOW
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Policy
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
