@@ -284,7 +284,7 @@ class Coordinator(Holdings):
             if number not in due:
                 continue
             taken = benched > 0 and self._free() <= 0
-            self._to(number, Tick(number in self.gate.paused, taken, wall), now)
+            self._to(number, Tick(number in self.gate.paused, taken, wall, self.closing), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 
@@ -349,6 +349,7 @@ class Coordinator(Holdings):
     def stop(self) -> None:
         """Begin nothing more (closing); running handlers go on to the end of their record."""
         self.closing = True
+        self.attention.stir_all(self.owned)  # a tick means more to them from now on
         for partition in self._all():
             self._stop(partition.leases.active)
 

@@ -209,6 +209,15 @@ class Engine(Hearing):
         self._asleep = False
         self._bell.put(None)
 
+    def catch_up(self) -> None:
+        """Has the runner take all that was reported, and decide what follows from it; waits for that."""
+        self.ask(self._catch_up)
+
+    def _catch_up(self) -> None:
+        now = self.clock()
+        self.take_reports(now)
+        self.coordinator.tick(now, self.wall.offset(self.clock))
+
     def post(self, call: Callable[[], None]) -> None:
         """`call` will run on the runner."""
         self._posted.append(call)
@@ -320,7 +329,7 @@ class Engine(Hearing):
                 self._make_room()
                 mine = self.fetch(self._read_wait())
                 if mine:
-                    self._commit_posted()
+                    self.commit_posted()
         finally:
             if mine:
                 self._ends.leave(in_order=not self._fetching)
@@ -342,13 +351,14 @@ class Engine(Hearing):
                 self._waited = True
                 break
             self._drained.clear()
-            self._commit_posted()
+            self.commit_posted()
         while self._valves:
             pause, resume = self._valves.popleft()
             self._reader.pause([self.rebalances.place(number) for number in pause])
             self._reader.resume([self.rebalances.place(number) for number in resume])
 
-    def _commit_posted(self) -> None:
+    def commit_posted(self) -> None:
+        """Sends what the runner has given to be committed."""
         if self._reader.unanswered():
             return
         if self._given_up:
@@ -481,7 +491,7 @@ class Engine(Hearing):
     def announce(self, numbers: Sequence[int]) -> None:
         """Tells the log who works there now, on which their first delivery waits, before anything is read."""
         self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
-        self._commit_posted()
+        self.commit_posted()
 
     def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""

@@ -9,7 +9,8 @@ Rules
 1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.
 2. A partition of which something has to be sought first (`takeovers`) is left out: the reader's position is that of
    an earlier ownership until then.
-3. Before the group is left, the ends of logs that are finished but for markers are waited for, `SETTLE` at most.
+3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
+   but for markers: `SETTLE` at most.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ __all__ = ["LOOK", "SETTLE", "LogEnds"]
 LOOK, LONGEST_LOOK = 0.2, 1.0
 #: A look at many partitions takes its time; this share of the fetcher's is left for it.
 SHARE = 0.02
-#: Seconds that closing waits for the ends to be told; the reader is told after an idle fetch of 0.1 s.
-SETTLE = 0.3
-#: Seconds of one read meanwhile.
-SLICE = 0.02
+#: Seconds that closing waits: a transaction takes up to 0.1 s, and the reader is told an end after an idle fetch of
+#: 0.1 s.
+SETTLE = 0.5
+#: Seconds and records of one read meanwhile.
+SLICE, FEW = 0.02, 100
 
 
 class LogEnds:
@@ -94,13 +96,29 @@ class LogEnds:
             self._reader.close()
 
     def _settle(self) -> None:
-        """Reads on until the ends of all logs that are finished were told, or `SETTLE` is over, or messages come."""
-        until = self._engine.clock() + SETTLE
+        """Reads on until checkpoints are written and the ends of finished logs told; `SETTLE` at most."""
+        engine = self._engine
+        until = engine.clock() + SETTLE
         with contextlib.suppress(PubSubError):  # no broker answers: then the next owner tells
-            while self._may_hide_markers() and self._engine.clock() < until:
-                if self._reader.read(1, SLICE):
-                    return  # it isn't booked, so positions mean nothing any more
+            engine.catch_up()
+            while (self._saves() or self._may_hide_markers()) and engine.clock() < until:
+                engine.commit_posted()
+                records = self._reader.read(FEW, SLICE)
+                if (pairs := engine.rebalances.pairs) is not None:
+                    records = pairs.sort_out(records)
+                if records:
+                    return  # they aren't booked, so positions mean nothing any more
+                engine.catch_up()
             self._tell()
+
+    def _saves(self) -> bool:
+        """Whether a partition has still something to write before its last word."""
+        return any(
+            partition.half is not None
+            and partition.half.may_begin
+            and (partition.half.unsaved or partition.commits.in_flight is not None)
+            for partition in list(self._engine.coordinator.owned.values())
+        )
 
     def _may_hide_markers(self) -> bool:
         for number, partition in list(self._engine.coordinator.owned.items()):

@@ -45,6 +45,8 @@ class Progress(NamedTuple):
     notes: Notes
     retry_notes: Notes
     doubts: tuple[Doubt, Doubt]
+    #: How many messages of both have been finished in this ownership.
+    done: int
     #: Whether newer copies of main's messages may lie in the retry partition.
     older: bool = False
 
@@ -61,10 +63,9 @@ class Checkpoints:
         #: What it tells of main.
         self.told: Collection[Run] = frozenset(start.retry.main_told)
         self._ends = _end(start.retry.main_told), _end(start.retry.told)
-        #: Main's position as it tells it, and how many records of the retry partition were finished then; None: it
-        #: isn't known. Of a new subscription: where it began.
-        self._state: tuple[int, int] | None = None if start.stored.metadata else (start.position, 0)
-        self._next_state: tuple[int, int] | None = None
+        #: How many messages were finished when it was written; None: it isn't known. A new subscription needs none.
+        self._done: int | None = None if start.stored.metadata else 0
+        self._next_done: int | None = None
         self._count = 0
         #: Since when something isn't in a checkpoint; None: everything is.
         self._changed: float | None = None
@@ -102,7 +103,7 @@ class Checkpoints:
 
     def differs(self, progress: Progress) -> bool:
         """Whether anything has finished that isn't in the checkpoint."""
-        if (progress.position, progress.books.done) != self._state or progress.books.fresh:
+        if progress.done != self._done or progress.books.fresh:
             return True
         return any(run not in self.told for run in progress.runs)
 
@@ -118,7 +119,7 @@ class Checkpoints:
         )
         nonce, time = retry.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + retry.wall) * 1000))
         self._sent = Checkpoint(nonce, self._start.writer, time, main, beside)
-        self._not_before, self._next_state = now + PAUSE, (progress.position, books.done)
+        self._not_before, self._next_done = now + PAUSE, progress.done
         return self._sent
 
     def headers(self, checkpoint: Checkpoint) -> Sequence[Header]:
@@ -134,7 +135,7 @@ class Checkpoints:
         self.named = Named(offset, sent.nonce)
         self.told = frozenset(sent.main.runs)
         self._ends = _end(sent.main.runs), _end(sent.retry.runs)
-        self._state = self._next_state
+        self._done = self._next_done
         self._books.tell(sent.retry.runs)
         self._changed, self._not_before = None, 0.0
 

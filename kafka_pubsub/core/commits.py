@@ -220,8 +220,9 @@ class Commits:
         notes = beside.noter.main_notes(position, gone)
         retry_notes = beside.noter.retry_notes(books.committable, beside_gone)
         noter = beside.noter
+        done = offsets.done + len(gone) + books.done
         return Progress(
-            position, runs, offsets.position, books, notes, retry_notes, noter.doubts, noter.older
+            position, runs, offsets.position, books, notes, retry_notes, noter.doubts, done, noter.older
         )
 
     def _both(self, beside: Beside, progress: Progress, *, clean: bool) -> CommitBoth:

@@ -182,12 +182,13 @@ class Tick(NamedTuple):
     """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read.
 
     `taken`: the stream has started as many messages as it may, so no trial begins. `wall`: the wall clock less the
-    core's clock, in seconds; None: as before.
+    core's clock, in seconds; None: as before. `closing`: the stream ends, so what has finished goes into a checkpoint.
     """
 
     stuffed: bool = False
     taken: bool = False
     wall: float | None = None
+    closing: bool = False
 
 
 class CommitAnswered(NamedTuple):

@@ -57,6 +57,8 @@ class Offsets:
         #: At most so many groups of neighbours there are; exact when `_since_count` is 0.
         self._groups = 0
         self._since_count = 0
+        #: How many records were finished.
+        self.done = 0
         #: The last received offset: the left neighbour of the next one.
         self._last = -1
         #: True when records of `known` lie between the last received one and `position`.
@@ -141,6 +143,7 @@ class Offsets:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
         self.size -= sum(map(self.unfinished.pop, map(_offset, records)))
         self._since_count += len(records)
+        self.done += len(records)
         if len(self._right) > _FEW + 2 * len(self.unfinished):
             self._sweep()
 

@@ -292,7 +292,7 @@ class Partition:
             self.places.free_keys([key])
         if self.half is not None and self.open:
             self.half.tick(event, now)
-            effects += self.half.send(now)
+            effects += self.half.send(now, closing=event.closing)
         elif self.open and self.commits.due(now):
             effects.append(self.commits.make(now))
         return effects

@@ -14,6 +14,8 @@ Rules
    group's offsets.
 4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
    flag, and without the flag the next owner takes what this one had started for suspects.
+5. When a stream ends, a checkpoint is written before the last word, so that the position that this commits is behind
+   it: a checkpoint that lay behind the position would look like a message that waits.
 """
 
 from __future__ import annotations
@@ -207,8 +209,8 @@ class RetryHalf:
 
     # What is sent
 
-    def send(self, now: float) -> Iterator[Effect]:
-        """What is due to be sent."""
+    def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
+        """What is due to be sent; `closing`: the partition is given up when all that runs has ended (rule 5)."""
         commits, retries = self.commits, self.retries
         if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
             yield commits.transaction(letters, now)
@@ -218,9 +220,10 @@ class RetryHalf:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
                 commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
-            checkpoint = commits.open(now) and commits.checkpoints.due(now)
+            ended = closing and self.unsaved
+            checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
             if self.announced and (batch or checkpoint or commits.due(now)):
-                yield commits.transaction(batch, now)
+                yield commits.transaction(batch, now, closing=ended)
             elif commits.due(now):
                 yield commits.make(now)
         if self.may_begin and (letters := self.burying.write(now)):
@@ -232,6 +235,11 @@ class RetryHalf:
             yield Trim(low)
         yield from retries.news
         retries.news = []
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether nothing runs any more, and what has finished isn't in a checkpoint yet."""
+        return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
 
     def _needed(self) -> int:
         """Below this offset of the retry partition everything may be deleted."""

@@ -278,7 +278,7 @@ class Process:
         self.crew.sort()
         self._meanwhile()
         if not self.world.chance(0.1):
-            self.engine._commit_posted()
+            self.engine.commit_posted()
 
     def _meanwhile(self) -> None:
         """The runner doesn't wait for the fetcher."""

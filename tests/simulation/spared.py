@@ -26,7 +26,7 @@ class SparingCoordinator(Coordinator):
 
     def _check(self, partition: Partition, now: float) -> None:
         before = _answers(partition)
-        effects = partition.handle(Tick(partition.number in self.gate.paused), now)
+        effects = partition.handle(Tick(partition.number in self.gate.paused, closing=self.closing), now)
         after = _answers(partition)
         promise(not effects, f"{partition.number} was spared a tick that would have said {effects!r}")
         promise(before == after, f"{partition.number} was spared a tick that turns {before} into {after}")

@@ -120,7 +120,7 @@ def test_what_waits_to_be_committed_shares_a_request(
     monkeypatch.setattr(engine.coordinator, "current", dict)
     monkeypatch.setattr(engine, "commit", lambda commits: requests.append(list(commits)))
     engine._to_commit.extend([{0: Commit(3, "")}, {1: Commit(4, "")}])
-    engine._commit_posted()
+    engine.commit_posted()
     assert requests == [[0, 1]]
 
 
@@ -165,10 +165,10 @@ def test_a_commit_that_was_given_up_is_in_flight_until_the_library_lets_go_of_it
     log.in_hand = True
     engine.commit({0: late, 1: prompt})
     engine._to_commit.append({1: next_one})
-    engine._commit_posted()
+    engine.commit_posted()
     assert told == [{1: True}], "neither is it answered, nor is another one sent"
     log.in_hand = False
-    engine._commit_posted()
+    engine.commit_posted()
     assert told == [{1: True}, {0: False}, {1: True}]
 
 
@@ -187,7 +187,7 @@ def test_the_end_of_a_commit_that_was_given_up_is_no_answer_to_a_later_one(
     log.in_hand = True
     engine.commit({0: late, 1: late})
     log.in_hand = False
-    engine._commit_posted()
+    engine.commit_posted()
     assert not any(told)
 
 
