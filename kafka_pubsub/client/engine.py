@@ -39,6 +39,7 @@ from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.rebalances import Rebalances
 from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.valves import Valves
 from kafka_pubsub.client.walks import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
@@ -58,17 +59,16 @@ READ = 1000
 FIRST_READ, SHARE = 100, 0.125
 #: Records for which there must be room before anything is read.
 LEAST_READ = 500
-#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
-READ_WAIT = 0.05
-#: The same while messages are out and their acks are waited for: against the commit itself it is little.
-PROMPT_WAIT = 0.003
+#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
+#: messages are out and their acks are waited for: against the commit itself it is little.
+READ_WAIT, PROMPT_WAIT = 0.05, 0.003
 #: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
 HOLD_OFF = 0.2
-#: Batches that may wait for the runner.
+#: Batches that may wait.
 POSTED = 4
 
 Answer = TypeVar("Answer")
@@ -115,12 +115,10 @@ class Engine(Hearing):
         self._bell: SimpleQueue[None] = SimpleQueue()
         #: Whether the runner sleeps; `_asleep` only if nobody does its work meanwhile.
         self._dozing = False
-        #: Commits for the fetcher.
+        #: Commits for the fetcher, and those that were given up, and are in flight (rule 2).
         self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
-        #: Commits that were given up, and are in flight (rule 2).
         self._given_up: dict[int, Commit | CommitBoth] = {}
-        #: Partitions to pause and to resume, for the fetcher.
-        self._valves: deque[tuple[list[int], list[int]]] = deque()
+        self._valves = Valves(reader, self.rebalances.place)
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
         self._pulse = Pulse()
@@ -249,18 +247,19 @@ class Engine(Hearing):
     def stand_in_ends(self) -> None:
         """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
         self._asleep = self._dozing
-        if self._asleep and (self._posted or self._has_heard()):
+        oversleeps = self._idling.oversleeps(self.clock(), TICK)
+        if self._asleep and (oversleeps or self._posted or self._has_heard()):
             self.ring()
 
     def _sleep(self) -> None:
         with self.core:
             walking = self.walks.walk is not None
             self._dozing, self._asleep = True, not walking
+            now = self.clock()
+            wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
         if not walking and (self._posted or self._has_heard()):
             self._asleep = self._dozing = False
             return
-        now = self.clock()
-        wait = LOOK if walking else self._idling.tick_wait(now, SOON if self.walks.soon(now) else TICK)
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -313,7 +312,7 @@ class Engine(Hearing):
         change = coordinator.flow(waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
-            self._valves.append(change)
+            self._valves.turn(change)
             self._drained.set()
 
     # The fetcher
@@ -337,12 +336,13 @@ class Engine(Hearing):
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
         unbooked, pairs = self._fetched != self._booked, self.rebalances.pairs
-        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
-        if self._hurried or (self._prompt and out):
+        if self._hurried or (
+            self._prompt and (unbooked or self.coordinator.in_flight() or self.acks.waiting)
+        ):
             return PROMPT_WAIT
-        if unbooked or self._to_commit or not (pairs is None or pairs.settled):
-            return READ_WAIT
-        return self._idling.read_wait(self.clock(), READ_WAIT)
+        unsettled = pairs is not None and not pairs.settled
+        busy = unbooked or unsettled or self._to_commit
+        return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF
@@ -352,10 +352,7 @@ class Engine(Hearing):
                 break
             self._drained.clear()
             self.commit_posted()
-        while self._valves:
-            pause, resume = self._valves.popleft()
-            self._reader.pause([self.rebalances.place(number) for number in pause])
-            self._reader.resume([self.rebalances.place(number) for number in resume])
+        self._valves.work()
 
     def commit_posted(self) -> None:
         """Sends what the runner has given to be committed."""
@@ -481,11 +478,7 @@ class Engine(Hearing):
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
-        for _ in range(len(self._valves)):  # a pause that was decided before would find nobody who ends it
-            pause, resume = self._valves.popleft()
-            self._valves.append(
-                ([n for n in pause if n not in stored], [n for n in resume if n not in stored])
-            )
+        self._valves.forget(stored)
         return positions
 
     def announce(self, numbers: Sequence[int]) -> None:

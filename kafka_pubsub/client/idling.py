@@ -8,6 +8,8 @@ Rules
 1. A stream is idle only `AFTER` seconds after it was last busy: what follows closely finds both threads awake.
 2. The runner sweeps often enough to see that the process stood still (`clocks.AWAY`).
 3. A close waits for the read that is under way, since nothing else ends it.
+4. A fetcher that walks inline does the runner's work while the runner sleeps. When it has ended, the runner must know
+   that the stream isn't idle any more: commits are due within their interval.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ class Idling:
     def __init__(self) -> None:
         self._busy_until = 0.0
         self._wake_at: float | None = None
+        #: Until when the runner sleeps, if it does.
+        self._sleeps_until = 0.0
 
     def swept(self, now: float, *, busy: bool, wake_at: float | None) -> None:
         """A sweep is over; `busy`: the next one may find something to do, though nothing happens until then."""
@@ -32,8 +36,17 @@ class Idling:
         if busy:
             self._busy_until = now + AFTER
 
-    def tick_wait(self, now: float, tick: float) -> float:
-        """Seconds until the next sweep; `tick`: while it is busy."""
+    def sleep(self, now: float, tick: float) -> float:
+        """The runner goes to sleep; returns for how many seconds, at most."""
+        wait = self._tick_wait(now, tick)
+        self._sleeps_until = now + wait
+        return wait
+
+    def oversleeps(self, now: float, tick: float) -> bool:
+        """Whether the runner, which sleeps, would miss what another thread has done meanwhile (rule 4)."""
+        return self._sleeps_until > now + self._tick_wait(now, tick)
+
+    def _tick_wait(self, now: float, tick: float) -> float:
         wait = tick if now < self._busy_until else TICK_WAIT
         return wait if self._wake_at is None else min(wait, max(0.0, self._wake_at - now))
 

@@ -427,6 +427,7 @@ class SimulatedWorld(Troubles):
         ends = self.backend.admin.last_stable_offsets(TOPIC)
         lag = {number: end - stored.get(TopicPartition(TOPIC, number), 0) for number, end in ends.items()}
         if isinstance(self.ledger, RetryLedger):
+            self.ledger.look()  # what was stored last may name another checkpoint
             lag = {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
         return lag
 

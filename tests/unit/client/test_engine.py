@@ -11,9 +11,11 @@ from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ, TICK, Engine
+from kafka_pubsub.client.idling import TICK_WAIT
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.core.flow import Change
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.record import MemoryRecord
@@ -106,7 +108,7 @@ def engine(log: Valves) -> Iterator[Engine]:
 
 def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
-    engine._valves.append(([0, 1], []))
+    engine._valves.turn(Change([0, 1], []))
     engine.assigned([TopicPartition("orders", 0)])
     engine._make_room()
     assert log.paused == {1}
@@ -201,6 +203,18 @@ def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.M
     wall[0] = 4000.0
     engine.step(100.0 + TICK)
     assert told == [4900.0, 3900.0]
+
+
+def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: Engine) -> None:
+    """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
+    now = engine.clock()
+    engine._dozing = True
+    assert engine._idling.sleep(now, TICK) == TICK_WAIT
+    engine.stand_in_ends()
+    assert engine._bell.empty()
+    engine._idling.swept(now, busy=True, wake_at=None)
+    engine.stand_in_ends()
+    assert engine._bell.qsize() == 1
 
 
 class Rebuilding:
