@@ -133,12 +133,11 @@ class Attention:
             else:
                 self._due[number] = due
         _put(self._restless, number, partition is not None and _is_restless(partition))
-        half = None if owned is None else owned.half
         _put(self._deliverable, number, owned is not None and owned.deliverable)
-        _put(self._hurried, number, half is not None and half.hurried)
-        _put(self._careful, number, half is not None and half.careful_at_all)
+        _put(self._hurried, number, owned is not None and owned.half.hurried)
+        _put(self._careful, number, owned is not None and owned.half.careful_at_all)
         self._benched.pop(number, None)
-        if half is not None and (benched := half.benched):
+        if owned is not None and (benched := owned.half.benched):
             self._benched[number] = benched
         self._held.pop(number, None)
         if owned is not None and (count := len(owned.offsets.unfinished)):
@@ -146,9 +145,8 @@ class Attention:
 
 
 def _is_restless(partition: Partition) -> bool:
-    if partition.leases.active or partition.acks.busy or partition.commits.in_flight is not None:
-        return True
-    return partition.half is not None and partition.half.chores.restless
+    busy = partition.leases.active or partition.acks.busy or partition.commits.in_flight is not None
+    return bool(busy) or partition.half.chores.restless
 
 
 def _put(some: set[int], number: int, member: bool) -> None:

@@ -6,6 +6,7 @@ Rules
 3. A reader that isn't the owner may find a checkpoint gone though nothing is wrong: the owner has named the next one,
    and has deleted the retry partition below that. All that the old one tells of it lies there and is gone, too.
 4. If the broker has forgotten a group's positions the newest checkpoint counts, if it is one of the same two topics.
+5. One that a newer version of the client has written is refused, wherever it would count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named, Part, joined, united
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from kafka_pubsub.schema import checkpoints
 
@@ -57,7 +58,9 @@ def checkpoint_of(fetch: RecordFetch, beside: TopicPartition, named: Named, end:
     while low < end and (not parts or len(parts) < parts[0].total):
         high = min(end, low + _TOGETHER) if parts else low + 1
         for record in _records(fetch, beside, range(low, high)):
-            parts += _part(record, named)
+            part = _part(record, refuses=not parts)
+            if part is not None and part.checkpoint.nonce == named.nonce:
+                parts.append(part)
         if not parts:
             return None
         low = high
@@ -83,8 +86,7 @@ def newest(
 
 def _begins(record: StoredRecord) -> Iterator[Named]:
     """The name of the checkpoint that begins with this record, if one does."""
-    version = checkpoints.version_of(record.headers() or ())
-    part = None if version is None else checkpoints.decode(record.value(), version)
+    part = _part(record, refuses=True)
     if part is not None and part.number == 0:
         yield Named(record.offset() or 0, part.checkpoint.nonce)
 
@@ -96,11 +98,16 @@ def stored_by(named: Named, log: Log, position: int) -> Committed:
     return Committed(position, ack_map.encode(said, position))
 
 
-def _part(record: StoredRecord, named: Named) -> Iterator[Part]:
+def _part(record: StoredRecord, *, refuses: bool) -> Part | None:
+    """What a record says as part of a checkpoint; `refuses`: raises if it is one of a newer version (rule 5)."""
     version = checkpoints.version_of(record.headers() or ())
-    part = None if version is None else checkpoints.decode(record.value(), version)
-    if part is not None and part.checkpoint.nonce == named.nonce:
-        yield part
+    if refuses and version is not None and version > checkpoints.VERSION:
+        raise FailedPrecondition(
+            f"the checkpoint at offset {record.offset()} of {record.topic()}[{record.partition()}] is of version "
+            f"{version}, and this client reads versions up to {checkpoints.VERSION}: a newer kafka_pubsub has written "
+            "it. Nothing is delivered, because what was finished would be delivered again; update this process"
+        )
+    return None if version is None else checkpoints.decode(record.value(), version)
 
 
 def _records(fetch: RecordFetch, place: TopicPartition, offsets: Sequence[int]) -> Iterator[StoredRecord]:

@@ -27,7 +27,6 @@ from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core.effects import (
     Announce,
     Bury,
-    Commit,
     CommitBoth,
     Deliver,
     Durable,
@@ -75,7 +74,6 @@ from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending, StoredRecord
 
 __all__ = ["Beside", "Coordinator", "Counts"]
@@ -93,7 +91,7 @@ class Coordinator(Holdings):
         crew: Crew,
         process: int,
         jitter: Callable[[], float],
-        beside: Beside | None = None,
+        beside: Beside,
         turn: Turn | None = None,
         subscription: str = "",
     ) -> None:
@@ -109,7 +107,7 @@ class Coordinator(Holdings):
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
 
-    def go_over(self, beside: Beside | None, now: float) -> None:
+    def go_over(self, beside: Beside, now: float) -> None:
         """Another retry topic takes the place of the one so far: nothing that rests comes back."""
         self.lose(list(self.resting), now)
         self._beside = beside
@@ -146,7 +144,7 @@ class Coordinator(Holdings):
         if number in self.owned:
             self._do(number, RetryCaughtUp(position), now)
 
-    def read_up_to(self, number: int, position: int, retry: int | None, now: float) -> None:
+    def read_up_to(self, number: int, position: int, retry: int, now: float) -> None:
         """A partition was read up to there, markers included; of the retry partition up to `retry`."""
         if number in self.owned:
             self._do(number, ReadUpTo(position, retry), now)
@@ -250,22 +248,22 @@ class Coordinator(Holdings):
             self.counts.commits += accepted
             self._to(number, CommitAnswered(accepted), now)
 
-    def unanswered(self, commits: Mapping[int, Commit | CommitBoth], now: float) -> None:
+    def unanswered(self, commits: Mapping[int, CommitBoth], now: float) -> None:
         """Commits that were given up aren't on their way any more; the log may have stored them, or not."""
         over = {number: False for number, commit in commits.items() if self._in_flight(number) is commit}
         self.answered(over, now)
 
-    def _in_flight(self, number: int) -> Commit | CommitBoth | None:
+    def _in_flight(self, number: int) -> CommitBoth | None:
         partition = self.owned.get(number) or self.resting.get(number)
         return None if partition is None else partition.commits.in_flight
 
     def doubt(self, now: float) -> None:
         """We were away for so long that others may own all: nothing begins before the log takes a commit of ours.
 
-        What runs goes on to the end of its record. In place (no retry topic) there is no such gate.
+        What runs goes on to the end of its record.
         """
         for number, partition in list(self.owned.items()):
-            if partition.half is None or number in self._leaving:
+            if number in self._leaving:
                 continue
             self._stop(partition.leases.active)
             self._do(number, Returned(), now)
@@ -289,8 +287,7 @@ class Coordinator(Holdings):
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 
     def _tries(self, number: int) -> bool:
-        half = self.owned[number].half
-        return half is not None and half.tries
+        return self.owned[number].half.tries
 
     def progress(self, now: float) -> None:
         """Looks how far the holders are."""
@@ -343,8 +340,8 @@ class Coordinator(Holdings):
 
     def _wants_turn(self) -> bool:
         """Whether a suspect waits for nothing but room."""
-        halves = (self.owned[each].half for each in self.attention.benched if each not in self._leaving)
-        return any(half is not None and half.wants_turn for half in halves)
+        some = (each for each in self.attention.benched if each not in self._leaving)
+        return any(self.owned[each].half.wants_turn for each in some)
 
     def stop(self) -> None:
         """Begin nothing more (closing); running handlers go on to the end of their record."""
@@ -365,12 +362,12 @@ class Coordinator(Holdings):
         """Which partitions to pause and resume."""
         return self.gate.change(self.attention.held, self.owned, waited=waited)
 
-    def take_commits(self) -> dict[int, Commit | CommitBoth]:
+    def take_commits(self) -> dict[int, CommitBoth]:
         """The commits to send now."""
         commits, self.commits = self.commits, {}
         return commits
 
-    def current(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, Commit | CommitBoth]:
+    def current(self, commits: Mapping[int, CommitBoth]) -> dict[int, CommitBoth]:
         """Those that are still wanted: a partition that was revoked meanwhile has had its last word."""
         owned = self.owned
         return {
@@ -404,7 +401,7 @@ class Coordinator(Holdings):
             match effect:
                 case Deliver(leases):
                     self._hand_out(number, leases, now)
-                case Commit() | CommitBoth():
+                case CommitBoth():
                     (self.commits if number in self.owned else self.afterwords)[number] = effect
                 case Stop(leases):
                     self._stop(leases)
@@ -437,8 +434,6 @@ class Coordinator(Holdings):
     ) -> None:
         """What concerns the retry topic."""
         beside, partition = self._beside, self.owned.get(number) or self.resting[number]
-        if beside is None:
-            raise InvariantViolated(f"this stream has no retry topic: {effect!r:.80}")
         match effect:
             case Relocate():
                 if self.evidence is not None:

@@ -34,7 +34,7 @@ from kafka_pubsub.client.hearing import Hearing
 from kafka_pubsub.client.idling import Idling
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.log_ends import LogEnds
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.rebalances import Rebalances
@@ -43,7 +43,7 @@ from kafka_pubsub.client.valves import Valves
 from kafka_pubsub.client.walks import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
@@ -89,7 +89,7 @@ class Engine(Hearing):
         watch: Callable[[], None] | None = None,
         clock: Callable[[], float] = steady_time,
         wall: Callable[[], float] = time.time,
-        relocating: Relocating | None = None,
+        relocating: Relocating,
     ) -> None:
         super().__init__(process, on_handed_out)
         self.failure: BaseException | None = None
@@ -102,8 +102,7 @@ class Engine(Hearing):
         #: Whether handlers wait for a commit, as the runner saw it last.
         self._hurried = False
         self.wall = WallClock(wall)
-        self.rebalances = Rebalances(self, reader, record, look_up)
-        self.rebalances.begin_with(relocating)
+        self.rebalances = Rebalances(self, reader, record, look_up, relocating)
         self._ends = LogEnds(self, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
@@ -116,8 +115,8 @@ class Engine(Hearing):
         #: Whether the runner sleeps; `_asleep` only if nobody does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher, and those that were given up, and are in flight (rule 2).
-        self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
-        self._given_up: dict[int, Commit | CommitBoth] = {}
+        self._to_commit: deque[dict[int, CommitBoth]] = deque()
+        self._given_up: dict[int, CommitBoth] = {}
         self._valves = Valves(reader, self.rebalances.place)
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
@@ -335,13 +334,11 @@ class Engine(Hearing):
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
-        unbooked, pairs = self._fetched != self._booked, self.rebalances.pairs
-        if self._hurried or (
-            self._prompt and (unbooked or self.coordinator.in_flight() or self.acks.waiting)
-        ):
+        unbooked = self._fetched != self._booked
+        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
+        if self._hurried or (self._prompt and out):
             return PROMPT_WAIT
-        unsettled = pairs is not None and not pairs.settled
-        busy = unbooked or unsettled or self._to_commit
+        busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
         return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
@@ -361,12 +358,12 @@ class Engine(Hearing):
         if self._given_up:
             over, self._given_up = self._given_up, {}
             self.post(lambda: self.coordinator.unanswered(over, self.clock()))
-        together: dict[int, Commit | CommitBoth] = {}
+        together: dict[int, CommitBoth] = {}
         while self._to_commit:  # a request takes as long for one partition as for all
             together |= self._to_commit.popleft()
         self.commit(self.coordinator.current(together))
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
+    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
         """Sends commits and posts their answers, as far as they have any."""
         if not commits:
             return
@@ -390,8 +387,7 @@ class Engine(Hearing):
         records = self._reader.read(most, wait)
         if not (read := len(records)):
             self._ends.look()
-        if (pairs := self.rebalances.pairs) is not None:
-            records = pairs.sort_out(records)
+        records = self.rebalances.pairs.sort_out(records)
         if not records:
             return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
@@ -414,10 +410,8 @@ class Engine(Hearing):
 
     def _least(self) -> int:
         """Records of a read whatever room there is, and however quick callbacks are: many, if retries hold up all."""
-        coordinator, pairs = self.coordinator, self.rebalances.pairs
-        if pairs is None:
-            return 1
-        if pairs.rebuilding:
+        coordinator = self.coordinator
+        if self.rebalances.pairs.rebuilding:
             return READ
         return LEAST_READ if len(coordinator.gate.paused) >= len(coordinator.owned) else 1
 
@@ -473,8 +467,8 @@ class Engine(Hearing):
     def take_on(
         self,
         stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Beginning],
-        beside: Mapping[int, Committed] | None = None,
+        begin: Callable[[int, Committed], Ownership],
+        beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
@@ -486,11 +480,11 @@ class Engine(Hearing):
         self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
         self.commit_posted()
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
+    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""
         return self.ask(lambda: self._last_words(numbers, self.clock()))
 
-    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
+    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
         self.take_reports(now)  # what was acked before, and waits behind this question, is part of them
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)

@@ -36,9 +36,9 @@ from kafka_pubsub.client.holders import (
     check_extension,
 )
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.core.checkpoint import joined, united
-from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Relocate, Relocation, Withdraw
+from kafka_pubsub.core.effects import CommitBoth, Effect, Relocate, Relocation, Withdraw
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.offsets import Run
@@ -237,7 +237,7 @@ class Evidence:
     # Ownership
 
     def assigned(
-        self, partition: int, epoch: int, stored: Committed, beside: Committed | None, begun: Beginning | None
+        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: Ownership | None
     ) -> None:
         """The partition is ours, with what the log has stored of it; `begun` None: it goes on where it was."""
         self._open[partition] = epoch
@@ -245,11 +245,7 @@ class Evidence:
         if start is not None and start.checkpoint is not None:
             self._remember(partition, start.checkpoint.nonce, start.main_told, start.told)
         main = self._standing(partition, 0, stored, 0 if begun is None else begun.position)
-        retry = (
-            None
-            if beside is None
-            else self._standing(partition, 1, beside, 0 if start is None else start.position)
-        )
+        retry = self._standing(partition, 1, beside, 0 if start is None else start.position)
         self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
 
     def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
@@ -261,7 +257,7 @@ class Evidence:
 
     # What is written
 
-    def committing(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, tuple[int, int]]:
+    def committing(self, commits: Mapping[int, CommitBoth]) -> dict[int, tuple[int, int]]:
         """These are about to be committed; returns their number and epoch, for the answer."""
         number = next(self._requests)
         told = {partition: (number, self._open.get(partition, 0)) for partition in commits}
@@ -269,11 +265,9 @@ class Evidence:
             self._commit(number, partition, told[partition][1], commit)
         return told
 
-    def _commit(self, number: int, partition: int, epoch: int, commit: Commit | CommitBoth) -> None:
+    def _commit(self, number: int, partition: int, epoch: int, commit: CommitBoth) -> None:
         main = self._standing(partition, 0, Committed(commit.offset, commit.metadata), 0)
-        retry = None
-        if isinstance(commit, CommitBoth):
-            retry = self._standing(partition, 1, Committed(*commit.retry), 0)
+        retry = self._standing(partition, 1, Committed(*commit.retry), 0)
         self._history.commit(number, partition, epoch, main, retry)
 
     def _standing(self, partition: int, half: int, stored: Committed, otherwise: int) -> Standing:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka_pubsub.client.attention import Attention
 from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.forgotten_acks import ForgottenAcks
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
 from kafka_pubsub.core.flow import BufferGate
@@ -56,9 +56,9 @@ class Holdings(ABC):
         #: Leases that are over while their handlers still run; each holds its key back.
         self._lingering: set[Lease] = set()
         #: Commits to send, by partition; the newest of each.
-        self.commits: dict[int, Commit | CommitBoth] = {}
+        self.commits: dict[int, CommitBoth] = {}
         #: What partitions that were given up still have to say: a relocation that was their last word was aborted.
-        self.afterwords: dict[int, Commit | CommitBoth] = {}
+        self.afterwords: dict[int, CommitBoth] = {}
         #: Partitions that are about to be given up: they send nothing more of their own accord.
         self._leaving: set[int] = set()
         #: What is known of partitions without asking them.
@@ -86,7 +86,7 @@ class Holdings(ABC):
 
     # Ownership
 
-    def returns(self, number: int, committed: Committed, beside: Committed | None = None) -> int | None:
+    def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
         """The in-memory position of a resting partition to which nobody else has written; else None."""
         partition = self.resting.get(number)
         if partition is None or partition.commits.stored != _stored(committed, beside):
@@ -96,9 +96,9 @@ class Holdings(ABC):
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Beginning],
+        begin: Callable[[int, Committed], Ownership],
         now: float,
-        beside: Mapping[int, Committed] | None = None,
+        beside: Mapping[int, Committed],
     ) -> dict[int, int]:
         """Takes on partitions; returns where to read each. What rests and didn't return is over.
 
@@ -107,7 +107,7 @@ class Holdings(ABC):
         positions: dict[int, int] = {}
         self.gate.forget(committed)
         for number, stored in committed.items():
-            retry = None if beside is None else beside[number]
+            retry = beside[number]
             position = self.returns(number, stored, retry)
             if position is not None:
                 self.owned[number] = self.resting.pop(number)
@@ -125,7 +125,7 @@ class Holdings(ABC):
         self._recount()
         return positions
 
-    def _start(self, number: int, stored: Commit | CommitBoth, start: Beginning) -> int:
+    def _start(self, number: int, stored: CommitBoth, start: Ownership) -> int:
         self._epochs += 1
         held_back = [
             lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
@@ -137,9 +137,9 @@ class Holdings(ABC):
                 self.process,
                 stored,
                 start.position,
+                start.retry,
                 start.known,
                 held_back,
-                start.retry,
             ),
             self._rules,
             self._jitter,
@@ -149,7 +149,7 @@ class Holdings(ABC):
         self.attention.stir(number)
         return partition.offsets.position
 
-    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, Commit | CommitBoth]:
+    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
         """What is to be committed before anything of them is delivered."""
         for number in numbers:
             self._do(number, Tick(), now)
@@ -160,9 +160,9 @@ class Holdings(ABC):
         self._leaving.update(numbers)
         self.attention.stir_all(self._leaving)
 
-    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
+    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
         """They go: begin nothing more; returns the last word on each, to be committed and answered."""
-        last: dict[int, Commit | CommitBoth] = {}
+        last: dict[int, CommitBoth] = {}
         self._leaving.difference_update(numbers)
         for number in numbers:
             partition = self.owned.get(number)
@@ -176,7 +176,7 @@ class Holdings(ABC):
         self.attention.stir_all(numbers)
         return last
 
-    def take_afterwords(self) -> dict[int, Commit | CommitBoth]:
+    def take_afterwords(self) -> dict[int, CommitBoth]:
         """The commits that partitions which were given up have left to send."""
         words, self.afterwords = self.afterwords, {}
         return words
@@ -207,8 +207,7 @@ class Holdings(ABC):
             return
         self._past_finished += partition.finished
         self._past_positions[number] = partition.commits.stored.offset
-        if isinstance(partition.commits.stored, CommitBoth):
-            self._past_retries[number] = partition.commits.stored.retry.offset
+        self._past_retries[number] = partition.commits.stored.retry.offset
         old = running(partition)
         self._effects(number, partition.handle(Lost(), now), now)
         self._lingering.update(old)
@@ -234,21 +233,19 @@ class Holdings(ABC):
 
     def retry_positions(self) -> dict[int, int]:
         """The same of their retry partitions."""
-        stored = {partition.number: partition.commits.stored for partition in self._all()}
-        here = {number: each.retry.offset for number, each in stored.items() if isinstance(each, CommitBoth)}
-        return {**self._past_retries, **here}
+        return {
+            **self._past_retries,
+            **{partition.number: partition.commits.stored.retry.offset for partition in self._all()},
+        }
 
     def lingering(self) -> Counter[int]:
         """Old handlers that still run, by partition."""
         return Counter(lease.partition for lease in self._lingering)
 
 
-def _stored(main: Committed, retry: Committed | None) -> Commit | CommitBoth:
+def _stored(main: Committed, retry: Committed) -> CommitBoth:
     """What the log holds, as a core has it."""
-    offset = main.offset or 0
-    if retry is None:
-        return Commit(offset, main.metadata)
-    return CommitBoth(offset, main.metadata, Commit(retry.offset or 0, retry.metadata))
+    return CommitBoth(main.offset or 0, main.metadata, Commit(retry.offset or 0, retry.metadata))
 
 
 def running(partition: Partition) -> list[Lease]:

@@ -42,7 +42,6 @@ _REASONS = {
     Why.DELAYED: "nacked with a delay",
     Why.EXPIRED: "its deadline passed",
     Why.BACKLOG: "waits behind an earlier message of its key",
-    Why.TAIL: "waits for its redelivery",
     Why.CRASHED: "its process died",
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed or released",

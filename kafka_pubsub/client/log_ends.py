@@ -10,7 +10,7 @@ Rules
 2. A partition of which something has to be sought first (`takeovers`) is left out: the reader's position is that of
    an earlier ownership until then.
 3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
-   but for markers: `SETTLE` at most.
+   but for markers: `SAVING` and `SETTLE` at most.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from kafka_pubsub.model import TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
-    from kafka_pubsub.core.partition import Partition
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
@@ -33,9 +32,10 @@ __all__ = ["LOOK", "SETTLE", "LogEnds"]
 LOOK, LONGEST_LOOK = 0.2, 1.0
 #: A look at many partitions takes its time; this share of the fetcher's is left for it.
 SHARE = 0.02
-#: Seconds that closing waits: a transaction takes up to 0.1 s, and the reader is told an end after an idle fetch of
-#: 0.1 s.
-SETTLE = 0.5
+#: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
+SAVING = 3.0
+#: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.1 s.
+SETTLE = 0.3
 #: Seconds and records of one read meanwhile.
 SLICE, FEW = 0.02, 100
 
@@ -61,31 +61,28 @@ class LogEnds:
         """Whether there was anything to tell."""
         engine, told = self._engine, False
         owned = {n: each for n, each in list(engine.coordinator.owned.items()) if self._is_read_on(n)}
-        places = [each for number in owned for each in self._places(number) if each is not None]
+        places = [each for number in owned for each in self._places(number)]
         positions = self._reader.positions(places)
         for number, partition in owned.items():
             main, beside = self._places(number)
-            position = positions.get(main)
-            retry = None if beside is None else positions.get(beside)
-            if position is None or (beside is not None and retry is None):
+            position, retry = positions.get(main), positions.get(beside)
+            if position is None or retry is None:
                 continue
-            if position > partition.offsets.position or (retry or 0) > _retry_position(partition):
+            if position > partition.offsets.position or retry > partition.half.retries.books.position:
                 self._post(number, position, retry)
                 told = True
         return told
 
-    def _post(self, number: int, position: int, retry: int | None) -> None:
+    def _post(self, number: int, position: int, retry: int) -> None:
         coordinator, clock = self._engine.coordinator, self._engine.clock
         self._engine.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
 
-    def _places(self, number: int) -> tuple[TopicPartition, TopicPartition | None]:
+    def _places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
         rebalances = self._engine.rebalances
-        pairs = rebalances.pairs
-        return rebalances.place(number), None if pairs is None else TopicPartition(pairs.retry, number)
+        return rebalances.place(number), TopicPartition(rebalances.pairs.retry, number)
 
     def _is_read_on(self, number: int) -> bool:
-        pairs = self._engine.rebalances.pairs
-        return pairs is None or not pairs.holds_up(number)
+        return not self._engine.rebalances.pairs.holds_up(number)
 
     def leave(self, *, in_order: bool) -> None:
         """Leaves the group; `in_order`: the fetcher was told to end, so the ends of logs are worth waiting for."""
@@ -96,17 +93,19 @@ class LogEnds:
             self._reader.close()
 
     def _settle(self) -> None:
-        """Reads on until checkpoints are written and the ends of finished logs told; `SETTLE` at most."""
+        """Reads on until checkpoints are written and the ends of finished logs told (rule 3)."""
         engine = self._engine
+        limit = engine.clock() + SAVING
         until = engine.clock() + SETTLE
         with contextlib.suppress(PubSubError):  # no broker answers: then the next owner tells
             engine.catch_up()
-            while (self._saves() or self._may_hide_markers()) and engine.clock() < until:
+            while (saves := self._saves()) or self._may_hide_markers():
+                now = engine.clock()
+                until = min(now + SETTLE, limit) if saves else until
+                if now >= until:
+                    break
                 engine.commit_posted()
-                records = self._reader.read(FEW, SLICE)
-                if (pairs := engine.rebalances.pairs) is not None:
-                    records = pairs.sort_out(records)
-                if records:
+                if engine.rebalances.pairs.sort_out(self._reader.read(FEW, SLICE)):
                     return  # they aren't booked, so positions mean nothing any more
                 engine.catch_up()
             self._tell()
@@ -114,9 +113,7 @@ class LogEnds:
     def _saves(self) -> bool:
         """Whether a partition has still something to write before its last word."""
         return any(
-            partition.half is not None
-            and partition.half.may_begin
-            and (partition.half.unsaved or partition.commits.in_flight is not None)
+            partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
             for partition in list(self._engine.coordinator.owned.values())
         )
 
@@ -127,14 +124,7 @@ class LogEnds:
             main, beside = self._places(number)
             if not partition.offsets.unfinished and not self._reader.at_end(main):
                 return True
-            half = partition.half
-            if beside is None or half is None:
-                continue
-            books = half.retries.books
+            books = partition.half.retries.books
             if books.committable == books.position and not self._reader.at_end(beside):
                 return True
         return False
-
-
-def _retry_position(partition: Partition) -> int:
-    return 0 if partition.half is None else partition.half.retries.books.position

@@ -6,6 +6,7 @@ Rules
 3. A position below the log's start: retention has deleted records that were never delivered. That can't be
    undone: go on at the start, and say how many are gone.
 4. A position above the log's end: this isn't the log that was read. Refuse.
+5. A map of a newer version: refuse, and name the version. What it calls finished is never delivered again.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed
+from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "Ownership", "beginning", "check_readable", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -34,22 +35,41 @@ TRY_AGAIN = 0.5
 
 
 class Beginning(NamedTuple):
-    """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one.
+    """Where to begin in one log, and what is finished above it, as the metadata says.
 
     `checkpoint`: the one that the metadata names, and whether it tells of more (`core/checkpoint`).
     """
 
     position: int
     known: Sequence[Run] = ()
-    retry: RetryStart | None = None
     checkpoint: Named | None = None
     more: bool = False
+
+
+class Ownership(NamedTuple):
+    """Where to begin in a partition, all that is finished above it, and the same of its retry partition."""
+
+    position: int
+    known: Sequence[Run]
+    retry: RetryStart
 
 
 def reach(begun: Beginning, end: int) -> int:
     """How far a dead owner may have come in the main partition, whose log ends at `end`."""
     covered = begun.known[-1][1] if begun.known else begun.position
     return min(end, covered + REACH)
+
+
+def check_readable(record: SubscriptionRecord, place: TopicPartition, stored: Committed) -> None:
+    """`FailedPrecondition` if a newer version of the client has written what is stored (rule 5)."""
+    if stored.offset is None or not stored.metadata:
+        return
+    try:
+        ack_map.decode(stored.metadata, stored.offset)
+    except FailedPrecondition as error:
+        raise FailedPrecondition(
+            f"subscription {record.name!r}, partition {place.partition} of topic {place.topic!r}: {error.message}"
+        ) from error
 
 
 def beginning(
@@ -102,4 +122,4 @@ def beginning(
             low,
         )
         offset = low
-    return Beginning(offset, known, None, checkpoint, more)
+    return Beginning(offset, known, checkpoint, more)

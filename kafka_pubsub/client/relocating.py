@@ -49,7 +49,6 @@ __all__ = [
     "dead_letter_id",
     "identity_of",
     "positions_of",
-    "retry_topic_of",
     "transactional_id",
 ]
 
@@ -64,12 +63,6 @@ FENCING = 10.0
 LETTERS_FENCING = 2.0
 #: Seconds that closing waits for dead letters that are being written: they are written again by the next owner.
 LETTERS_CLOSING = 1.0
-
-
-def retry_topic_of(record: SubscriptionRecord) -> str | None:
-    """The retry topic through which the subscription redelivers; None: in place."""
-    retry = record.retry_topic
-    return None if retry is None or not retry.topic_id else retry.name
 
 
 def identity_of(record: SubscriptionRecord) -> str:

@@ -67,6 +67,18 @@ def remake_call(subscription: str) -> Call:
     return Call("update_subscription", subscription, (("remake_retry_topic", True),))
 
 
+def retry_topic_of(record: SubscriptionRecord) -> str:
+    """The retry topic of a subscription; `FailedPrecondition` if it has none."""
+    if record.retry_topic is None:
+        remake = remake_call(record.name)
+        raise FailedPrecondition(
+            f"subscription {record.name!r} has no retry topic, in which messages wait for their redelivery: {remake} "
+            "makes one, or takes the one that was made by hand",
+            calls=(remake,),
+        )
+    return record.retry_topic.name
+
+
 class RetryTopicGone(FailedPrecondition):
     """Kafka doesn't know the topic that the catalog knows.
 
@@ -227,14 +239,7 @@ class RetryTopics:
 
     def check(self, record: SubscriptionRecord, home: TopicInfo, partitions: int) -> None:
         """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its settings fit."""
-        if record.retry_topic is None:
-            remake = remake_call(record.name)
-            raise FailedPrecondition(
-                f"subscription {record.name!r} has no retry topic, in which messages wait for their redelivery: "
-                f"{remake} makes one, or takes the one that was made by hand",
-                calls=(remake,),
-            )
-        info = self.find(record.retry_topic.name)
+        info = self.find(retry_topic_of(record))
         check_retry_layout(record, info, partitions=partitions)
         if info is not None:
             self.keep_fit(info, home)

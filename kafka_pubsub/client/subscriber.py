@@ -33,7 +33,8 @@ from kafka_pubsub.client.open_transactions import OpenTransactions
 from kafka_pubsub.client.ports import Backend, LogReader
 from kafka_pubsub.client.receiver import Receiver
 from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.relocating import Relocating, retry_topic_of
+from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.retry_topics import retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.told_reader import ToldReader
@@ -178,10 +179,8 @@ class Subscriber:
         # A number of the stream's own: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
-        def relocating_for(record: SubscriptionRecord) -> Relocating | None:
+        def relocating_for(record: SubscriptionRecord) -> Relocating:
             retry = retry_topic_of(record)
-            if retry is None:
-                return None
             return Relocating(self._backend, record, retry, writer, reader.membership, joining.rejoin)
 
         def read_anew() -> Sequence[str]:

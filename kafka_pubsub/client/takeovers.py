@@ -29,7 +29,7 @@ from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
 from kafka_pubsub.client.checkpoints import map_of, stored_by
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
+from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, Ownership, beginning, check_readable, reach
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
@@ -108,17 +108,19 @@ class Takeovers:
     def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, int]:
         """Has the runner take these on; returns where to read, main only of those that are caught up already."""
         if not numbers:
-            self._engine.take_on({}, lambda number, stored: Beginning(0), {})
+            self._engine.take_on({}, _begin_nothing, {})
             return {}
         places = [*map(self._main, numbers), *map(self._beside, numbers)]
         committed = self._committed(places)
+        for place, stored in committed.items():
+            check_readable(self._record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = {place: self._reader.log_range(place) for place in places}
         known = dict(committed)
         older = {number for number in numbers if self._recall(number, known, ranges, ends)}
         checkpoints = self._checkpoints(numbers, known, ends)
 
-        def begin(number: int, stored: Committed) -> Beginning:
+        def begin(number: int, stored: Committed) -> Ownership:
             main, beside = self._main(number), self._beside(number)
             begun = beginning(self._record, number, known[main], ranges[main])
             low, high = ranges[beside]
@@ -126,7 +128,7 @@ class Takeovers:
             end = ranges[main][1]
             found = checkpoints.get(number)
             told = found.main.runs if found is not None and begun.more else ()
-            begun = begun._replace(known=united(begun.known, told, begun.position))
+            finished = united(begun.known, told, begun.position)
             start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
             beside_told = found.retry.runs if found is not None and retry.more else ()
             lost = found is None and (begun.more or retry.more)
@@ -138,7 +140,7 @@ class Takeovers:
                 main_told=told,
                 older=number in older or (map_of(stored) or _NOTHING).older,
             )
-            return begun._replace(retry=start)
+            return Ownership(begun.position, finished, start)
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -216,8 +218,8 @@ class Takeovers:
 
     def _retry_position(self, number: int) -> int:
         partition = self._engine.coordinator.owned.get(number)
-        if partition is None or partition.half is None:
-            raise InvariantViolated(f"partition {number} was taken on without its retry half")
+        if partition is None:
+            raise InvariantViolated(f"partition {number} was taken on, and isn't there")
         return partition.half.retries.books.position
 
     def _retry_start(
@@ -401,6 +403,10 @@ class Takeovers:
     def restart(self, number: int) -> None:
         """A partition must begin anew."""
         self._again.append(number)
+
+
+def _begin_nothing(number: int, _: Committed) -> Ownership:
+    raise InvariantViolated(f"partition {number} begins, though none was to")
 
 
 _topic = methodcaller("topic")

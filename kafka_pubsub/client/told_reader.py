@@ -43,15 +43,12 @@ class ToldReader(PassingReader):
         self._answered(told, answers)
         return answers
 
-    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, Commit | CommitBoth]:
-        """By partition: of the topic, or of both halves."""
+    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
+        """By partition."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
         for place, stored in positions.items():
             halves[place.partition][place.topic == self._topic] = Commit(stored.offset or 0, stored.metadata)
-        return {
-            number: CommitBoth(*both[True], both[False]) if False in both else both[True]
-            for number, both in halves.items()
-        }
+        return {number: CommitBoth(*both[True], both[False]) for number, both in halves.items()}
 
     def _answered(
         self,

@@ -15,8 +15,9 @@ Rules
 1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
 2. A text is never cut. Notes have a room of their own (`NOTED`). When the rest outgrows half of its room a checkpoint
    is asked for; when it outgrows all of it nothing can be committed without one.
-3. What can't be decoded - another version, a wrong checksum, a stranger's text - is `None`: those records are
-   replayed, never skipped.
+3. What can't be decoded - a wrong checksum, a stranger's text - is `None`: those records are replayed, never skipped.
+4. Of every version the first unit is the version and the last three are the checksum. So a text of a newer version is
+   known as one, and is refused: to replay what it calls finished would be wrong, and so would be to guess.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from kafka_pubsub.core import notes
 from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.errors import FailedPrecondition
 
-__all__ = ["CAPACITY", "NOTED", "AckMap", "bare_size", "decode", "encode", "most_runs"]
+__all__ = ["CAPACITY", "NOTED", "VERSION", "AckMap", "bare_size", "decode", "encode"]
 
 #: Characters of metadata that a broker with default settings stores (4096 is refused).
 CAPACITY = 4095
@@ -43,14 +45,11 @@ _UNIT = 15
 _PAYLOAD = 14
 _MORE = 1 << _PAYLOAD
 _MASK = _MORE - 1
-_VERSION = 6
+#: The version that is written, and the oldest one that is read.
+VERSION, _OLDEST = 6, 6
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
-#: Units of the widest number, 63 bits.
-_WIDEST = 5
-#: Version, writer, nonce, flags, the checkpoint's name, the doubt, checksum, the widest count, and the notes.
-_OVERHEAD = 1 + _WRITER_UNITS + _NONCE_UNITS + 1 + 3 * _WIDEST + _CHECKSUM_UNITS + 2 + NOTED
 
 
 class AckMap(NamedTuple):
@@ -73,15 +72,6 @@ class AckMap(NamedTuple):
     doubt: Doubt = NO_DOUBT
 
 
-def most_runs(span: int) -> int:
-    """How many runs over `span` offsets surely fit the metadata, where there is nowhere to write a checkpoint.
-
-    A number wider than one unit spans at least 2**14 offsets for each further unit, so wide ones are rare.
-    """
-    room = CAPACITY - _OVERHEAD
-    return max(room - (span >> _PAYLOAD), room // _WIDEST) // 2
-
-
 def encode(ack_map: AckMap, position: int) -> str:
     """The metadata to commit beside `position`; `runs` are ascending, disjoint and not below it."""
     at = position
@@ -94,7 +84,7 @@ def encode(ack_map: AckMap, position: int) -> str:
         at = end
     numbers += notes.numbers(ack_map.notes, position)
     units = [
-        _VERSION,
+        VERSION,
         *_fixed(ack_map.writer, _WRITER_UNITS),
         *_fixed(ack_map.nonce, _NONCE_UNITS),
         ack_map.clean | ack_map.more << 1 | ack_map.older << 2 | ack_map.doubt.twice << 3,
@@ -114,13 +104,21 @@ def bare_size(text: str, noted: Notes, position: int) -> int:
 
 
 def decode(text: str, position: int) -> AckMap | None:
-    """The map that was committed beside `position`, or None if this isn't one."""
+    """The map that was committed beside `position`, or None if this isn't one; raises if it is of a newer version."""
     units = [ord(character) - _FIRST for character in text]
     body, checksum = units[:-_CHECKSUM_UNITS], units[-_CHECKSUM_UNITS:]
     flags_at = 1 + _WRITER_UNITS + _NONCE_UNITS
-    if len(body) <= flags_at or not all(0 <= unit < 1 << _UNIT for unit in units):
+    if not body or not all(0 <= unit < 1 << _UNIT for unit in units):
         return None
-    if body[0] != _VERSION or _joined(checksum) != _checksum(body, position):
+    if _joined(checksum) != _checksum(body, position):
+        return None
+    if body[0] > VERSION:
+        raise FailedPrecondition(
+            f"the metadata of the commit at offset {position} is of version {body[0]}, and this client reads versions "
+            f"up to {VERSION}: a newer kafka_pubsub has written it. Nothing is delivered, because what was finished "
+            "would be delivered again; update this process"
+        )
+    if body[0] < _OLDEST or len(body) <= flags_at:
         return None
     numbers = _numbers(body[flags_at + 1 :])
     if len(numbers) < 4 or numbers[3] % 2 or 4 + numbers[3] > len(numbers):

@@ -23,7 +23,6 @@ from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.rules import Start
-from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Header
 
 __all__ = ["EVERY", "PAUSE", "Checkpoints", "Progress"]
@@ -55,8 +54,6 @@ class Checkpoints:
     """The checkpoints of one partition under one ownership."""
 
     def __init__(self, start: Start, books: RetryBooks) -> None:
-        if start.retry is None:
-            raise InvariantViolated("a checkpoint without a retry partition")
         self._start, self._retry, self._books = start, start.retry, books
         #: The one that the last accepted commit named; None: there is none.
         self.named = start.retry.checkpoint

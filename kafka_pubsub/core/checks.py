@@ -24,24 +24,18 @@ def check(partition: Partition) -> None:
     partition.leases.check()
     partition.acks.check()
     _check_holders(partition)
-    moving: list[int] = []
-    partition.commits.check()
-    if partition.half is not None:
-        retries = partition.half.retries
-        _check_parts(retries)
-        moves = (*retries.moves.waiting, *retries.moves.flying)
-        moving = [move.origin for move in moves if move.source is None]
-        if partition.open:
-            _check_retry_places(partition, retries)
-            _check_parked(partition, retries)
+    retries = partition.half.retries
+    _check_parts(retries)
     if partition.open:
+        _check_retry_places(partition, retries)
+        _check_parked(partition, retries)
+        moves = (*retries.moves.waiting, *retries.moves.flying)
         leases = [lease for lease in partition.leases.active if lease.entries is None]
         _check_places(
             partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
             [record.offset() for lease in leases for record in lease.records[lease.done :]],
-            [record.offset() for record, _ in partition.waiting.records()],
-            moving,
+            [move.origin for move in moves if move.source is None],
         )
 
 

@@ -28,7 +28,7 @@ from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.rules import Start
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["COMMIT_INTERVAL", "Beside", "Commits", "Noter", "records_of"]
+__all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]
 
 #: Seconds between commits. Acks younger than this, and the milliseconds of an answer, are redelivered after a crash;
 #: 200 ms are promised.
@@ -46,33 +46,19 @@ class Noter(Protocol):
     def retry_notes(self, position: int, gone: Collection[int]) -> Notes: ...
 
 
-class Beside:
-    """What is committed of a retry partition."""
-
-    def __init__(self, start: Start, nonce: int, books: RetryBooks, noter: Noter) -> None:
-        self.nonce = nonce
-        self.books = books
-        self.noter = noter
-        self.checkpoints = Checkpoints(start, books)
-
-
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(
-        self,
-        offsets: Offsets,
-        writer: int,
-        stored: Commit | CommitBoth,
-        beside: Beside | None = None,
-    ) -> None:
+    def __init__(self, start: Start, offsets: Offsets, books: RetryBooks, noter: Noter) -> None:
         self._offsets = offsets
-        self._writer = writer
-        self._beside = beside
+        self._books = books
+        self._noter = noter
+        self._writer, self._nonce = start.writer, start.retry.nonce
+        self.checkpoints = Checkpoints(start, books)
         #: What the log holds: the last accepted commit, or what was there at the beginning.
-        self.stored = stored
+        self.stored = start.stored
         #: Sent, and not answered yet.
-        self.in_flight: Commit | CommitBoth | None = None
+        self.in_flight: CommitBoth | None = None
         self._named: Callable[[int], CommitBoth] | None = None
         #: True when there is something to commit.
         self.dirty = False
@@ -107,22 +93,13 @@ class Commits:
         if not self.refused:
             self._not_before = min(self._not_before, at)
 
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Of a partition with a retry partition."""
-        if self._beside is None:
-            raise InvariantViolated("a checkpoint without a retry partition")
-        return self._beside.checkpoints
-
     # What is sent
 
-    def make(self, now: float) -> Commit | CommitBoth:
+    def make(self, now: float) -> CommitBoth:
         """The plain commit to send; it is in flight from now on."""
         self._next_at(now)
-        if self._beside is None:
-            return self._send(self._alone(clean=False))
-        progress = self._progress(self._beside, ())
-        return self._plain(self._beside, progress, self._both(self._beside, progress, clean=False), now)
+        progress = self._progress(())
+        return self._plain(progress, self._both(progress, clean=False), now)
 
     def transaction(
         self, moves: Sequence[Move], now: float, *, clean: bool = False, closing: bool = False
@@ -132,42 +109,38 @@ class Commits:
         `closing`: with a checkpoint if anything isn't in one. So are dead letters: another topic holds them, so whoever
         goes on from the last checkpoint must know of each, or would bury it again.
         """
-        beside = self._beside
-        if beside is None:
-            raise InvariantViolated("a transaction without a retry partition")
         self._next_at(now)
-        progress = self._progress(beside, moves)
-        commit = self._both(beside, progress, clean=clean)
+        progress = self._progress(moves)
+        commit = self._both(progress, clean=clean)
         records = records_of(moves)
-        points = beside.checkpoints
+        points = self.checkpoints
         told = closing and points.differs(progress)
         if told or any(record.dead for record in records) or points.wanted(_size(commit, progress), now):
-            return self._checkpoint(beside, progress, records, now, clean=clean)
-        self._plain(beside, progress, commit, now)
+            return self._checkpoint(progress, records, now, clean=clean)
+        self._plain(progress, commit, now)
         return Relocate(records, commit) if moves else commit
 
-    def _plain(self, beside: Beside, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
+    def _plain(self, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
         if _size(commit, progress) > ack_map.CAPACITY - ack_map.NOTED:
             raise InvariantViolated("I5: the ack map doesn't fit the metadata")
-        beside.checkpoints.made(progress, now)
-        self._send(commit)
-        return commit
+        self.checkpoints.made(progress, now)
+        return self._send(commit)
 
     def _checkpoint(
-        self, beside: Beside, progress: Progress, records: Sequence[Relocation], now: float, *, clean: bool
+        self, progress: Progress, records: Sequence[Relocation], now: float, *, clean: bool
     ) -> Relocate:
         progress = progress._replace(books=progress.books.after(()))  # it is named when they have gone on
-        checkpoint = beside.checkpoints.write(progress, now)
+        checkpoint = self.checkpoints.write(progress, now)
         more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
 
         def named(offset: int) -> CommitBoth:
             name = Named(offset, checkpoint.nonce)
-            return self._encoded(beside, progress, ((), ()), name, more, clean=clean)
+            return self._encoded(progress, ((), ()), name, more, clean=clean)
 
         forecast = named(0)
         self._send(forecast)
         self._named = named
-        return Relocate(records, forecast, split(checkpoint), beside.checkpoints.headers(checkpoint), named)
+        return Relocate(records, forecast, split(checkpoint), self.checkpoints.headers(checkpoint), named)
 
     def _next_at(self, now: float) -> None:
         # The next multiple of the interval: partitions that are busy commit together, in one request.
@@ -175,20 +148,17 @@ class Commits:
         count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
         self._not_before = count * COMMIT_INTERVAL
 
-    def _send(self, commit: Commit | CommitBoth) -> Commit | CommitBoth:
+    def _send(self, commit: CommitBoth) -> CommitBoth:
         self.in_flight, self.dirty, self._named = commit, False, None
         self.on_made()
         return commit
 
-    def last_word(self, *, clean: bool = True) -> Commit | CommitBoth | None:
+    def last_word(self, *, clean: bool) -> CommitBoth | None:
         """The plain commit to send at a revoke, if there is anything to say that fits."""
         if not self.dirty and self.in_flight is None:
             return None
-        beside = self._beside
-        if beside is None:
-            return self._send(self._alone(clean=clean))
-        progress = self._progress(beside, ())
-        commit = self._both(beside, progress, clean=clean)
+        progress = self._progress(())
+        commit = self._both(progress, clean=clean)
         return self._send(commit) if _size(commit, progress) <= ack_map.CAPACITY - ack_map.NOTED else None
 
     def answered(self, *, accepted: bool, checkpoint: int | None = None) -> None:
@@ -204,36 +174,33 @@ class Commits:
                 self.stored = self._named(checkpoint)
         else:
             self.dirty = True
-        if self._beside is not None:
-            self._beside.checkpoints.answered(checkpoint if accepted else None)
+        self.checkpoints.answered(checkpoint if accepted else None)
         self.in_flight = self._named = None
         self.on_answered(accepted)
 
     # What it says
 
-    def _progress(self, beside: Beside, moves: Sequence[Move]) -> Progress:
+    def _progress(self, moves: Sequence[Move]) -> Progress:
         gone = {move.origin for move in moves if move.source is None}
         beside_gone = {move.source for move in moves if move.source is not None}
-        offsets, books = self._offsets, beside.books
+        offsets, books, noter = self._offsets, self._books, self._noter
         position, runs = offsets.after(gone) if gone else (offsets.committable, offsets.runs())
         books = books.after(beside_gone) if beside_gone else books
-        notes = beside.noter.main_notes(position, gone)
-        retry_notes = beside.noter.retry_notes(books.committable, beside_gone)
-        noter = beside.noter
+        notes = noter.main_notes(position, gone)
+        retry_notes = noter.retry_notes(books.committable, beside_gone)
         done = offsets.done + len(gone) + books.done
         return Progress(
             position, runs, offsets.position, books, notes, retry_notes, noter.doubts, done, noter.older
         )
 
-    def _both(self, beside: Beside, progress: Progress, *, clean: bool) -> CommitBoth:
-        points = beside.checkpoints
+    def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
+        points = self.checkpoints
         runs = news(progress.runs, points.told), progress.books.fresh
         more = points.more(progress.position, progress.books.committable)
-        return self._encoded(beside, progress, runs, points.named, more, clean=clean)
+        return self._encoded(progress, runs, points.named, more, clean=clean)
 
     def _encoded(
         self,
-        beside: Beside,
         progress: Progress,
         runs: tuple[Sequence[Run], Sequence[Run]],
         named: Named | None,
@@ -243,13 +210,13 @@ class Commits:
     ) -> CommitBoth:
         position, retry_position = progress.position, progress.books.committable
         main_doubt, doubt = progress.doubts
-        main = AckMap(self._writer, tuple(runs[0]), clean, beside.nonce, progress.notes, named, more[0])
+        main = AckMap(self._writer, tuple(runs[0]), clean, self._nonce, progress.notes, named, more[0])
         main = main._replace(older=progress.older, doubt=main_doubt)
         retry = AckMap(
             self._writer,
             tuple(runs[1]),
             clean,
-            beside.nonce,
+            self._nonce,
             progress.retry_notes,
             named,
             more[1],
@@ -257,15 +224,6 @@ class Commits:
         )
         text = ack_map.encode(retry, retry_position)
         return CommitBoth(position, ack_map.encode(main, position), Commit(retry_position, text))
-
-    def _alone(self, *, clean: bool) -> Commit:
-        position, runs = self._offsets.committable, self._offsets.runs()
-        return Commit(position, ack_map.encode(AckMap(self._writer, tuple(runs), clean), position))
-
-    def check(self) -> None:
-        """Raises `InvariantViolated` if a map that nothing else can hold has outgrown its place."""
-        if self._beside is None and len(self._alone(clean=False).metadata) > ack_map.CAPACITY:
-            raise InvariantViolated("I5: the ack map doesn't fit the metadata")
 
 
 def records_of(moves: Sequence[Move]) -> list[Relocation]:

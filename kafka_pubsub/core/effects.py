@@ -42,14 +42,17 @@ class Deliver(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Store this position and ack map; answer with `CommitAnswered`. No second one before the answer."""
+    """A position and an ack map of one log."""
 
     offset: int
     metadata: str
 
 
 class CommitBoth(NamedTuple):
-    """The same with the retry partition's, in one request; accepted if both were."""
+    """Store both partitions' positions and ack maps in one request; answer with `CommitAnswered`: both, or not.
+
+    No second one before the answer.
+    """
 
     offset: int
     metadata: str
@@ -173,7 +176,6 @@ class Stale(NamedTuple):
 
 Effect = (
     Deliver
-    | Commit
     | CommitBoth
     | Stop
     | Withdraw

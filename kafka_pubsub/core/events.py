@@ -236,13 +236,10 @@ class RetryCaughtUp(NamedTuple):
 
 
 class ReadUpTo(NamedTuple):
-    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records).
-
-    `retry`: None where there is no retry partition.
-    """
+    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records)."""
 
     position: int
-    retry: int | None = None
+    retry: int
 
 
 class Bodies(NamedTuple):

@@ -26,7 +26,7 @@ NEVER = float("inf")
 NEVER_TICKS = 2**62
 #: Microseconds; what arithmetic with floats may be wrong by.
 _ERROR = 0.01
-_WHY = tuple(Why)
+_WHY = {why.value: why for why in Why}
 #: So few aren't worth rebuilding anything: fates that differ, room in front, what is void in a heap.
 FEW = 64
 

@@ -25,10 +25,9 @@ from math import ceil
 
 from kafka_pubsub.core.burying import Burying
 from kafka_pubsub.core.chores import LOOSE, Chores
-from kafka_pubsub.core.commits import Beside, Commits, records_of
+from kafka_pubsub.core.commits import Commits, records_of
 from kafka_pubsub.core.effects import (
     Bury,
-    Commit,
     CommitBoth,
     Deliver,
     Effect,
@@ -43,7 +42,7 @@ from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.core.started_notes import StartedNotes
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
@@ -63,7 +62,6 @@ class RetryHalf:
     def __init__(
         self,
         start: Start,
-        retry: RetryStart,
         rules: Rules,
         jitter: Callable[[], float],
         turn: Turn,
@@ -73,10 +71,9 @@ class RetryHalf:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, turn)
+        self.retries = Retries(start.number, start.retry, rules, jitter, queues, offsets, turn)
         self._notes = StartedNotes(leases, self.retries)
-        beside = Beside(start, retry.nonce, self.retries.books, self._notes)
-        self.commits = Commits(offsets, start.writer, start.stored, beside)
+        self.commits = Commits(start, offsets, self.retries.books, self._notes)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
@@ -87,8 +84,8 @@ class RetryHalf:
         #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
         #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
-        self._before: Commit | CommitBoth | None = None
-        self._trimmed = retry.position
+        self._before: CommitBoth | None = None
+        self._trimmed = start.retry.position
 
     # What begins
 
@@ -243,11 +240,10 @@ class RetryHalf:
 
     def _needed(self) -> int:
         """Below this offset of the retry partition everything may be deleted."""
-        stored, named = self.commits.stored, self.commits.checkpoints.named
-        low = stored.retry.offset if isinstance(stored, CommitBoth) else 0
+        low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
         return low if named is None else min(low, named.offset)
 
-    def last_word(self, now: float, *, closing: bool) -> Commit | CommitBoth | Relocate | None:
+    def last_word(self, now: float, *, closing: bool) -> CommitBoth | Relocate | None:
         """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
         if not self.announced or self.commits.in_flight is not None:
             return self.plain_last_word()
@@ -256,7 +252,7 @@ class RetryHalf:
             self.retries.load(now, early=True), now, clean=self._clean, closing=closing
         )
 
-    def plain_last_word(self) -> Commit | CommitBoth | None:
+    def plain_last_word(self) -> CommitBoth | None:
         """What is sent at a revoke where no transaction may be sent."""
         self.commits.dirty = True  # rule 4
         return self.commits.last_word(clean=self._clean)

@@ -67,7 +67,6 @@ class Why(IntEnum):
     NACKED = 0  #: nacked, or its handler raised
     EXPIRED = 1  #: nobody said a word before its deadline
     BACKLOG = 2  #: it waited behind a message that was parked or slow; never delivered itself
-    TAIL = 3  #: moved within the retry topic, nothing else changed; not written any more
     CRASHED = 4  #: its process died while its handler was the only suspect
     EXHAUSTED = 5  #: attempts used up, parked until released
     REPLAYED = 6  #: a command put it here

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.redelivery import Backoff, Policy
@@ -59,7 +59,7 @@ class Rules(NamedTuple):
 
 
 class RetryStart(NamedTuple):
-    """What an ownership with a retry partition is told besides.
+    """What an ownership is told of its retry partition.
 
     `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
     the retry partition's at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less the
@@ -94,9 +94,8 @@ class Start(NamedTuple):
     number: int
     epoch: int
     writer: int
-    stored: Commit | CommitBoth
+    stored: CommitBoth
     position: int
+    retry: RetryStart
     known: Sequence[Run] = ()
     held_back: Sequence[bytes] = ()
-    #: None: the subscription has no retry topic; what isn't acked comes again in its place.
-    retry: RetryStart | None = None

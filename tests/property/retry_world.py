@@ -129,7 +129,7 @@ class World(Handlers):
         if not same_process:
             self.lingering.clear()
         partition = Partition(
-            Start(0, self.generation, 42, main, main.offset, known, held, start),
+            Start(0, self.generation, 42, main, main.offset, start, known, held),
             rules,
             self.random.random,
         )

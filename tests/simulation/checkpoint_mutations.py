@@ -40,8 +40,7 @@ def trimmed_past_the_checkpoint(patch: Patch) -> None:
     """The retry partition is deleted up to its position, though the checkpoint that counts lies below."""
 
     def needed(self: RetryHalf) -> int:
-        stored = self.commits.stored
-        return stored.retry.offset if isinstance(stored, CommitBoth) else 0
+        return self.commits.stored.retry.offset
 
     patch.setattr(RetryHalf, "_needed", needed)
 

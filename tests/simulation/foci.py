@@ -36,7 +36,6 @@ __all__ = [
 
 
 def _retry(plan: Plan) -> RetryPlan:
-    assert plan.retry is not None
     return replace(plan.retry, killers_only=False, stuck=None, shut=False)
 
 

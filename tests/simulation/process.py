@@ -17,7 +17,7 @@ from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.events import Passed, Release, Settlement
 from kafka_pubsub.core.inline import finished
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -28,7 +28,7 @@ from kafka_pubsub.model import AckFuture, Committed, Message, TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.faults import Faults
-from tests.simulation.ledger import Ledger, Ownership, promise
+from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RetryLedger
@@ -51,7 +51,7 @@ class World(Protocol):
     """What a process sees of the world around it."""
 
     plan: Plan
-    ledger: Ledger
+    ledger: RetryLedger
     answers: Answers
     cluster: MemoryCluster
     calm: bool
@@ -137,13 +137,7 @@ class SimulatedEngine(Engine):
         reported.update(lease.records[at].offset() for at in done)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        copy, stored = self.owner.world.record().positions, self.owner.stored()
         self.owner.tries = 0
-        beside = self.owner.plan.retry is not None
-        for number in () if beside else {place.partition for place in partitions} - stored.keys():
-            if self.coordinator.returns(number, Committed(None, "")) is None:
-                # the broker forgot it; who begins anew does so at the copy, which may be newer than that
-                self.owner.ledger.forgotten(number, copy[number])
         positions = super().assigned(partitions)
         for place in partitions:
             if place.partition in self.coordinator.owned:
@@ -168,27 +162,14 @@ class SimulatedEngine(Engine):
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        if self.owner.plan.retry is not None:
-            self._commit_both(commits)
-            return
-        before = self.owner.stored()
-        authors = {number: self.owner.ownership(number) for number in commits}
-        super().commit(commits)
-        for number, commit in commits.items():
-            if number in self._leaving:
-                self.owner.ledger.commit_made(authors[number], commit, self._leaving.pop(number))
-            if self.owner.stored().get(number) != before.get(number):
-                self.owner.say(f"has committed {number}: {commit.offset}")
-                promise(
-                    number in self.owner.share(), f"{self.owner.name} commits {number}, which isn't its own"
-                )
-                self.owner.ledger.commit_stored(authors[number], commit)
-
-    def _commit_both(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
+    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
         super().commit(commits)
         for number, commit in commits.items():
             self.owner.say(f"commits {number}: {commit.offset}")
+            stored = self.owner.stored().get(number) == Committed(commit.offset, commit.metadata)
+            promise(
+                not stored or number in self.owner.share(), f"{self.owner.name} commits another's {number}"
+            )
         self.owner.look()
 
 
@@ -215,16 +196,14 @@ class Process:
         self.wrong_by = 0.0
         self._joining = RejoiningReader(lambda: self._backend.reader(self.subscription.name, name))
         number = world.bits()
-        self.relocating: SteppedRelocating | None = None
-        if world.plan.retry is not None:
-            self.relocating = SteppedRelocating(
-                world,
-                self._backend,
-                self.subscription,
-                number,
-                self._joining.membership,
-                self._joining.rejoin,
-            )
+        self.relocating = SteppedRelocating(
+            world,
+            self._backend,
+            self.subscription,
+            number,
+            self._joining.membership,
+            self._joining.rejoin,
+        )
         self.engine = SimulatedEngine(
             self._joining,
             self.subscription,
@@ -293,13 +272,11 @@ class Process:
 
     def mover(self) -> None:
         """One step of what moves."""
-        if self.relocating is not None:
-            self.relocating.step()
+        self.relocating.step()
 
     def look(self) -> None:
         """The ledger looks at the log."""
-        if isinstance(self.ledger, RetryLedger):
-            self.ledger.look()
+        self.ledger.look()
 
     # Death
 
@@ -391,7 +368,8 @@ class Process:
         """What the group has stored."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
-            return {place.partition: value for place, value in offsets.items()}
+            topic = self.subscription.topic
+            return {place.partition: value for place, value in offsets.items() if place.topic == topic}
 
     def ownership(self, number: int) -> Ownership:
         """The ledger's page of a partition that is here now."""
@@ -415,7 +393,7 @@ class Process:
         coordinator.check()
         active = sum(len(partition.leases.active) for partition in coordinator._all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
-        halves = [partition.half for partition in coordinator._all() if partition.half is not None]
+        halves = [partition.half for partition in coordinator._all()]
         begun = active - sum(half.benched for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
@@ -449,7 +427,7 @@ class Process:
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
         halves = sum(place.partition == lease.partition for place in self.reader._held)
-        whole = halves == (1 if self.plan.retry is None else 2)
+        whole = halves == 2
         promise(
             whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
         )
@@ -467,7 +445,7 @@ class Process:
             together,
             valid=valid,
             alone=alone,
-            now=self.world.now() + (0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks),
+            now=self.world.now() + self.plan.retry.wrong_clocks,
         )
         if self.poison(lease, message) == "kills":
             self.die(f"of {message.offset} of {lease.partition}")

@@ -110,9 +110,9 @@ def id_untold(patch: Patch) -> None:
     """A relocation may come before the commit that tells who we are."""
     real = RetryHalf.send
 
-    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
         before, self.announced = self.announced, True
-        effects = list(real(self, now))
+        effects = list(real(self, now, closing=closing))
         self.announced = before
         return iter(effects)
 
@@ -218,13 +218,11 @@ def two_in_flight(patch: Patch) -> None:
     """A plain commit is sent while a relocation is on its way ("one commit in flight")."""
     real = RetryHalf.send
 
-    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
-        yield from real(self, now)
+    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
+        yield from real(self, now, closing=closing)
         in_flight = self.commits.in_flight
         if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
-            beside = self.commits._beside
-            assert beside is not None
-            yield self.commits._both(beside, self.commits._progress(beside, ()), clean=False)
+            yield self.commits._both(self.commits._progress(()), clean=False)
 
     patch.setattr(RetryHalf, "send", send)
     patch.setattr(
@@ -236,12 +234,12 @@ def relocation_beside_a_commit(patch: Patch) -> None:
     """A relocation doesn't wait for the plain commit's answer."""
     real = RetryHalf.send
 
-    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
         beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
         if beside and (batch := self.retries.load(now, early=True)):
             yield self.commits.transaction(batch, now)
         else:
-            yield from real(self, now)
+            yield from real(self, now, closing=closing)
 
     patch.setattr(RetryHalf, "send", send)
 

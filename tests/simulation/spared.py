@@ -17,7 +17,8 @@ class SparingCoordinator(Coordinator):
     _ticked: set[int] | None = None
 
     def tick(self, now: float, wall: float | None = None) -> None:
-        self._ticked = ticked = set()
+        ticked: set[int] = set()
+        self._ticked = ticked
         super().tick(now, wall)
         self._ticked = None
         for number, partition in list(self.owned.items()):
@@ -41,4 +42,4 @@ def _answers(partition: Partition) -> tuple[object, ...]:
     """What a sweep knows of a partition without asking it."""
     half = partition.half
     told = (partition.wakeup_at(), partition.deliverable, partition.commits.dirty, len(partition.queues))
-    return told if half is None else (*told, half.hurried, half.careful_at_all, half.benched)
+    return (*told, half.hurried, half.careful_at_all, half.benched)

@@ -29,7 +29,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.parametrize("retry", [False, True], ids=["in place", "retry topic"])
+@pytest.mark.parametrize("retry", [False, True], ids=["calm retry topic", "troubled retry topic"])
 def test_every_promise_is_kept_by_what_is_told(retry: bool, tmp_path: Path) -> None:
     deliveries = 0
     for seed in range(SEEDS):

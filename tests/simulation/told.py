@@ -39,7 +39,7 @@ __all__ = ["PATIENT", "ToldWorld", "judged"]
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
 #: What a history has no words for.
-UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger", "set_clock")
+UNTOLD = ("hole", "transaction", "retention", "compaction", "rubbish", "stranger", "set_clock")
 
 
 def told(plan: Plan) -> Plan:
@@ -47,8 +47,7 @@ def told(plan: Plan) -> Plan:
     actions = {name: weight for name, weight in plan.actions.items() if name not in UNTOLD}
     conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
     # Late commits are left to the ledger: no history tells of an assignment that has outlasted its session.
-    retry = None if plan.retry is None else replace(plan.retry, late_commits=0.0)
-    return replace(plan, actions=actions, conduct=conduct, retry=retry)
+    return replace(plan, actions=actions, conduct=conduct, retry=replace(plan.retry, late_commits=0.0))
 
 
 class ToldProcess(Process):

@@ -11,19 +11,20 @@ import pytest
 
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.events import Release, Settlement, Verdict
+from kafka_pubsub.core.effects import Bury, Commit, CommitBoth, Relocate
+from kafka_pubsub.core.events import Release, Relocated, Settlement, Verdict
 from kafka_pubsub.core.flow import WINDOW
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.rules import Rules
-from kafka_pubsub.model import Committed
+from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.model import Committed, Ending
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
+from tests.unit.core.test_retry_scenes import Stored
 
-NOTHING = Committed(0, "")
+NOWHERE = CommitBoth(0, "", Commit(0, ""))
 
 
 class Hands:
@@ -58,24 +59,64 @@ class Hands:
         return [lease for lease in self.leases if lease.key == key][-1]
 
 
+class Moving:
+    """The side of the retry topic: keeps what is to be relocated."""
+
+    def __init__(self) -> None:
+        self.relocations: list[tuple[int, int, Relocate]] = []
+
+    def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
+        self.relocations.append((number, epoch, effect))
+
+    def bury(self, number: int, epoch: int, effect: Bury) -> None: ...
+    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
+    def trim(self, number: int, offset: int) -> None: ...
+    def restart(self, number: int) -> None: ...
+
+
 class World:
-    """A coordinator, its crew and what the log has stored."""
+    """A coordinator, its crew, and what the log has stored: both positions, and the retry topic."""
 
     def __init__(self, **flow: int) -> None:
-        self.crew = Hands()
+        self.crew, self.moving = Hands(), Moving()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
-        self.coordinator = Coordinator(rules, FlowControl(**flow), self.crew, 7, lambda: 0.5)
-        self.stored: dict[int, Committed] = {}
+        self.coordinator = Coordinator(rules, FlowControl(**flow), self.crew, 7, lambda: 0.5, self.moving)
+        self.stored: dict[int, CommitBoth] = {}
+        self.retry: dict[int, list[Stored]] = {}
 
     def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
-        def begin(number: int, stored: Committed) -> Beginning:
-            found = ack_map.decode(stored.metadata, stored.offset or 0)
-            return Beginning(stored.offset or 0, found.runs if found else ())
+        """The partitions are ours, whose retry partitions are empty; the log takes their first commits."""
 
-        stored = {number: self.stored.get(number, NOTHING) for number in numbers}
-        positions = self.coordinator.assign(stored, begin, now)
+        def begin(number: int, stored: Committed) -> Ownership:
+            found = ack_map.decode(stored.metadata, stored.offset or 0)
+            return Ownership(stored.offset or 0, found.runs if found else (), RetryStart("t", "id", 0))
+
+        stored = {number: self.stored.get(number, NOWHERE) for number in numbers}
+        main = {number: Committed(each.offset, each.metadata) for number, each in stored.items()}
+        beside = {number: Committed(*each.retry) for number, each in stored.items()}
+        positions = self.coordinator.assign(main, begin, now, beside)
+        for number in numbers:
+            self.coordinator.caught_up(number, 0, now)
+        first = self.coordinator.first_words(numbers, now)
+        self.stored.update(first)
+        self.coordinator.answered(dict.fromkeys(first, True), now)
         self.coordinator.check()
         return positions
+
+    def move(self, now: float) -> None:
+        """The log takes what was sent; what waits to be relocated is, and comes back."""
+        self.coordinator.answered(dict.fromkeys(self.coordinator.take_commits(), True), now)
+        self.coordinator.tick(now)
+        moves, self.moving.relocations = self.moving.relocations, []
+        for number, epoch, effect in moves:
+            log = self.retry.setdefault(number, [])
+            news = [
+                Stored(len(log) + at, each.record.key(), each.headers)
+                for at, each in enumerate(effect.records)
+            ]
+            log += news
+            self.coordinator.landed(number, epoch, Relocated(Ending.STORED), len(news), now)
+            self.coordinator.retry_fetched({number: news}, now)
 
     def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
         records = [FakeBody(offset=first + at, key=key) for at, key in enumerate(keys)]
@@ -92,12 +133,10 @@ class World:
         self.coordinator.released([Release(lease, done, verdict)], now)
         self.coordinator.check()
 
-    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, Commit | CommitBoth]:
+    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
         last = self.coordinator.revoke(numbers, 0.0)
         if accepted:
-            self.stored.update(
-                {number: Committed(commit.offset, commit.metadata) for number, commit in last.items()}
-            )
+            self.stored.update(last)
         self.coordinator.answered(dict.fromkeys(last, accepted), 0.0)
         return last
 
@@ -124,8 +163,7 @@ def test_a_partition_that_returns_goes_on_where_it_was(world: World) -> None:
     assert world.coordinator.owned[0].epoch == epoch
     assert world.coordinator.finished() == 2
     assert world.coordinator.counts.stale == 0
-    world.coordinator.tick(1.0)
-    assert world.coordinator.take_commits()[0].offset == 2, "the ack that came while it rested is committed"
+    assert world.stored[0].offset == 2, "the ack that came while it rested is committed"
 
 
 def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
@@ -133,7 +171,7 @@ def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
     (lease, _) = world.deliver()
     epoch = world.coordinator.owned[0].epoch
     world.revoke(0)
-    world.stored[0] = Committed(1, ack_map.encode(ack_map.AckMap(99, ()), 1))
+    world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
     assert world.assign(0) == {0: 1}
     assert world.coordinator.owned[0].epoch > epoch
     assert lease.state is LeaseState.OVER
@@ -147,7 +185,7 @@ def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
     (lease,) = world.deliver()
     world.end(lease)
     world.revoke(0)
-    world.stored[0] = Committed(1, ack_map.encode(ack_map.AckMap(99, ()), 1))
+    world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
     epoch = world.coordinator.resting[0].epoch
     world.assign(0)
     assert world.coordinator.owned[0].epoch > epoch
@@ -159,7 +197,7 @@ def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: W
     world.end(leases[0])
     last = world.revoke(0, accepted=False)
     assert last[0].offset == 1
-    world.stored[0] = Committed(*last[0])  # refused, but the log took it: nobody can know
+    world.stored[0] = last[0]  # refused, but the log took it: nobody can know
     assert world.assign(0) == {0: 1}
     world.fetch(0, b"b", first=1)
     assert world.deliver() == [], "the old handler of b still runs"
@@ -208,13 +246,16 @@ def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: Wor
     )
 
 
-def test_a_partition_that_said_everything_has_no_last_word(world: World) -> None:
+def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:
     world.fetch(0, b"a")
     world.end(world.deliver()[0])
     world.coordinator.tick(1.0)
-    world.coordinator.answered(dict.fromkeys(world.coordinator.take_commits(), True), 1.0)
-    assert world.revoke(0) == {}
-    assert world.coordinator.counts.commits == 1
+    sent = world.coordinator.take_commits()
+    world.coordinator.answered(dict.fromkeys(sent, True), 1.0)
+    last = world.revoke(0)[0]
+    assert last.offset == sent[0].offset == 1
+    said = [ack_map.decode(each.metadata, 1) for each in (sent[0], last)]
+    assert [each is not None and each.clean for each in said] == [False, True]
 
 
 def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
@@ -345,6 +386,7 @@ def test_a_message_in_backoff_costs_no_credit() -> None:
     (other,) = world.deliver()
     assert other.key == b"b"
     world.end(other)
+    world.move(0.5)
     world.coordinator.tick(1.0)
     (again,) = world.deliver(1.0)
     assert (again.key, again.attempt) == (b"a", 2)
@@ -405,6 +447,7 @@ def test_a_running_handler_has_its_deadline_from_when_it_was_seen_to_run(world: 
     assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
     assert world.deliver(15.0) == [], "its handler still runs"
     world.end(lease, Verdict.NACKED, now=15.0)
+    world.move(15.5)
     world.coordinator.tick(16.0)
     (again,) = world.deliver(16.0)
     assert again.attempt == 2

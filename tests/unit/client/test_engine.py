@@ -13,16 +13,24 @@ from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ, TICK, Engine
 from kafka_pubsub.client.idling import TICK_WAIT
 from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.config import FlowControl, RetryTopic, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.flow import Change
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
 
+RETRY = "orders.sub.billing.retry"
 RECORD = SubscriptionRecord(
-    name="billing", topic="orders", topic_id="id", partitions=2, options=SubscriptionOptions()
+    name="billing",
+    topic="orders",
+    topic_id="id",
+    partitions=2,
+    options=SubscriptionOptions(),
+    retry_topic=RetryTopic(name=RETRY, topic_id="r", positions={0: 0, 1: 0}),
 )
 
 
@@ -91,6 +99,7 @@ def log() -> Valves:
 
 @pytest.fixture
 def engine(log: Valves) -> Iterator[Engine]:
+    relocating = Relocating(MemoryBackend(), RECORD, RETRY, 7, log.membership)
     engine = Engine(
         log,
         RECORD,
@@ -98,9 +107,10 @@ def engine(log: Valves) -> Iterator[Engine]:
         look_up=lambda: RECORD,
         on_end=lambda: None,
         on_handed_out=lambda ack_id, message: None,
+        relocating=relocating,
     )
     crew = Mailbox(engine, engine.ring)
-    engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random)
+    engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random, relocating)
     engine.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
     yield engine
     engine.finish()
@@ -109,7 +119,7 @@ def engine(log: Valves) -> Iterator[Engine]:
 def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
     engine._valves.turn(Change([0, 1], []))
-    engine.assigned([TopicPartition("orders", 0)])
+    engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
     engine._make_room()
     assert log.paused == {1}
 
@@ -121,7 +131,7 @@ def test_what_waits_to_be_committed_shares_a_request(
     requests: list[list[int]] = []
     monkeypatch.setattr(engine.coordinator, "current", dict)
     monkeypatch.setattr(engine, "commit", lambda commits: requests.append(list(commits)))
-    engine._to_commit.extend([{0: Commit(3, "")}, {1: Commit(4, "")}])
+    engine._to_commit.extend([{0: CommitBoth(3, "", Commit(0, ""))}, {1: CommitBoth(4, "", Commit(0, ""))}])
     engine.commit_posted()
     assert requests == [[0, 1]]
 
@@ -148,7 +158,7 @@ def test_a_refused_commit_is_no_accepted_one(
     monkeypatch.setattr(engine, "post", lambda call: call())
     monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
-    engine.commit({0: Commit(3, ""), 1: Commit(4, "")})
+    engine.commit({0: CommitBoth(3, "", Commit(0, "")), 1: CommitBoth(4, "", Commit(0, ""))})
     assert told == [{0: True, 1: False}]
 
 
@@ -157,7 +167,7 @@ def test_a_commit_that_was_given_up_is_in_flight_until_the_library_lets_go_of_it
 ) -> None:
     """Stored later, it would undo a transaction, or a commit, that was stored meanwhile."""
     told: list[dict[int, bool]] = []
-    late, prompt, next_one = Commit(3, ""), Commit(4, ""), Commit(5, "")
+    late, prompt, next_one = (CommitBoth(at, "", Commit(0, "")) for at in (3, 4, 5))
     in_flight = {0: late}
     monkeypatch.setattr(engine, "post", lambda call: call())
     monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
@@ -179,11 +189,13 @@ def test_the_end_of_a_commit_that_was_given_up_is_no_answer_to_a_later_one(
 ) -> None:
     """The last word took its place at a revoke, or its partition began anew."""
     told: list[dict[int, bool]] = []
-    late = Commit(3, "")
+    late = CommitBoth(3, "", Commit(0, ""))
     monkeypatch.setattr(engine, "post", lambda call: call())
     monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
     monkeypatch.setattr(
-        engine.coordinator, "_in_flight", lambda number: Commit(3, "") if number == 0 else None
+        engine.coordinator,
+        "_in_flight",
+        lambda number: CommitBoth(3, "", Commit(0, "")) if number == 0 else None,
     )
     log.refused = {TopicPartition("orders", number): PubSubError("nobody answered") for number in (0, 1)}
     log.in_hand = True

@@ -14,7 +14,7 @@ from kafka_pubsub.client.evidence import Evidence, around
 from kafka_pubsub.client.holders import BatchHolder, Holder
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.checkpoint import Named, split
@@ -282,7 +282,7 @@ def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) 
 def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Stream) -> None:
     stored = Committed(*both(0, (7, 8), named=NINE).retry)
     start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, told=[(1, 2), (4, 6)])
-    stream.evidence.assigned(0, 1, Committed(0, ""), stored, Beginning(0, retry=start))
+    stream.evidence.assigned(0, 1, Committed(0, ""), stored, Ownership(0, (), start))
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
     stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
     assert retries(stream) == [[0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 9]]]

@@ -9,7 +9,6 @@ import pytest
 from kafka_pubsub.core.burials import LONGEST_PAUSE
 from kafka_pubsub.core.effects import Bury, CommitBoth, Effect, ReadBodies, Relocate
 from kafka_pubsub.core.events import Bodies, CommitAnswered, Relocated, Returned, Revoked, Written
-from kafka_pubsub.core.moves import Moves
 from kafka_pubsub.core.redelivery import Policy
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.model import Ending
@@ -194,4 +193,3 @@ def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:
                     scene.take(effect)
                     moved |= some
         assert scene.now < began + 60, "one record holds up the others"
-    assert isinstance(scene.partition.half and scene.partition.half.retries.moves, Moves)

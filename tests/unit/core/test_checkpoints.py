@@ -197,7 +197,7 @@ def test_a_successor_goes_on_from_what_was_named() -> None:
         "t", "id", 3, [(5, 6), (8, 9)], checkpoint=Named(2, 77), told=[(5, 6)], main_told=told, retry_id="r"
     )
     stored = CommitBoth(0, "something", Commit(3, "something"))
-    start = Start(0, 1, 1, stored, 0, [*told, (50, 51)], retry=retry)
+    start = Start(0, 1, 1, stored, 0, retry, [*told, (50, 51)])
     partition = Partition(start, Rules(ordered=True), lambda: 0.5)
     partition.handle(RetryFetched([parked(at, 60 + at, b"%d" % at) for at in (3, 4, 6, 7)]), 0.0)
     partition.handle(RetryCaughtUp(9), 0.0)

@@ -427,7 +427,7 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
             scene.do(Released([Release(lease, int(offset >= 100), verdict)]))
         scene.settle()
         half = scene.partition.half
-        probed = probed or (half is not None and half.retries.outage.probing)
+        probed = probed or half.retries.outage.probing
         if second % 20 == 18:
             assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
     assert probed
