@@ -59,6 +59,9 @@ class PassingReader:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)
 
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self._reader.log_ranges(partitions)
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self._reader.seek(partition, offset)
 

@@ -121,6 +121,9 @@ class LogReader(Protocol):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
 
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many; as many requests as for one."""
+
     def seek(self, partition: TopicPartition, offset: int) -> None: ...
     def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
     def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
@@ -208,6 +211,11 @@ class RecordFetch(Protocol):
         Until `max_bytes` of bodies are reached (one record at least) or the time is up. An offset that is in neither
         list of the answer: ask again.
         """
+
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions at once; `max_bytes` of each."""
 
     def close(self) -> None: ...
 

@@ -17,12 +17,12 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
-from kafka_pubsub.client.checkpoints import checkpoint_of, newest
+from kafka_pubsub.client.checkpoints import checkpoints_of, newest
 from kafka_pubsub.client.letter_writer import LetterWriter, Written
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
@@ -283,18 +283,22 @@ class Relocating:
         except (TimeoutError, PubSubError) as error:
             log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
-    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
-        """The checkpoint that the commits of a partition name; None: it is lost, which is told."""
+    def checkpoints(
+        self, wanted: Mapping[TopicPartition, tuple[Named, int]]
+    ) -> Mapping[TopicPartition, Checkpoint]:
+        """The checkpoints that commits name in retry partitions with these ends; what is lost is told, and left out."""
+        if not wanted:
+            return {}
         with closing(self._fetch()) as fetch:
-            found = checkpoint_of(fetch, TopicPartition(self.retry, number), named, end)
-        if found is None:
-            log.error(
-                "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered again, "
-                "as far as it is still there",
-                named.offset,
-                self.retry,
-                number,
-            )
+            found = checkpoints_of(fetch, wanted)
+        for place, (named, _) in wanted.items():
+            if place not in found:
+                log.error(
+                    "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered "
+                    "again, as far as it is still there",
+                    named.offset,
+                    *place,
+                )
         return found
 
     def newest(

@@ -35,7 +35,7 @@ from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Checkpoint, united
+from kafka_pubsub.core.checkpoint import Checkpoint, Named, united
 from kafka_pubsub.core.events import Bodies, Relocated, Written
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
@@ -115,7 +115,7 @@ class Takeovers:
         for place, stored in committed.items():
             check_readable(self._record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
-        ranges = {place: self._reader.log_range(place) for place in places}
+        ranges = self._reader.log_ranges(places)
         known = dict(committed)
         older = {number for number in numbers if self._recall(number, known, ranges, ends)}
         checkpoints = self._checkpoints(numbers, known, ends)
@@ -204,17 +204,16 @@ class Takeovers:
         ends: Mapping[TopicPartition, int],
     ) -> Mapping[int, Checkpoint]:
         """What these commits count from, where that tells of anything above their positions (`core/checkpoint`)."""
-        found: dict[int, Checkpoint] = {}
+        wanted: dict[TopicPartition, tuple[Named, int]] = {}
         for number in numbers:
             beside = self._beside(number)
             maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
             named = next((said.checkpoint for said in maps if said.more), None)
             # What is named beyond the log's end was in an earlier one.
             if named is not None and named.offset < ends[beside]:
-                checkpoint = self.relocating.checkpoint(number, named, ends[beside])
-                if checkpoint is not None:
-                    found[number] = checkpoint
-        return found
+                wanted[beside] = named, ends[beside]
+        found = self.relocating.checkpoints(wanted)
+        return {place.partition: checkpoint for place, checkpoint in found.items()}
 
     def _retry_position(self, number: int) -> int:
         partition = self._engine.coordinator.owned.get(number)

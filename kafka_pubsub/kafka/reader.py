@@ -71,11 +71,8 @@ _COMMIT_TIMEOUT = 7.0
 #: Seconds for a close: milliseconds, if anybody answers; else a last commit, and time for the broker to come back.
 _CLOSE_DEADLINE = 15.0
 
-#: Seconds that `close` gives the group to take our partitions back before it leaves without.
-_REVOKE_DEADLINE = 10.0
-
-#: Seconds between two looks at the revocation while closing.
-_CLOSE_SLICE = 0.05
+#: Seconds that `close` gives the group to take our partitions back before it leaves without; and between two looks.
+_REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.05
 
 #: Seconds between two looks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
@@ -224,6 +221,10 @@ class KafkaLogReader:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
         return self._admin.log_range(partition)
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in two requests to each leader."""
+        return self._admin.log_ranges(partitions)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""

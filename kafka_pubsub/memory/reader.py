@@ -197,10 +197,14 @@ class MemoryReader:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
+        return self.log_ranges([partition])[partition]
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in one request."""
         self._may_ask("log_range")
         with self._cluster.changed:
-            log = self._cluster.log(partition)
-            return log.start, log.end
+            logs = {partition: self._cluster.log(partition) for partition in partitions}
+            return {partition: (log.start, log.end) for partition, log in logs.items()}
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Reads on from the offset."""

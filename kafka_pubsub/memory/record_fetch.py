@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory.cluster import MemoryCluster
@@ -46,6 +46,12 @@ class MemoryRecordFetch:
                     records.append(record)
                     max_bytes -= len(record)
         return Fetched(tuple(records), tuple(missing))
+
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions."""
+        return {place: self.fetch(place, offsets, max_bytes, timeout) for place, offsets in wanted.items()}
 
     def close(self) -> None:
         """Nothing to let go."""

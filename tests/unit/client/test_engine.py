@@ -81,6 +81,9 @@ class Valves:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
 
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 0))
+
     def seek(self, partition: TopicPartition, offset: int) -> None: ...
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
