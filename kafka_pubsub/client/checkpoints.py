@@ -86,20 +86,35 @@ def _further(run: range, parts: Sequence[Part], named: Named, end: int) -> range
 
 
 def newest(
-    fetch: RecordFetch, beside: TopicPartition, log_range: tuple[int, int], ids: tuple[str, str]
-) -> tuple[Named, Checkpoint] | None:
-    """The last checkpoint of a retry partition that is whole and of these topics, home and retry, if there is one."""
-    low, end = log_range
-    high = end
-    while high > low:
-        first = max(low, high - _TOGETHER)
-        found = [part for record in _records(fetch, beside, range(first, high)) for part in _begins(record)]
-        for named in reversed(found):
-            whole = checkpoint_of(fetch, beside, named, end)
-            if whole is not None and (whole.main.topic_id, whole.retry.topic_id) == ids:
-                return named, whole
-        high = first
-    return None
+    fetch: RecordFetch, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
+    """The last checkpoint of each retry partition that is whole and of these topics, home and retry, if there is one.
+
+    `ranges`: from where to where each log goes. All are searched together, backwards.
+    """
+    found: dict[TopicPartition, tuple[Named, Checkpoint]] = {}
+    runs = {place: _before(low, end) for place, (low, end) in ranges.items() if low < end}
+    while runs:
+        begun = {place: _begin(records) for place, records in _records_of(fetch, runs).items()}
+        while begun := {place: some for place, some in begun.items() if some and place not in found}:
+            named = {place: some.pop() for place, some in begun.items()}
+            whole = checkpoints_of(fetch, {place: (each, ranges[place][1]) for place, each in named.items()})
+            for place, told in whole.items():
+                if (told.main.topic_id, told.retry.topic_id) == ids:
+                    found[place] = named[place], told
+        left = {place: run for place, run in runs.items() if place not in found}
+        runs = {p: _before(ranges[p][0], run.start) for p, run in left.items() if run.start > ranges[p][0]}
+    return found
+
+
+def _before(low: int, high: int) -> range:
+    """The last offsets below `high`, as many as are read together."""
+    return range(max(low, high - _TOGETHER), high)
+
+
+def _begin(records: Iterable[StoredRecord]) -> list[Named]:
+    """The names of the checkpoints that begin with one of these records."""
+    return [named for record in records for named in _begins(record)]
 
 
 def _begins(record: StoredRecord) -> Iterator[Named]:

@@ -302,11 +302,13 @@ class Relocating:
         return found
 
     def newest(
-        self, number: int, log_range: tuple[int, int], ids: tuple[str, str]
-    ) -> tuple[Named, Checkpoint] | None:
-        """The last checkpoint of these topics in a retry partition; None: there is none."""
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+    ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
+        """The last checkpoint of these topics in each retry partition, if there is one."""
+        if not ranges:
+            return {}
         with closing(self._fetch()) as fetch:
-            return newest(fetch, TopicPartition(self.retry, number), log_range, ids)
+            return newest(fetch, ranges, ids)
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

@@ -117,7 +117,7 @@ class Takeovers:
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = self._reader.log_ranges(places)
         known = dict(committed)
-        older = {number for number in numbers if self._recall(number, known, ranges, ends)}
+        older = self._recall(numbers, known, ranges, ends)
         checkpoints = self._checkpoints(numbers, known, ends)
 
         def begin(number: int, stored: Committed) -> Ownership:
@@ -161,29 +161,35 @@ class Takeovers:
 
     def _recall(
         self,
-        number: int,
+        numbers: Sequence[int],
         known: dict[TopicPartition, Committed],
         ranges: Mapping[TopicPartition, tuple[int, int]],
         ends: Mapping[TopicPartition, int],
-    ) -> bool:
+    ) -> set[int]:
         """Puts the newest checkpoint in the place of positions that the broker has forgotten.
 
-        Returns whether what is known now may be older than what lies in the retry partition.
+        Returns the partitions of which what is known now may be older than what lies in the retry partition.
         """
-        main, beside = self._main(number), self._beside(number)
-        if known[main].offset is not None and known[beside].offset is not None:
-            return False
-        record, retry = self._record, self._record.retry_topic
-        ids = record.topic_id, identity_of(record)
-        log_range = ranges[beside][0], ends[beside]
-        found = self.relocating.newest(number, log_range, ids)
-        if found is None or retry is None:
-            return log_range[0] < log_range[1]
-        named, told = found
-        for place, log_of, copy in (
-            (main, told.main, record.positions),
-            (beside, told.retry, retry.positions),
-        ):
+        places = ((self._main(number), self._beside(number)) for number in numbers)
+        forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
+        logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
+        found = self.relocating.newest(logs, (self._record.topic_id, identity_of(self._record)))
+        for main, beside in forgotten:
+            if beside in found:
+                self._go_on_from(main, beside, *found[beside], known)
+        return {place.partition for place, (low, end) in logs.items() if place in found or low < end}
+
+    def _go_on_from(
+        self,
+        main: TopicPartition,
+        beside: TopicPartition,
+        named: Named,
+        told: Checkpoint,
+        known: dict[TopicPartition, Committed],
+    ) -> None:
+        record, number = self._record, main.partition
+        copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
+        for place, log_of, copy in zip((main, beside), (told.main, told.retry), copies, strict=True):
             if known[place].offset is None:
                 known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
         log.warning(
@@ -195,7 +201,6 @@ class Takeovers:
             record.topic,
             datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
         )
-        return True
 
     def _checkpoints(
         self,
