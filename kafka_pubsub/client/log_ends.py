@@ -35,7 +35,7 @@ SHARE = 0.02
 #: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
 SAVING = 3.0
 #: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.1 s.
-SETTLE = 0.3
+SETTLE = 1.0
 #: Seconds and records of one read meanwhile.
 SLICE, FEW = 0.02, 100
 

@@ -27,6 +27,7 @@ from kafka_pubsub.core.places import Places
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.core.verdicts import Verdicts
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message
@@ -200,8 +201,10 @@ def held_back_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A new ownership doesn't know which keys old handlers still have."""
     real = Partition.__init__
 
-    def init(self: Partition, start: Start, rules: Rules, jitter: Callable[[], float]) -> None:
-        real(self, start._replace(held_back=()), rules, jitter)
+    def init(
+        self: Partition, start: Start, rules: Rules, jitter: Callable[[], float], turn: Turn | None = None
+    ) -> None:
+        real(self, start._replace(held_back=()), rules, jitter, turn)
 
     patch.setattr(Partition, "__init__", init)
     patch.setattr(Partition, "_ended", lambda self, event, now: ())

@@ -17,7 +17,7 @@ from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.effects import Bury, CommitBoth, ReadBodies, Relocate, Restart, Trim
 from kafka_pubsub.core.events import Passed, Release, Settlement
 from kafka_pubsub.core.inline import finished
 from kafka_pubsub.core.leases import Lease, LeaseState
@@ -158,6 +158,15 @@ class SimulatedEngine(Engine):
         finally:
             self._leaving.clear()
 
+    def said(self, number: int) -> None:
+        """A partition that goes has had its last word, or is given up because a relocation wasn't answered."""
+        self._leaving.pop(number, None)
+
+    def lose(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.said(number)
+        super().lose(numbers)
+
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
@@ -165,6 +174,7 @@ class SimulatedEngine(Engine):
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
         super().commit(commits)
         for number, commit in commits.items():
+            self.said(number)
             self.owner.say(f"commits {number}: {commit.offset}")
             stored = self.owner.stored().get(number) == Committed(commit.offset, commit.metadata)
             promise(
@@ -177,6 +187,13 @@ class SimulatedCoordinator(SparingCoordinator):
     """The coordinator; tells the ledger what walks have acked."""
 
     owner: Process
+
+    def _have_done(
+        self, number: int, effect: Relocate | Bury | ReadBodies | Trim | Restart, now: float
+    ) -> None:
+        if isinstance(effect, Relocate | Restart):
+            self.owner.engine.said(number)
+        super()._have_done(number, effect, now)
 
     def passed(self, passed: Passed, now: float) -> None:
         if passed.lease.state is not LeaseState.OVER:

@@ -384,9 +384,6 @@ class RetryLedger(Ledger):
     def commit_stored(self, owner: Ownership, commit: Commit | CommitBoth) -> None:
         """Looked at by `look`."""
 
-    def left(self, partition: int, known: Collection[int]) -> None:
-        """A partition may be given up without a last word, if a relocation isn't answered."""
-
     # The end
 
     def never_again(self, partition: int) -> Collection[int]:

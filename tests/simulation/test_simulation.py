@@ -73,13 +73,13 @@ def test_a_broken_promise_says_what_and_where(capsys: pytest.CaptureFixture[str]
     outcome = run_slice(range(20))
     assert outcome.failures
     seed, text = outcome.failures[0]
-    assert re.search(r"I2: p\d+/\d+ epoch \d+ commits \[\d", text)
+    assert re.search(r"claims: \[\d.*\] of \d are called finished", text)
     with pytest.raises(Violation):
         simulate(seed)
     assert run_one(seed, trace=True) == 1
     told = capsys.readouterr().out
     assert "joins" in told
-    assert "which nobody has acked" in told
+    assert "are called finished" in told
 
 
 @pytest.mark.slow
