@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 
@@ -27,6 +27,7 @@ from kafka_pubsub.schema import checkpoints
 
 __all__ = [
     "checkpoint_of",
+    "checkpoints_of",
     "finished_at_home",
     "finished_runs",
     "gaps",
@@ -53,35 +54,67 @@ def map_of(stored: Committed | None) -> AckMap | None:
 
 def checkpoint_of(fetch: RecordFetch, beside: TopicPartition, named: Named, end: int) -> Checkpoint | None:
     """The checkpoint of that name in a retry partition that ended at `end`; None: it is gone or damaged."""
-    parts: list[Part] = []
-    low, end = named.offset, min(end, named.offset + _FAR)
-    while low < end and (not parts or len(parts) < parts[0].total):
-        high = min(end, low + _TOGETHER) if parts else low + 1
-        for record in _records(fetch, beside, range(low, high)):
-            part = _part(record, refuses=not parts)
-            if part is not None and part.checkpoint.nonce == named.nonce:
-                parts.append(part)
-        if not parts:
-            return None
-        low = high
-    return joined(parts)
+    return checkpoints_of(fetch, {beside: (named, end)}).get(beside)
+
+
+def checkpoints_of(
+    fetch: RecordFetch, wanted: Mapping[TopicPartition, tuple[Named, int]]
+) -> Mapping[TopicPartition, Checkpoint]:
+    """The same of many retry partitions, read together; those that are gone or damaged are left out."""
+    parts: dict[TopicPartition, list[Part]] = {place: [] for place in wanted}
+    runs = {place: range(named.offset, named.offset + 1) for place, (named, _) in wanted.items()}
+    while runs:
+        for place, records in _records_of(fetch, runs).items():
+            for record in records:
+                part = _part(record, refuses=not parts[place])
+                if part is not None and part.checkpoint.nonce == wanted[place][0].nonce:
+                    parts[place].append(part)
+        runs = {
+            place: further
+            for place, run in runs.items()
+            if (further := _further(run, parts[place], *wanted[place]))
+        }
+    found = {place: joined(some) for place, some in parts.items()}
+    return {place: checkpoint for place, checkpoint in found.items() if checkpoint is not None}
+
+
+def _further(run: range, parts: Sequence[Part], named: Named, end: int) -> range:
+    """Where to look for the further records of a checkpoint, after a run of offsets; empty: nowhere."""
+    if not parts or len(parts) >= parts[0].total:
+        return range(0)
+    return range(run.stop, min(end, named.offset + _FAR, run.stop + _TOGETHER))
 
 
 def newest(
-    fetch: RecordFetch, beside: TopicPartition, log_range: tuple[int, int], ids: tuple[str, str]
-) -> tuple[Named, Checkpoint] | None:
-    """The last checkpoint of a retry partition that is whole and of these topics, home and retry, if there is one."""
-    low, end = log_range
-    high = end
-    while high > low:
-        first = max(low, high - _TOGETHER)
-        found = [part for record in _records(fetch, beside, range(first, high)) for part in _begins(record)]
-        for named in reversed(found):
-            whole = checkpoint_of(fetch, beside, named, end)
-            if whole is not None and (whole.main.topic_id, whole.retry.topic_id) == ids:
-                return named, whole
-        high = first
-    return None
+    fetch: RecordFetch, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
+    """The last checkpoint of each retry partition that is whole and of these topics, home and retry, if there is one.
+
+    `ranges`: from where to where each log goes. All are searched together, backwards.
+    """
+    found: dict[TopicPartition, tuple[Named, Checkpoint]] = {}
+    runs = {place: _before(low, end) for place, (low, end) in ranges.items() if low < end}
+    while runs:
+        begun = {place: _begin(records) for place, records in _records_of(fetch, runs).items()}
+        while begun := {place: some for place, some in begun.items() if some and place not in found}:
+            named = {place: some.pop() for place, some in begun.items()}
+            whole = checkpoints_of(fetch, {place: (each, ranges[place][1]) for place, each in named.items()})
+            for place, told in whole.items():
+                if (told.main.topic_id, told.retry.topic_id) == ids:
+                    found[place] = named[place], told
+        left = {place: run for place, run in runs.items() if place not in found}
+        runs = {p: _before(ranges[p][0], run.start) for p, run in left.items() if run.start > ranges[p][0]}
+    return found
+
+
+def _before(low: int, high: int) -> range:
+    """The last offsets below `high`, as many as are read together."""
+    return range(max(low, high - _TOGETHER), high)
+
+
+def _begin(records: Iterable[StoredRecord]) -> list[Named]:
+    """The names of the checkpoints that begin with one of these records."""
+    return [named for record in records for named in _begins(record)]
 
 
 def _begins(record: StoredRecord) -> Iterator[Named]:
@@ -111,20 +144,32 @@ def _part(record: StoredRecord, *, refuses: bool) -> Part | None:
     return None if version is None else checkpoints.decode(record.value(), version)
 
 
-def _records(fetch: RecordFetch, place: TopicPartition, offsets: Sequence[int]) -> Iterator[StoredRecord]:
+def _records(fetch: RecordFetch, place: TopicPartition, offsets: Sequence[int]) -> Sequence[StoredRecord]:
+    return _records_of(fetch, {place: offsets})[place]
+
+
+def _records_of(
+    fetch: RecordFetch, wanted: Mapping[TopicPartition, Sequence[int]]
+) -> Mapping[TopicPartition, Sequence[StoredRecord]]:
     """The records at these offsets, each waited for until it can be read, or is known to be none (rule 1)."""
     until = time.monotonic() + _PATIENCE
-    left = list(offsets)
+    records: dict[TopicPartition, list[StoredRecord]] = {place: [] for place in wanted}
+    left = {place: list(offsets) for place, offsets in wanted.items() if offsets}
     while left:
-        found = fetch.fetch(place, left, _BYTES, _SECONDS)
-        yield from found.records
-        seen = {record.offset() for record in found.records} | set(found.missing)
-        left = [offset for offset in left if offset not in seen]
+        seen = False
+        for place, found in fetch.fetch_all(left, _BYTES, _SECONDS).items():
+            records[place] += found.records
+            here = {record.offset() for record in found.records} | set(found.missing)
+            left[place] = [offset for offset in left[place] if offset not in here]
+            seen = seen or bool(here)
+        left = {place: offsets for place, offsets in left.items() if offsets}
         if left and not seen and time.monotonic() >= until:
+            place, offsets = next(iter(left.items()))
             raise DeadlineExceeded(
-                f"the checkpoint at offset {left[0]} of {place.topic}[{place.partition}] couldn't be read in "
+                f"the checkpoint at offset {offsets[0]} of {place.topic}[{place.partition}] couldn't be read in "
                 f"{_PATIENCE:.0f} s"
             )
+    return records
 
 
 def finished_runs(fetch: RecordFetch, beside: TopicPartition, stored: Committed, end: int) -> Sequence[Run]:

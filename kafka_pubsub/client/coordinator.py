@@ -126,6 +126,7 @@ class Coordinator(Holdings):
             partition = self.owned.get(number)
             if partition is not None:
                 self.counts.received += len(records)
+                self.attention.stir(number)
                 epoch = cast("StoredRecord", records[-1]).leader_epoch()
                 for effect in partition.handle(Fetched(records, inline, epoch), now):
                     if isinstance(effect, Deliver):
@@ -208,6 +209,7 @@ class Coordinator(Holdings):
         self._lingering.discard(lease)
         current = self.owned.get(lease.partition) or self.resting.get(lease.partition)
         if current is not None and lease.key is not None and current.epoch > lease.epoch:
+            self.attention.stir(lease.partition)
             self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
@@ -267,15 +269,17 @@ class Coordinator(Holdings):
         """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
         self.progress(now)
         benched = self._benched()  # none more come meanwhile
-        numbers = [*self.owned, *self.resting]
+        due = self.attention.to_tick(now, self.gate.paused, wall)
+        numbers = [*self.owned, *self.resting] if due else []
         if benched and self._tried in numbers:
             # Who had the last trial is asked last: one that always has suspects would leave its neighbours none.
             at = numbers.index(self._tried) + 1
             numbers = numbers[at:] + numbers[:at]
         for number in numbers:
-            if number not in self._leaving:
-                taken = benched > 0 and self._free() <= 0
-                self._to(number, Tick(number in self.gate.paused, taken, wall, self.closing), now)
+            if number not in due:
+                continue
+            taken = benched > 0 and self._free() <= 0
+            self._to(number, Tick(number in self.gate.paused, taken, wall, self.closing), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 
@@ -296,10 +300,12 @@ class Coordinator(Holdings):
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
-        times = [partition.wakeup_at() for partition in self._all() if partition.number not in self._leaving]
-        if self._wants_turn() and self._free() > 0:
-            return 0.0
-        return min((time for time in times if time is not None), default=None)
+        return 0.0 if self._wants_turn() and self._free() > 0 else self.attention.wakeup_at()
+
+    @property
+    def restless(self) -> bool:
+        """Whether the next tick may do something though nothing happens until then, and nothing is due."""
+        return self.attention.restless or bool(self.gate.paused)
 
     # What is done about it
 
@@ -308,7 +314,7 @@ class Coordinator(Holdings):
         if self.closing:
             return False
         wanted = self._crew.wants(max(0, self._free() - self._wants_turn()))
-        numbers = [number for number, partition in self.owned.items() if partition.deliverable]
+        numbers = self.attention.deliverable() if wanted > 0 else []
         handed = False
         for at in range(len(numbers)):
             if wanted <= 0:
@@ -327,29 +333,31 @@ class Coordinator(Holdings):
         return self._flow.max_messages - self._leased + self._benched() - self._reserved
 
     def _benched(self) -> int:
-        return sum(each.half.benched for each in self.owned.values())
+        return sum(self.attention.benched.values())
 
     def _wants_turn(self) -> bool:
         """Whether a suspect waits for nothing but room."""
-        return any(
-            partition.half.wants_turn
-            for number, partition in self.owned.items()
-            if number not in self._leaving
-        )
+        some = (each for each in self.attention.benched if each not in self._leaving)
+        return any(self.owned[each].half.wants_turn for each in some)
 
     def stop(self) -> None:
         """Begin nothing more (closing); running handlers go on to the end of their record."""
         self.closing = True
+        self.attention.stir_all(self.owned)  # a tick means more to them from now on
         for partition in self._all():
             self._stop(partition.leases.active)
 
     def held(self) -> dict[int, Held]:
-        """What each owned partition holds unfinished."""
+        """What each owned partition holds unfinished; any thread may ask."""
         return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
-    def flow(self, held: Mapping[int, Held], *, waited: bool) -> Change[int]:
+    def room(self) -> int:
+        """How many records may be fetched now."""
+        return self.gate.room(self.attention.held, self.owned)
+
+    def flow(self, *, waited: bool) -> Change[int]:
         """Which partitions to pause and resume."""
-        return self.gate.change(held, waited=waited)
+        return self.gate.change(self.attention.held, self.owned, waited=waited)
 
     def take_commits(self) -> dict[int, CommitBoth]:
         """The commits to send now."""
@@ -373,6 +381,7 @@ class Coordinator(Holdings):
         partition = self.owned.get(number) or self.resting[number]
         before = len(partition.leases.active)
         effects = partition.handle(event, now)
+        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
         self._leased += len(partition.leases.active) - before
         if effects:
             if isinstance(event, Tick):
@@ -448,14 +457,6 @@ class Coordinator(Holdings):
                 lease.holder.stopped = True
 
     # Looking in
-
-    def hurried(self) -> bool:
-        """Whether handlers wait for a commit."""
-        return any(each.half.hurried for each in self.owned.values())
-
-    def careful(self) -> bool:
-        """Whether messages of main are noted before they start, which makes all slow."""
-        return any(each.half.careful_at_all for each in self.owned.values())
 
     def in_flight(self) -> int:
         """Leases that aren't over."""

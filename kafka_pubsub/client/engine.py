@@ -31,6 +31,7 @@ from typing import TypeVar
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.hearing import Hearing
+from kafka_pubsub.client.idling import Idling
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.log_ends import LogEnds
 from kafka_pubsub.client.ownership import Ownership
@@ -38,6 +39,7 @@ from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.rebalances import Rebalances
 from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.valves import Valves
 from kafka_pubsub.client.walks import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
@@ -57,17 +59,16 @@ READ = 1000
 FIRST_READ, SHARE = 100, 0.125
 #: Records for which there must be room before anything is read.
 LEAST_READ = 500
-#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
-READ_WAIT = 0.05
-#: The same while messages are out and their acks are waited for: against the commit itself it is little.
-PROMPT_WAIT = 0.003
+#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
+#: messages are out and their acks are waited for: against the commit itself it is little.
+READ_WAIT, PROMPT_WAIT = 0.05, 0.003
 #: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
 HOLD_OFF = 0.2
-#: Batches that may wait for the runner.
+#: Batches that may wait.
 POSTED = 4
 
 Answer = TypeVar("Answer")
@@ -115,12 +116,12 @@ class Engine(Hearing):
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
-        #: Partitions to pause and to resume, for the fetcher.
-        self._valves: deque[tuple[list[int], list[int]]] = deque()
+        self._valves = Valves(reader, self.rebalances.place)
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
+        self._idling = Idling()
         #: When to look next at how much is held.
         self._gauge_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
@@ -244,19 +245,19 @@ class Engine(Hearing):
     def stand_in_ends(self) -> None:
         """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
         self._asleep = self._dozing
-        if self._asleep and (self._posted or self._has_heard()):
+        oversleeps = self._idling.oversleeps(self.clock(), TICK)
+        if self._asleep and (oversleeps or self._posted or self._has_heard()):
             self.ring()
 
     def _sleep(self) -> None:
         with self.core:
             walking = self.walks.walk is not None
             self._dozing, self._asleep = True, not walking
+            now = self.clock()
+            wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
         if not walking and (self._posted or self._has_heard()):
             self._asleep = self._dozing = False
             return
-        wait = LOOK if walking else SOON if self.walks.soon(self.clock()) else TICK
-        if not walking and self._wake_at is not None:
-            wait = min(wait, max(0.0, self._wake_at - self.clock()))
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -279,12 +280,14 @@ class Engine(Hearing):
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
-        self._hurried = coordinator.hurried()
-        self.walks.pace.beside(coordinator.careful())
+        self._hurried = coordinator.attention.hurried
+        self.walks.pace.beside(coordinator.attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
         self._wake_at = coordinator.wakeup_at()
+        busy = coordinator.restless or self._room < LEAST_READ
+        self._idling.swept(now, busy=busy, wake_at=self._wake_at)
 
     def look_alive(self, now: float) -> None:
         """Before anything begins: whether this process stood still meanwhile."""
@@ -299,15 +302,15 @@ class Engine(Hearing):
             self._posted.popleft()()
 
     def _flow(self) -> None:
-        held = self.coordinator.held()
-        room = self.coordinator.gate.room(held) if held else READ
+        coordinator = self.coordinator
+        room = coordinator.room() if coordinator.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
-        change = self.coordinator.flow(held, waited=self._waited)
+        change = coordinator.flow(waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
-            self._valves.append(change)
+            self._valves.turn(change)
             self._drained.set()
 
     # The fetcher
@@ -330,8 +333,12 @@ class Engine(Hearing):
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
-        out = self._fetched != self._booked or self.coordinator.in_flight() or self.acks.waiting
-        return PROMPT_WAIT if self._hurried or (self._prompt and out) else READ_WAIT
+        unbooked = self._fetched != self._booked
+        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
+        if self._hurried or (self._prompt and out):
+            return PROMPT_WAIT
+        busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
+        return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF
@@ -341,10 +348,7 @@ class Engine(Hearing):
                 break
             self._drained.clear()
             self.commit_posted()
-        while self._valves:
-            pause, resume = self._valves.popleft()
-            self._reader.pause([self.rebalances.place(number) for number in pause])
-            self._reader.resume([self.rebalances.place(number) for number in resume])
+        self._valves.work()
 
     def commit_posted(self) -> None:
         """Sends what the runner has given to be committed."""
@@ -473,11 +477,7 @@ class Engine(Hearing):
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
-        for _ in range(len(self._valves)):  # a pause that was decided before would find nobody who ends it
-            pause, resume = self._valves.popleft()
-            self._valves.append(
-                ([n for n in pause if n not in stored], [n for n in resume if n not in stored])
-            )
+        self._valves.forget(stored)
         return positions
 
     def announce(self, numbers: Sequence[int]) -> None:

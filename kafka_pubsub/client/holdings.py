@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kafka_pubsub.client.attention import Attention
 from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.ownership import Ownership
@@ -60,6 +61,8 @@ class Holdings(ABC):
         self.afterwords: dict[int, CommitBoth] = {}
         #: Partitions that are about to be given up: they send nothing more of their own accord.
         self._leaving: set[int] = set()
+        #: What is known of partitions without asking them.
+        self.attention = Attention(self.owned, self.resting, self._leaving)
         self.gate: BufferGate[int] = BufferGate(max_bytes)
         #: What partitions that are gone had finished and committed.
         self._past_finished = 0
@@ -143,6 +146,7 @@ class Holdings(ABC):
             self._suspects,
         )
         self.owned[number] = partition
+        self.attention.stir(number)
         return partition.offsets.position
 
     def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
@@ -154,6 +158,7 @@ class Holdings(ABC):
     def hold_still(self, numbers: Iterable[int]) -> None:
         """They are about to go: whatever isn't under way by now waits for the last word."""
         self._leaving.update(numbers)
+        self.attention.stir_all(self._leaving)
 
     def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
         """They go: begin nothing more; returns the last word on each, to be committed and answered."""
@@ -168,6 +173,7 @@ class Holdings(ABC):
             if (commit := self.commits.pop(number, None)) is not None:
                 last[number] = commit
             self.resting[number] = self.owned.pop(number)
+        self.attention.stir_all(numbers)
         return last
 
     def take_afterwords(self) -> dict[int, CommitBoth]:
@@ -185,6 +191,7 @@ class Holdings(ABC):
                 self.resting[number] = self.owned.pop(number)
             self.commits.pop(number, None)
             self._forget(number, now)
+        self.attention.stir_all(numbers)
         self._recount()
 
     def end(self, now: float) -> None:
@@ -195,6 +202,7 @@ class Holdings(ABC):
 
     def _forget(self, number: int, now: float) -> None:
         partition = self.resting.pop(number, None)
+        self.attention.stir(number)
         if partition is None:
             return
         self._past_finished += partition.finished

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
-#: Seconds between two looks: with a commit's 0.15 s and the 0.1 s after which an end is told, below a second.
-LOOK = 0.2
+#: Seconds between two looks: with a commit's 0.15 s and the 0.1 s after which an end is told, below a second. Each look
+#: that finds nothing doubles it, up to the second figure.
+LOOK, LONGEST_LOOK = 0.2, 1.0
 #: A look at many partitions takes its time; this share of the fetcher's is left for it.
 SHARE = 0.02
 #: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
@@ -46,27 +47,31 @@ class LogEnds:
         self._engine = engine
         self._reader = reader
         self._look_at = 0.0
+        self._wait = LOOK
 
     def look(self) -> None:
         """Tells the core which logs were read further than it knows, if it is time for a look."""
         began = self._engine.clock()
         if began >= self._look_at:
-            self._tell()
+            self._wait = LOOK if self._tell() else min(LONGEST_LOOK, 2 * self._wait)
             now = self._engine.clock()
-            self._look_at = now + max(LOOK, (now - began) / SHARE)
+            self._look_at = now + max(self._wait, (now - began) / SHARE)
 
-    def _tell(self) -> None:
-        engine = self._engine
-        for number, partition in list(engine.coordinator.owned.items()):
-            if not self._is_read_on(number):
-                continue
+    def _tell(self) -> bool:
+        """Whether there was anything to tell."""
+        engine, told = self._engine, False
+        owned = {n: each for n, each in list(engine.coordinator.owned.items()) if self._is_read_on(n)}
+        places = [each for number in owned for each in self._places(number)]
+        positions = self._reader.positions(places)
+        for number, partition in owned.items():
             main, beside = self._places(number)
-            position = self._reader.position(main)
-            retry = self._reader.position(beside)
+            position, retry = positions.get(main), positions.get(beside)
             if position is None or retry is None:
                 continue
             if position > partition.offsets.position or retry > partition.half.retries.books.position:
                 self._post(number, position, retry)
+                told = True
+        return told
 
     def _post(self, number: int, position: int, retry: int) -> None:
         coordinator, clock = self._engine.coordinator, self._engine.clock

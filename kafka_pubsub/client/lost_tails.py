@@ -139,16 +139,19 @@ class Recovery:
         }
         if retry is None:
             return stored
-        for number in range(record.partitions):
-            places = [TopicPartition(name, number) for name in names]
-            missing = [place for place in places if place not in stored]
-            beside = places[-1]
-            found = missing and newest(
-                fetch, beside, admin.log_range(beside), (record.topic_id, retry.topic_id)
-            )
-            if found:
-                logs = dict(zip(places, (found[1].main, found[1].retry), strict=True))
-                stored |= {place: stored_by(found[0], logs[place], logs[place].position) for place in missing}
+        pairs = [
+            (TopicPartition(record.topic, number), TopicPartition(retry.name, number))
+            for number in range(record.partitions)
+        ]
+        ranges = {
+            beside: admin.log_range(beside) for main, beside in pairs if not {main, beside} <= stored.keys()
+        }
+        found = newest(fetch, ranges, (record.topic_id, retry.topic_id))
+        for main, beside in pairs:
+            if beside in found:
+                named, told = found[beside]
+                for place, log in ((main, told.main), (beside, told.retry)):
+                    stored.setdefault(place, stored_by(named, log, log.position))
         return stored
 
     def _kept(self, place: TopicPartition, stored: Committed, at: int) -> Committed:

@@ -39,8 +39,8 @@ class PassingReader:
     def membership(self) -> Membership | None:
         return self._reader.membership()
 
-    def position(self, partition: TopicPartition) -> int | None:
-        return self._reader.position(partition)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._reader.positions(partitions)
 
     def at_end(self, partition: TopicPartition) -> bool:
         return self._reader.at_end(partition)
@@ -59,6 +59,9 @@ class PassingReader:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self._reader.log_ranges(partitions)
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         self._reader.seek(partition, to)

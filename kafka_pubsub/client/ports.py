@@ -101,10 +101,10 @@ class LogReader(Protocol):
         because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
         """
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read, or can never be (markers, aborted records).
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Of each: everything below it was read, or can never be (markers, aborted records); no request is made.
 
-        None if it isn't assigned, or without a position. What `read` hasn't returned yet is above it.
+        Those that aren't assigned, or have no position, are left out. What `read` hasn't returned yet is above it.
         """
 
     def at_end(self, partition: TopicPartition) -> bool:
@@ -132,6 +132,9 @@ class LogReader(Protocol):
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many; as many requests as for one."""
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
     def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
@@ -228,6 +231,11 @@ class RecordFetch(Protocol):
 
         What was lost may have been overwritten; only leader epochs tell that. What retention has deleted isn't lost.
         """
+
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions at once; `max_bytes` of each."""
 
     def close(self) -> None: ...
 

@@ -22,7 +22,7 @@ from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
-from kafka_pubsub.client.checkpoints import checkpoint_of, newest
+from kafka_pubsub.client.checkpoints import checkpoints_of, newest
 from kafka_pubsub.client.letter_writer import LetterWriter, Written
 from kafka_pubsub.client.lost_tails import Findings, look
 from kafka_pubsub.client.mover import Flight, Landing, Mover
@@ -287,18 +287,22 @@ class Relocating:
         except (TimeoutError, PubSubError) as error:
             log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
-    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
-        """The checkpoint that the commits of a partition name; None: it is lost, which is told."""
+    def checkpoints(
+        self, wanted: Mapping[TopicPartition, tuple[Named, int]]
+    ) -> Mapping[TopicPartition, Checkpoint]:
+        """The checkpoints that commits name in retry partitions with these ends; what is lost is told, and left out."""
+        if not wanted:
+            return {}
         with closing(self._fetch()) as fetch:
-            found = checkpoint_of(fetch, TopicPartition(self.retry, number), named, end)
-        if found is None:
-            log.error(
-                "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered again, "
-                "as far as it is still there",
-                named.offset,
-                self.retry,
-                number,
-            )
+            found = checkpoints_of(fetch, wanted)
+        for place, (named, _) in wanted.items():
+            if place not in found:
+                log.error(
+                    "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered "
+                    "again, as far as it is still there",
+                    named.offset,
+                    *place,
+                )
         return found
 
     def look(
@@ -317,11 +321,13 @@ class Relocating:
             return fetch.lost_tails({place: read}, CHECKING).get(place)
 
     def newest(
-        self, number: int, log_range: tuple[int, int], ids: tuple[str, str]
-    ) -> tuple[Named, Checkpoint] | None:
-        """The last checkpoint of these topics in a retry partition; None: there is none."""
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+    ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
+        """The last checkpoint of these topics in each retry partition, if there is one."""
+        if not ranges:
+            return {}
         with closing(self._fetch()) as fetch:
-            return newest(fetch, TopicPartition(self.retry, number), log_range, ids)
+            return newest(fetch, ranges, ids)
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

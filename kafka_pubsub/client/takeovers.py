@@ -36,7 +36,7 @@ from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Checkpoint, united
+from kafka_pubsub.core.checkpoint import Checkpoint, Named, united
 from kafka_pubsub.core.events import Bodies, Relocated, Written
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
@@ -116,9 +116,9 @@ class Takeovers:
         for place, stored in committed.items():
             check_readable(self._record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
-        ranges = {place: self._reader.log_range(place) for place in places}
+        ranges = self._reader.log_ranges(places)
         known = dict(committed)
-        older = {number for number in numbers if self._recall(number, known, ranges, ends)}
+        older = self._recall(numbers, known, ranges, ends)
         findings = self.relocating.look(self._record, known, ends)
         refuse(self._record.name, findings)
         read = findings.read
@@ -168,29 +168,35 @@ class Takeovers:
 
     def _recall(
         self,
-        number: int,
+        numbers: Sequence[int],
         known: dict[TopicPartition, Committed],
         ranges: Mapping[TopicPartition, tuple[int, int]],
         ends: Mapping[TopicPartition, int],
-    ) -> bool:
+    ) -> set[int]:
         """Puts the newest checkpoint in the place of positions that the broker has forgotten.
 
-        Returns whether what is known now may be older than what lies in the retry partition.
+        Returns the partitions of which what is known now may be older than what lies in the retry partition.
         """
-        main, beside = self._main(number), self._beside(number)
-        if known[main].offset is not None and known[beside].offset is not None:
-            return False
-        record, retry = self._record, self._record.retry_topic
-        ids = record.topic_id, identity_of(record)
-        log_range = ranges[beside][0], ends[beside]
-        found = self.relocating.newest(number, log_range, ids)
-        if found is None or retry is None:
-            return log_range[0] < log_range[1]
-        named, told = found
-        for place, log_of, copy in (
-            (main, told.main, record.positions),
-            (beside, told.retry, retry.positions),
-        ):
+        places = ((self._main(number), self._beside(number)) for number in numbers)
+        forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
+        logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
+        found = self.relocating.newest(logs, (self._record.topic_id, identity_of(self._record)))
+        for main, beside in forgotten:
+            if beside in found:
+                self._go_on_from(main, beside, *found[beside], known)
+        return {place.partition for place, (low, end) in logs.items() if place in found or low < end}
+
+    def _go_on_from(
+        self,
+        main: TopicPartition,
+        beside: TopicPartition,
+        named: Named,
+        told: Checkpoint,
+        known: dict[TopicPartition, Committed],
+    ) -> None:
+        record, number = self._record, main.partition
+        copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
+        for place, log_of, copy in zip((main, beside), (told.main, told.retry), copies, strict=True):
             if known[place].offset is None:
                 known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
         log.warning(
@@ -202,7 +208,6 @@ class Takeovers:
             record.topic,
             datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
         )
-        return True
 
     def _checkpoints(
         self,
@@ -211,17 +216,16 @@ class Takeovers:
         ends: Mapping[TopicPartition, int],
     ) -> Mapping[int, Checkpoint]:
         """What these commits count from, where that tells of anything above their positions (`core/checkpoint`)."""
-        found: dict[int, Checkpoint] = {}
+        wanted: dict[TopicPartition, tuple[Named, int]] = {}
         for number in numbers:
             beside = self._beside(number)
             maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
             named = next((said.checkpoint for said in maps if said.more), None)
             # What is named beyond the log's end was in an earlier one.
             if named is not None and named.offset < ends[beside]:
-                checkpoint = self.relocating.checkpoint(number, named, ends[beside])
-                if checkpoint is not None:
-                    found[number] = checkpoint
-        return found
+                wanted[beside] = named, ends[beside]
+        found = self.relocating.checkpoints(wanted)
+        return {place.partition: checkpoint for place, checkpoint in found.items()}
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
         """Where to read main from, and the retry partition."""
@@ -283,6 +287,11 @@ class Takeovers:
         """Whether a retry partition that holds up its main half is still being read."""
         return bool(self._behind)
 
+    @property
+    def settled(self) -> bool:
+        """Whether no partition waits for a read to return."""
+        return not (self._behind or self._late or self._again)
+
     def holds_up(self, number: int) -> bool:
         """Whether something of the partition has to be read or sought first: positions don't tell what was read."""
         late = self._late
@@ -330,8 +339,9 @@ class Takeovers:
 
     def _go_on(self) -> Sequence[int]:
         """Returns what has begun anew just now: what was read of it is of the ownership before."""
+        positions = self._reader.positions([self._beside(number) for number in self._behind])
         for number, (end, main) in list(self._behind.items()):
-            position = self._reader.position(self._beside(number))
+            position = positions.get(self._beside(number))
             if position is not None and position >= end:
                 del self._behind[number]
                 self._tell_caught_up(number, position)

@@ -93,3 +93,8 @@ def _check_parked(partition: Partition, retries: Retries) -> None:
         reasons = partition.queues.blocked.get(key, 0)
         if reasons < 1 + (key in held):
             raise InvariantViolated(f"I1: the parked key {key!r} is blocked {reasons} times")
+        noted = key in retries.parking.backlogged or not retries.caught_up
+        if partition.queues.queues[key] and not noted:
+            raise InvariantViolated(f"I6: nothing would move what waits behind the parked key {key!r}")
+    if not retries.parking.backlogged.keys() <= retries.parking.lines.keys():
+        raise InvariantViolated("a key has a backlog behind it, and isn't parked")

@@ -19,7 +19,7 @@ from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.moves import BATCH, Move
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.parked import NEVER, Entry, Line, passed
+from kafka_pubsub.core.parked import NEVER, Entry, passed
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG, SLOW, Rules
@@ -59,8 +59,6 @@ class Chores:
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move | Burial] = {}
         self._hoard_at = 0.0
-        # Parked keys with a backlog, and since when, as far as anybody looked who needed their room.
-        self._seen: dict[bytes, tuple[Line, int, float]] = {}
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """All of them; `stuffed`: nothing more is read before something leaves."""
@@ -75,12 +73,17 @@ class Chores:
         if retries.stranded:
             self._bury(now)
         self._slow(now)
-        if retries.parking.lines and self._waiting() > HOARD:
+        if self.restless:
             self._clear_hoard(now)
         elif stuffed and self._stands(now):
             self._thin_out(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
+
+    @property
+    def restless(self) -> bool:
+        """Whether time alone may bring something to do, at no time that is known."""
+        return bool(self._retries.parking.backlogged) and self._waiting() > HOARD
 
     def _waiting(self) -> int:
         """How many of main's messages are neither with a holder nor on their way."""
@@ -129,22 +132,18 @@ class Chores:
             return False
         if not all(self._takes_long(lease, now) for lease in self._leases.active):
             return False
-        return len(self._stuck(now)) == len(self._seen)
+        return len(self._stuck(now)) == len(retries.parking.backlogged)
 
     def _stuck(self, now: float) -> list[bytes]:
         """Parked keys with a backlog here that don't go on soon: due later, or nothing was acked for that long."""
-        queues, seen = self._queues.queues, self._seen
-        self._seen = {}
-        for key, line in self._retries.parking.lines.items():
-            if queues[key]:
-                state = (line, line.acked)
-                before = seen.get(key)
-                self._seen[key] = before if before and before[:2] == state else (*state, now)
-        later, then = passed(now + SOON), now - SOON
+        queues, parking = self._queues.queues, self._retries.parking
+        for key in [key for key in parking.backlogged if not queues[key]]:
+            del parking.backlogged[key]
+        later, then, lines = passed(now + SOON), now - SOON, parking.lines
         return [
             key
-            for key, (line, _, since) in self._seen.items()
-            if since <= then or ((front := line.front()) is not None and front[2] > later)
+            for key, since in parking.backlogged.items()
+            if since <= then or ((front := lines[key].front()) is not None and front[2] > later)
         ]
 
     def _thin_out(self, now: float) -> None:

@@ -16,7 +16,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["WINDOW", "BufferGate", "Change", "Held"]
@@ -54,37 +54,43 @@ class BufferGate(Generic[Partition]):
         #: Partitions that aren't fetched. Empty: everything flows.
         self.paused: set[Partition] = set()
 
-    def room(self, held: Mapping[Partition, Held]) -> int:
-        """How many records may be fetched now; 0 when the partitions together are full."""
+    def room(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> int:
+        """How many records may be fetched now; 0 when the partitions together are full.
+
+        `held`: of those of the `owned` partitions that hold anything.
+        """
         flowing = [each for partition, each in held.items() if partition not in self.paused]
-        if not flowing:
+        count = len(owned) - len(held) + len(flowing)  # what holds nothing isn't paused, or resumes now
+        if not count:
             return 0
         stuck = sum(each.bytes for partition, each in held.items() if partition in self.paused)
-        left = max(self.max_bytes - stuck, self.max_bytes // len(held))
+        left = max(self.max_bytes - stuck, self.max_bytes // len(owned))
         if sum(each.bytes for each in flowing) >= left:
             return 0
-        target = int(FULL * WINDOW * len(flowing))
+        target = int(FULL * WINDOW * count)
         return max(0, target - sum(min(each.records, WINDOW) for each in flowing))
 
-    def full(self, held: Mapping[Partition, Held]) -> bool:
+    def full(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> bool:
         """Whether fetching should wait for a moment."""
-        return bool(held) and self.room(held) == 0
+        return bool(owned) and self.room(held, owned) == 0
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """These came anew: whatever they were before, the log's client fetches them now."""
         self.paused.difference_update(partitions)
 
-    def change(self, held: Mapping[Partition, Held], *, waited: bool = True) -> Change[Partition]:
+    def change(
+        self, held: Mapping[Partition, Held], owned: Collection[Partition], *, waited: bool = True
+    ) -> Change[Partition]:
         """What to pause and resume now; the caller does so. `waited`: waiting for room hasn't helped."""
-        self.paused &= held.keys()
-        full = waited and self.full(held)
-        share = self.max_bytes / max(1, len(held))
+        self.paused = {partition for partition in self.paused if partition in owned}
+        full = waited and self.full(held, owned)
+        share = self.max_bytes / max(1, len(owned))
         fill = {p: max(each.bytes / share, each.records / WINDOW) for p, each in held.items()}
         pause = [
             p
             for p, level in fill.items()
             if p not in self.paused and ((full and level >= FULL) or held[p].records >= AHEAD * WINDOW)
         ]
-        resume = [p for p in self.paused if fill[p] <= ENOUGH]
+        resume = [p for p in self.paused if fill.get(p, 0.0) <= ENOUGH]
         self.paused = self.paused.union(pause).difference(resume)
         return Change(pause, resume)

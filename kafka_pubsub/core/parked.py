@@ -87,7 +87,6 @@ class Line:
         "_late",
         "_places",
         "_rare",
-        "acked",
         "moving",
         "stamp",
     )
@@ -112,8 +111,6 @@ class Line:
         self.moving: dict[int, int] | None = None
         #: Makes older entries of the heaps void.
         self.stamp = 0
-        #: Leases of the key whose records were all acked while it was parked.
-        self.acked = 0
 
     def __len__(self) -> int:
         return len(self._places) // 2 - self._head + len(self._late) - len(self._gone)

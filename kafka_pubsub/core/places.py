@@ -90,7 +90,7 @@ class Places:
         else:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
-        self._half.retries.parking.acked(keys)
+        self._half.retries.parking.acked(keys, self.now)
         self.free_keys(keys, leases)
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:

@@ -154,9 +154,12 @@ class Retries:
     def settle(self, key: bytes, now: float) -> None:
         """Finds out where a parked key stands, unless somebody holds it."""
         line = self.parking.lines.get(key)
-        if line is None or self._queues.blocked[key] > 1:
+        if line is None:
             return
-        queue = self._queues.queues[key]
+        if queue := self._queues.queues[key]:
+            self.parking.backlogged.setdefault(key, now)
+        if self._queues.blocked[key] > 1:
+            return
         main = queue[0].offset() if queue else None
         standing = self.parking.settle(key, main, self._offsets.position, now)
         if standing is Standing.GONE:

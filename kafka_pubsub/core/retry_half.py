@@ -266,7 +266,7 @@ class RetryHalf:
         """When something becomes due by itself."""
         retries = self.retries
         due = retries.parking.next_due(loose=len(retries.loose) + len(retries.loose_wanted) < LOOSE)
-        times = [None if due is None else ceil(due / TOGETHER) * TOGETHER]
+        times = [None if due is None else ceil(due / TOGETHER) * TOGETHER, retries.outage.due_at()]
         if retries.bodies.waiting or retries.news:
             times.append(0.0)
         if self.commits.in_flight is None:

@@ -225,11 +225,15 @@ class KafkaAdmin:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written (open transactions included)."""
-        doing = f"range of {partition.topic}[{partition.partition}]"
+        return self.log_ranges([partition])[partition]
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in two requests to each leader."""
+        doing = "ranges of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
         level = IsolationLevel.READ_UNCOMMITTED
-        first = self._offsets([partition], OffsetSpec.earliest(), level, doing)
-        end = self._offsets([partition], OffsetSpec.latest(), level, doing)
-        return first[partition], end[partition]
+        first = self._offsets(partitions, OffsetSpec.earliest(), level, doing)
+        end = self._offsets(partitions, OffsetSpec.latest(), level, doing)
+        return {each: (first[each], end[each]) for each in partitions}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""

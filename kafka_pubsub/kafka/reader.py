@@ -65,11 +65,8 @@ _COMMITTED_DEADLINE = 30.0
 #: Seconds for a close: milliseconds, if anybody answers; else a last commit, and time for the broker to come back.
 _CLOSE_DEADLINE = 15.0
 
-#: Seconds that `close` gives the group to take our partitions back before it leaves without.
-_REVOKE_DEADLINE = 10.0
-
-#: Seconds between two looks at the revocation while closing.
-_CLOSE_SLICE = 0.05
+#: Seconds that `close` gives the group to take our partitions back before it leaves without; and between two looks.
+_REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.05
 
 #: Seconds between two looks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
@@ -207,20 +204,23 @@ class KafkaLogReader:
         """The first offset still stored, and the next one to be written."""
         return self._admin.log_range(partition)
 
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in two requests to each leader."""
+        return self._admin.log_ranges(partitions)
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read or never can be; it passes markers once librdkafka says "end"."""
-        if self._assigned.get(partition) is None:
-            return None
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
         with self._calls.one():
-            return self._positions([partition])[partition].offset
+            mine = [each for each in partitions if self._assigned.get(each) is not None]
+            return {place: position.offset for place, position in self._positions(mine).items()}
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether the end was told where we are now."""
-        position = self.position(partition)
+        position = self.positions([partition]).get(partition)
         return position is not None and position == self._ends.get(partition)
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:

@@ -132,9 +132,9 @@ class MemoryReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read or never can be."""
-        return self._positions.get(partition)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Everything below them was read or never can be."""
+        return {each: self._positions[each] for each in partitions if each in self._positions}
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether all that is committed was read."""
@@ -201,10 +201,14 @@ class MemoryReader:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
+        return self.log_ranges([partition])[partition]
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in one request."""
         self._may_ask("log_range")
         with self._cluster.changed:
-            log = self._cluster.log(partition)
-            return log.start, log.end
+            logs = {partition: self._cluster.log(partition) for partition in partitions}
+            return {partition: (log.start, log.end) for partition, log in logs.items()}
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """Reads on from there."""

@@ -63,6 +63,12 @@ class MemoryRecordFetch:
                     lost[place] = max(last, log.start)
         return lost
 
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions."""
+        return {place: self.fetch(place, offsets, max_bytes, timeout) for place, offsets in wanted.items()}
+
     def close(self) -> None:
         """Nothing to let go."""
         self._closed = True

@@ -259,7 +259,7 @@ def _nacks(
         ],
         _FILL,
         # More than is measured, so that the log doesn't run dry while messages wait for their backoff.
-        {**_fill(distinct, round((warmup + measured) * 1.2)), "backoff": backoff},
+        {**_fill(distinct, round((warmup + measured) * 1.2)), "backoff": backoff or 0.0},
     )
 
 

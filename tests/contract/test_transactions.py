@@ -69,7 +69,7 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
 def _read_to_the_end(scene: Scene) -> None:
     end = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
     # The marker of an abort may follow the answer, so the position may come to stand behind this end.
-    until(lambda: (scene.member.reader.position(scene.behind) or 0) >= end, scene.member)
+    until(lambda: (scene.member.reader.positions([scene.behind]).get(scene.behind) or 0) >= end, scene.member)
 
 
 def test_records_and_positions_are_stored_together(world: World) -> None:
@@ -311,7 +311,7 @@ def test_an_open_transaction_holds_the_positions_back_until_it_is_fenced(world: 
     assert reader.committed([scene.at], 20) == {scene.at: Committed(1, f"by {dead}")}
     _read_to_the_end(scene)
     assert scene.member.records == []
-    assert reader.position(scene.behind) == 2, "the aborted record and its marker"
+    assert reader.positions([scene.behind]).get(scene.behind) == 2, "the aborted record and its marker"
 
 
 def test_a_transaction_that_ends_shows_its_positions(world: World) -> None:
@@ -390,7 +390,7 @@ def test_a_closed_writer_stores_nothing(world: World) -> None:
 def test_the_position_passes_what_is_never_read_and_follows_a_seek(world: World) -> None:
     scene = Scene(world)
     reader = scene.member.reader
-    assert world.reader(scene.group).position(scene.behind) is None
+    assert not world.reader(scene.group).positions([scene.behind])
     assert not world.reader(scene.group).at_end(scene.behind)
     writer = world.transactions()
     for value in (b"a", b"b"):
@@ -401,14 +401,14 @@ def test_the_position_passes_what_is_never_read_and_follows_a_seek(world: World)
     dead = world.name("dead")
     world.leave_open(dead, scene.records(b"x", b"y"), {scene.at: Committed(2, "")}, scene.membership)
     assert reader.high_watermarks([scene.behind]) == {scene.behind: 6}
-    until(lambda: reader.position(scene.behind) == 4, scene.member)
+    until(lambda: reader.positions([scene.behind]).get(scene.behind) == 4, scene.member)
     assert scene.member.values() == [b"a", b"b"]
     writer.fence(dead)
-    until(lambda: reader.position(scene.behind) == 7, scene.member)
+    until(lambda: reader.positions([scene.behind]).get(scene.behind) == 7, scene.member)
     until(lambda: reader.at_end(scene.behind), scene.member)
     scene.member.records.clear()
     reader.seek(scene.behind, 2)
-    position = reader.position(scene.behind)
+    position = reader.positions([scene.behind]).get(scene.behind)
     assert position is not None
     assert position <= 2 or scene.member.records
     _read_to_the_end(scene)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.subscriber import Subscriber
@@ -33,6 +32,7 @@ from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RetryLedger
+from tests.simulation.spared import SparingCoordinator
 
 __all__ = ["Died", "Process", "World"]
 
@@ -165,7 +165,9 @@ class SimulatedEngine(Engine):
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
         super().commit(commits)
         for number in commits if self._reader.unanswered() else ():
-            self.said(number)  # an earlier commit wasn't answered: the membership ends, and no last word is sent
+            self.said(
+                number
+            )  # an earlier commit wasn't answered: the membership ends, and no last word is sent
 
     def lose(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -188,7 +190,7 @@ class SimulatedEngine(Engine):
         self.owner.look()
 
 
-class SimulatedCoordinator(Coordinator):
+class SimulatedCoordinator(SparingCoordinator):
     """The coordinator; tells the ledger what walks have acked."""
 
     owner: Process

@@ -19,7 +19,6 @@ from kafka_pubsub.client.letter_writer import PATIENCE, Written, completed, furt
 from kafka_pubsub.client.mover import Flight, Landing, _by_flight, positions_of_all
 from kafka_pubsub.client.relocating import LANDING, Relocating, dead_letter_id, transactional_id
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.checkpoint import Checkpoint, Named
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import Step
@@ -209,13 +208,6 @@ class SteppedRelocating(Relocating):
             self._found(FoundBodies(request))
         else:
             self._found(FoundBodies(request, fetched.records, fetched.missing))
-
-    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
-        while True:
-            try:
-                return super().checkpoint(number, named, end)
-            except DeadlineExceeded:  # its transaction doesn't show yet
-                self._world.time_passes(0.5)
 
     def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
         while self.busy and any(self._up[number] for number in numbers):

@@ -412,6 +412,7 @@ class SimulatedWorld(Troubles):
             stored = {place: value.offset or 0 for place, value in self.cluster.group(GROUP).offsets.items()}
         ends = self.backend.admin.last_stable_offsets(TOPIC)
         lag = {number: end - stored.get(TopicPartition(TOPIC, number), 0) for number, end in ends.items()}
+        self.ledger.look()  # what was stored last may name another checkpoint
         return {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
 
 

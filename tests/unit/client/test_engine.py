@@ -11,10 +11,12 @@ from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ, TICK, Engine
+from kafka_pubsub.client.idling import TICK_WAIT
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import FlowControl, RetryTopic, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.flow import Change
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend
@@ -62,8 +64,8 @@ class Valves:
     def membership(self) -> Membership | None:
         return None
 
-    def position(self, partition: TopicPartition) -> int | None:
-        return 0
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
     def at_end(self, partition: TopicPartition) -> bool:
         return True
@@ -93,6 +95,9 @@ class Valves:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 0))
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
 
@@ -131,7 +136,7 @@ def engine(log: Valves) -> Iterator[Engine]:
 
 def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
-    engine._valves.append(([0, 1], []))
+    engine._valves.turn(Change([0, 1], []))
     engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
     engine._make_room()
     assert log.paused == {1}
@@ -166,12 +171,13 @@ def test_what_waits_to_be_committed_shares_a_request(engine: Engine, log: Valves
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.coordinator, "careful", lambda: True)
+    attention = type(engine.coordinator.attention)
+    monkeypatch.setattr(attention, "careful", True)
     engine.step(0.0)
     engine.walks.pace.slow(0.0)
     engine.step(0.0)
     assert engine.walks.pace.limit(0.0) == 0
-    monkeypatch.setattr(engine.coordinator, "careful", lambda: False)
+    monkeypatch.setattr(attention, "careful", False)
     engine.step(0.0)
     assert engine.walks.pace.limit(0.0) > 0
 
@@ -229,6 +235,18 @@ def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.M
     wall[0] = 4000.0
     engine.step(100.0 + TICK)
     assert told == [4900.0, 3900.0]
+
+
+def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: Engine) -> None:
+    """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
+    now = engine.clock()
+    engine._dozing = True
+    assert engine._idling.sleep(now, TICK) == TICK_WAIT
+    engine.stand_in_ends()
+    assert engine._bell.empty()
+    engine._idling.swept(now, busy=True, wake_at=None)
+    engine.stand_in_ends()
+    assert engine._bell.qsize() == 1
 
 
 class Rebuilding:

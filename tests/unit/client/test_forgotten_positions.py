@@ -39,7 +39,7 @@ def log(backend: MemoryBackend) -> MemoryBackend:
 
 def found(log: MemoryBackend, low: int = 0, ids: tuple[str, str] = IDS) -> Named | None:
     end = log.cluster.log(PLACE).end
-    answer = newest(log.record_fetch(), PLACE, (low, end), ids)
+    answer = newest(log.record_fetch(), {PLACE: (low, end)}, ids).get(PLACE)
     return None if answer is None else answer[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
@@ -20,9 +21,11 @@ from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.events import Relocated
 from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
-from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.memory import FaultPlan
 from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
+from kafka_pubsub.model import Committed, Ending, Fetched, Membership, NewRecord, StoredRecord, TopicPartition
 from tests.checkpoints import headers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -215,3 +218,54 @@ def test_a_checkpoint_of_an_earlier_retry_topic_is_not_waited_for() -> None:
         with sub.pull(lambda message: message.ack()):
             until(lambda: sub.state().lag == 0)
         assert time.monotonic() - began < checkpoints._PATIENCE
+
+
+class Counted(FaultPlan):
+    """Counts requests by what they ask for."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        self.requests[operation] += 1
+        return None
+
+
+def requests_of_a_takeover(partitions: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What is asked for when all partitions come at once, each with a checkpoint to be read."""
+    plan, retry = Counted(), BOTH[1].topic
+    fetched: list[set[TopicPartition]] = []
+    fetch_all = MemoryRecordFetch.fetch_all
+
+    def counted(
+        fetch: MemoryRecordFetch, wanted: Mapping[TopicPartition, Sequence[int]], size: int, seconds: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        fetched.append(set(wanted))
+        return fetch_all(fetch, wanted, size, seconds)
+
+    monkeypatch.setattr(MemoryRecordFetch, "fetch_all", counted)
+    backend = MemoryBackend(faults=plan)
+    with PubSub.in_memory(backend) as ps:
+        ps.create_topic("orders", partitions=partitions)
+        sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=RetryPolicy())
+        place_of = {number: TopicPartition(retry, number) for number in range(partitions)}
+        metadata = ack_map.encode(AckMap(THEIRS, (), clean=True, checkpoint=Named(0, 1 << 20), more=True), 0)
+        for number in range(partitions):
+            backend.cluster.append(retry, number, None, None, headers(1 << 20))
+        with backend.cluster.change():
+            group = backend.cluster.group("billing")
+            for place in place_of.values():
+                group.offsets[place] = Committed(0, metadata)
+        plan.requests.clear()
+        with sub.pull(lambda message: message.ack()) as stream:
+            until(lambda: len(stream.stats.partitions) == partitions, "all partitions")
+            requests = Counter(plan.requests)
+        assert set(place_of.values()) == fetched[0], "they are read together"
+        requests["checkpoints"] = len(fetched)
+    return requests
+
+
+def test_as_many_requests_for_a_hundred_partitions_as_for_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = requests_of_a_takeover(10, monkeypatch), requests_of_a_takeover(100, monkeypatch)
+    for each in ("committed", "high_watermarks", "log_range", "checkpoints"):
+        assert many[each] == few[each], each

@@ -156,4 +156,4 @@ def test_another_writers_newer_record_between_two_parts_is_passed_over(monkeypat
     newer()
     assert checkpoint_of(backend.record_fetch(), place, named, 2) is not None
     with pytest.raises(FailedPrecondition, match="version 99"):
-        newest(backend.record_fetch(), place, (0, 2), ("id", "retry-id"))
+        newest(backend.record_fetch(), {place: (0, 2)}, ("id", "retry-id"))
