@@ -231,10 +231,8 @@ def _kill(quick: bool) -> Scenario:
     )
 
 
-def _nacks(
-    quick: bool, name: str = "nacks", distinct: int = 100_000, backoff: float | None = 1.0
-) -> Scenario:
-    """`backoff`: seconds before each redelivery; None: as a subscription has it by default."""
+def _nacks(quick: bool, name: str = "nacks", distinct: int = 100_000, backoff: float = 1.0) -> Scenario:
+    """`backoff`: seconds before each redelivery."""
     warmup, measured = (2_000, 20_000) if quick else (500_000, 2_000_000)
     distinct = min(distinct, 2_000) if quick else distinct
     size: dict[str, Parameter] = {**_READ, "warmup": warmup, "measured": measured, "patience": 600}
