@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
+from kafka_pubsub.client.attention import Attention
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.mover import Landing
@@ -373,6 +374,11 @@ def burial_holds_up_all(patch: Patch) -> None:
     patch.setattr(Retries, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
 
 
+def due_and_unticked(patch: Patch) -> None:
+    """A sweep ticks what something happened to, and forgets what is due by itself."""
+    patch.setattr(Attention, "wakeup_at", lambda self: None)
+
+
 def _unchecked(patch: Patch) -> None:
     """The client's own checks would notice first; the simulation has to see it from outside."""
     patch.setattr(Partition, "check", lambda self: None)
@@ -407,6 +413,7 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     unknown_is_aborted: foci.unknown,
     unknown_is_stored: foci.unknown,
     burial_holds_up_all: foci.silent,
+    due_and_unticked: foci.failing,
     **CHECKPOINT_MUTATIONS,
     **DEATH_MUTATIONS,
 }
