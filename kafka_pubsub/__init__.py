@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.drain import UnreadableRecord
     from kafka_pubsub.client.key_states import KeyState
     from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.lost_tails import LostTail
+    from kafka_pubsub.client.publish_many import PublishFutures, PublishItem
     from kafka_pubsub.client.repartition import RepartitionProgress
     from kafka_pubsub.client.state import SubscriptionState
     from kafka_pubsub.client.stream import Stream
@@ -68,6 +70,7 @@ __all__ = [
     "InvalidArgument",
     "InvariantViolated",
     "KeyState",
+    "LostTail",
     "Message",
     "NotFound",
     "OrderingKeyPaused",
@@ -76,6 +79,8 @@ __all__ = [
     "PubSubError",
     "PublishError",
     "PublishFlow",
+    "PublishFutures",
+    "PublishItem",
     "RepartitionProgress",
     "ResourceExhausted",
     "RetryPolicy",
@@ -101,9 +106,12 @@ _HOMES = {
     "DeadLetterResult": "client.letters",
     "FlowControl": "config",
     "KeyState": "client.key_states",
+    "LostTail": "client.lost_tails",
     "Message": "model",
     "PubSub": "app",
     "PublishFlow": "config",
+    "PublishFutures": "client.publish_many",
+    "PublishItem": "client.publish_many",
     "RepartitionProgress": "client.repartition",
     "RetryPolicy": "config",
     "Settings": "config",

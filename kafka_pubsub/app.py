@@ -18,6 +18,7 @@ from typing import Literal, NoReturn, Self
 
 from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.client.history import Histories
+from kafka_pubsub.client.lost_tails import LostTail
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.repartition import RepartitionProgress
 from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
@@ -305,6 +306,18 @@ class PubSub:
             self._cluster.subscriptions.remake_retry_topic(name)
         self._cluster.subscriptions.update(name, changes)
         return self.subscription(name)
+
+    def recover_subscription(
+        self, name: str, *, start: Literal["oldest", "end"] = "oldest"
+    ) -> list[LostTail]:
+        """Goes on where a log has lost its last records, for a subscription without open streams.
+
+        After an unclean leader election, or when a single broker lost its disk, a stream ends with
+        `FailedPrecondition`: what was called finished may be another message now. `start="oldest"` delivers all that
+        was written to the topic since, `start="end"` goes on behind it. What still waits in the retry topic is
+        delivered in both cases. Returns a `LostTail` for each partition that lost something; none if no log did.
+        """
+        return self._cluster.subscriptions.recover(name, start)
 
     def delete_subscription(self, name: str) -> None:
         """Deletes a subscription, its position and its retry topic; its streams end with `NotFound`."""

@@ -203,8 +203,8 @@ class SubscriptionRecord(Value):
     """A subscription as the catalog stores it.
 
     `positions` is the copy of the committed offsets (partition -> offset) that stands in when the broker has
-    forgotten an idle group's: written at creation and at each close. Without a `retry_topic` (a record from before
-    there were any, or a cluster where none may be made) messages are redelivered in place.
+    forgotten an idle group's: written at creation and at each close. A record without a `retry_topic`, from
+    before there were any, gets one by `update_subscription(remake_retry_topic=True)` before it can be received from.
     """
 
     version: Literal[1] = 1

@@ -25,11 +25,16 @@ from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 
 __all__ = [
     "RESERVED_HEADER_PREFIX",
+    "UNREAD",
     "AckId",
+    "Answered",
+    "CommitAnswers",
     "Committed",
     "Ending",
     "Fetched",
+    "Further",
     "Header",
+    "LogEnd",
     "Membership",
     "Message",
     "MessageSink",
@@ -38,6 +43,7 @@ __all__ = [
     "Position",
     "Positions",
     "PositionsLater",
+    "ReadFrom",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
@@ -66,15 +72,48 @@ class Position(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A group's stored position in a partition; `offset` is None when the log has none."""
+    """A group's stored position in a partition; `offset` is None when the log has none.
+
+    `epoch`: the leader epoch of what was read before it, if that is known.
+    """
 
     offset: int | None
     metadata: str
+    epoch: int | None = None
+
+
+class LogEnd(NamedTuple):
+    """Up to where a log was read. `epoch`: the leader epoch of the last record before it, if that is known."""
+
+    offset: int
+    epoch: int | None = None
+
+    def epoch_at(self, position: int) -> int | None:
+        """An epoch that goes with a lower position; None where there is none, or a later leader's marker may be."""
+        return self.epoch if position <= self.offset else None
+
+
+#: Nothing was read, or it isn't known.
+UNREAD = LogEnd(0)
+
+#: Where to read from: an offset, with the epoch of what was read before it if that is known.
+ReadFrom = int | LogEnd
+
+
+class Further(NamedTuple):
+    """What a transaction takes besides the records that are stored already: more records, and what it commits."""
+
+    records: Sequence[NewRecord]
+    positions: Positions | PositionsLater
 
 
 Positions = Mapping[TopicPartition, Committed]
-#: Waits for positions that go with records, once these are stored; None: none come.
-PositionsLater = Callable[[], Positions | None]
+#: Tells what a transaction commits, given the offsets of its records once they are stored; None: it is aborted.
+PositionsLater = Callable[[Sequence[int]], Positions | Further | None]
+
+#: What became of a commit, by partition: an error, or None for what is stored.
+CommitAnswers = Mapping[TopicPartition, PubSubError | None]
+Answered = Callable[[CommitAnswers], None]
 
 
 class TopicInfo(NamedTuple):
@@ -99,6 +138,7 @@ class StoredRecord(Protocol):
     def value(self) -> bytes | None: ...
     def headers(self) -> list[Header] | None: ...
     def timestamp(self) -> tuple[int, int]: ...
+    def leader_epoch(self) -> int | None: ...
     def __len__(self) -> int: ...
 
 

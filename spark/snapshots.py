@@ -8,7 +8,7 @@ Rules
    So the ends after the commits are noted when everything that had been written by then is decided.
 2. The owner deletes what it has finished. If that comes to what wasn't finished by these commits, records are
    missing, and all is looked at anew; who is quicker than we are `TRIES` times isn't judged by order.
-3. So it is when a tally is missing that a commit names. It is read alone: one record of a partition.
+3. So it is when a checkpoint is missing that a commit names. It is read alone, from its first record on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import tally
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.checkpoint import Checkpoint, Named, Part, joined
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.schema import checkpoints
 
 from .cluster import Cluster
-from .transforms.subscriptions import Positions, dead_letters, named_tallies, parked, positions
+from .transforms.subscriptions import Positions, dead_letters, named_checkpoints, parked, positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,8 +80,9 @@ def take(
         away, graves = ([each for each in names if each in there] for names in (away, graves))
         for attempt in range(1, TRIES + 1):
             said = _ask(cluster, record.name, [*away, *graves])
-            told = _tallies(away, said, read)
-            beside = positions(spark, away[0], said.commits, copy, told) if away else None
+            told = _checkpoints(topic, away, said, read)
+            runs = {number: found.retry.runs for number, found in (told or {}).items()}
+            beside = positions(spark, away[0], said.commits, copy, runs) if away else None
             waiting = _parked(spark, away, beside, said, read)
             whole = beside is None or (_has_all(cluster, beside, away) and told is not None)
             if whole or attempt == TRIES:
@@ -90,7 +91,8 @@ def take(
             note(f"subscription {record.name}: its owner deletes what we read; looking again")
         if not whole:
             note(f"subscription {record.name}: its owner deletes faster than we read; its order isn't judged")
-        found = positions(spark, topic, said.commits, record.positions)
+        runs = {number: found.main.runs for number, found in (told or {}).items()}
+        found = positions(spark, topic, said.commits, record.positions, runs)
         return Snapshot(found, waiting, _dead(spark, graves, topic, record.name, said, read), whole)
 
 
@@ -100,30 +102,49 @@ def _ask(cluster: Cluster, group: str, topics: Sequence[str]) -> _Said:
     return _Said(before, commits, cluster.decided_ends(topics))
 
 
-def _tallies(away: Sequence[str], said: _Said, read: Read) -> Mapping[int, Sequence[Run]] | None:
-    """What the tallies tell that the commits of the retry topic name; None: one is missing."""
+def _checkpoints(home: str, away: Sequence[str], said: _Said, read: Read) -> Mapping[int, Checkpoint] | None:
+    """What the checkpoints tell that the commits need; None: one is missing."""
     topic = "".join(away)
     ends = {place: end for place, end in said.after.items() if place.topic == topic}
     # One beyond the end was in an earlier topic of that name.
     named = {
-        number: at
-        for number, at in named_tallies(topic, said.commits).items()
-        if at < ends.get(TopicPartition(topic, number), 0)
+        number: each
+        for number, each in named_checkpoints(said.commits, [home, *away]).items()
+        if each.offset < ends.get(TopicPartition(topic, number), 0)
     }
-    if not named:
-        return {}
-    only = {
-        place: named[place.partition] + 1 if place.partition in named else end for place, end in ends.items()
-    }
-    starting = {place.partition: named.get(place.partition, end) for place, end in ends.items()}
-    records = read(topic, only, starting).select("partition", "offset", "value").collect()
-    found = {
-        row.partition: tally.decode(None if row.value is None else bytes(row.value))
-        for row in records
-        if row.offset == named.get(row.partition)
-    }
-    told = {number: runs for number, runs in found.items() if runs is not None}
+    parts = {number: _parts(read, topic, ends, {number: each}) for number, each in named.items()}
+    large = {number: named[number] for number, some in parts.items() if some and len(some) < some[0].total}
+    for number, each in large.items():
+        parts[number] = _parts(read, topic, ends, {number: each}, whole=True)
+    told = {number: found for number, some in parts.items() if (found := joined(some)) is not None}
     return told if told.keys() == named.keys() else None
+
+
+def _parts(
+    read: Read, topic: str, ends: Ends, named: Mapping[int, Named], *, whole: bool = False
+) -> list[Part]:
+    """The first record of a checkpoint, or all of them, which may lie among others."""
+    first = {number: each.offset for number, each in named.items()}
+    only = {
+        place: end if whole or place.partition not in first else first[place.partition] + 1
+        for place, end in ends.items()
+    }
+    starting = {place.partition: first.get(place.partition, end) for place, end in ends.items()}
+    records = (
+        read(topic, only, starting).where("key is null").select("partition", "offset", "value").collect()
+    )
+    found = []
+    for row in records:
+        part = checkpoints.decode(None if row.value is None else bytes(row.value))
+        each = named.get(row.partition)
+        if (
+            part is not None
+            and each is not None
+            and part.checkpoint.nonce == each.nonce
+            and row.offset >= each.offset
+        ):
+            found.append(part)
+    return found
 
 
 def _has_all(cluster: Cluster, beside: Positions, away: Sequence[str]) -> bool:

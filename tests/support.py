@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from kafka_pubsub.model import Header
+from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import Committed, Header, TopicPartition
 
-__all__ = ["FakeBody", "until"]
+__all__ = ["FakeBody", "commit", "until"]
 
 #: Seconds; an upper bound for a slow machine, not an expectation.
 PATIENCE = 60.0
@@ -20,6 +22,16 @@ def until(holds: Callable[[], object], what: str = "the condition", patience: fl
     while not holds():
         assert time.monotonic() < end, f"{what} did not come true in {patience} seconds"
         threading.Event().wait(0.01)
+
+
+def commit(
+    reader: LogReader, positions: Mapping[TopicPartition, Committed]
+) -> Mapping[TopicPartition, PubSubError | None]:
+    """Commits and waits; empty if no answer comes in time."""
+    answers: dict[TopicPartition, PubSubError | None] = {}
+    reader.commit(positions, answers.update)
+    reader.settle()
+    return answers
 
 
 class FakeBody:
@@ -48,6 +60,9 @@ class FakeBody:
 
     def timestamp(self) -> tuple[int, int]:
         return (0, 0)
+
+    def leader_epoch(self) -> int | None:
+        return None
 
     def __len__(self) -> int:
         return self._size

@@ -13,6 +13,7 @@ from kafka_pubsub.aio.subscription import Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
+from kafka_pubsub.client.lost_tails import LostTail
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.repartition import RepartitionProgress
 from kafka_pubsub.client.resources import UNSET, Unset
@@ -250,6 +251,12 @@ class PubSub:
             remake_retry_topic=remake_retry_topic,
         )
         return self.subscription(name)
+
+    async def recover_subscription(
+        self, name: str, *, start: Literal["oldest", "end"] = "oldest"
+    ) -> list[LostTail]:
+        """Goes on where a log has lost its last records; see `PubSub.recover_subscription`."""
+        return await asyncio.to_thread(self._sync.recover_subscription, name, start=start)
 
     async def delete_subscription(self, name: str) -> None:
         """Deletes a subscription and its position; its streams end with `NotFound`."""

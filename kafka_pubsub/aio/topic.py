@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
 from kafka_pubsub.aio.line import PublishLine
+from kafka_pubsub.client.publish_many import PublishItem, read_items
 from kafka_pubsub.client.topic import Topic as SyncTopic
 from kafka_pubsub.client.topic import encode_json
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.core.key_places import KeyPlaces
-from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 
 __all__ = ["Topic"]
 
@@ -81,6 +82,29 @@ class Topic:
             durable=durable,
         )
         return asyncio.wrap_future(self._line.publish(send, self._sync.would_block(data)), loop=loop)
+
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> list[asyncio.Future[str]]:
+        """Queues many messages in their order; the futures are in the order of the items.
+
+        An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
+        {...}}`. All are read and checked before the first is queued: `InvalidArgument` names the place and the field of
+        a wrong one, and nothing is sent. From the first item that can't be queued on all fail through their futures.
+
+        Example:
+            ids = await asyncio.gather(*topic.publish_many({"data": line, "ordering_key": "log"} for line in lines))
+        """
+        messages = read_items(items)
+        futures: list[asyncio.Future[str]] = []
+        for data, ordering_key, attributes in messages.arguments():
+            try:
+                futures.append(self.publish(data, ordering_key=ordering_key, attributes=attributes))
+            except PubSubError as error:
+                if not futures:
+                    raise
+                failed = asyncio.get_running_loop().create_future()
+                failed.set_exception(error)
+                return futures + [failed] * (len(messages.data) - len(futures))
+        return futures
 
     def publish_json(
         self,

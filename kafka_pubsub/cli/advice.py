@@ -16,12 +16,13 @@ COMMANDS = {
     "delete_topic": "topic delete",
     "create_subscription": "subscription create",
     "update_subscription": "subscription update",
+    "recover_subscription": "subscription recover",
     "delete_subscription": "subscription delete",
     "repartition_topic": "topic repartition",
 }
 
 #: Options that a command spells in another way than Python's argument.
-_SPELT = {"dead_letter": "dead_letter_topic"}
+_SPELT = {"dead_letter": "dead_letter_topic", "start": "from"}
 
 
 def advice(error: PubSubError) -> str:

@@ -40,8 +40,8 @@ ROOT = Path(__file__).resolve().parents[2]
     "names",
     multiple=True,
     metavar="NAME",
-    help="publish, pull, handler, stuck, latency, memory, kill, nacks, failing, parked, members or exactly_once; can "
-    "be repeated.",
+    help="publish, pull, handler, stuck, latency, memory, kill, nacks, nacks_default, nacks_1000, failing, parked, "
+    "parked_keys, members or exactly_once; can be repeated.",
 )
 @click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows, e.g. ours, raw.")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -161,6 +162,42 @@ def delete(session: Session, name: str, yes: bool) -> None:
     with session.pubsub() as pubsub:
         pubsub.delete_subscription(name)
     session.output.result({"deleted": name}, f"Deleted subscription {name}")
+
+
+@subscription.command(
+    examples=[
+        ("deliver all that was written since", "kafka-pubsub subscription recover billing --from oldest"),
+        ("skip it", "kafka-pubsub subscription recover billing --from end"),
+    ]
+)
+@shared.NAME
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["oldest", "end"]),
+    default="oldest",
+    show_default=True,
+    help="Where the topic is read on: at the first message that was written since, or behind the last.",
+)
+@click.pass_obj
+def recover(session: Session, name: str, start: Literal["oldest", "end"]) -> None:
+    """Go on where a log has lost its last records.
+
+    After an unclean leader election, or when a broker lost its disk, streams of the subscription end with an error that
+    names this command: what was called finished may be another message now. Close all streams first. What waits in
+    the retry topic is delivered either way.
+    """
+    with session.pubsub() as pubsub:
+        lost = pubsub.recover_subscription(name, start=start)
+    lines = [
+        f"{each.topic}[{each.partition}]: {each.lost} offsets from {each.start} on are lost"
+        + (f", {each.skipped} written since are skipped" if each.skipped else "")
+        for each in lost
+    ]
+    session.output.result(
+        {"recovered": name, "lost": [asdict(each) for each in lost]},
+        "\n".join(lines) or f"No log of subscription {name} has lost anything",
+    )
 
 
 @subscription.command(

@@ -27,7 +27,6 @@ from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core.effects import (
     Announce,
     Bury,
-    Commit,
     CommitBoth,
     Deliver,
     Durable,
@@ -75,7 +74,6 @@ from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending, StoredRecord
 
 __all__ = ["Beside", "Coordinator", "Counts"]
@@ -93,7 +91,7 @@ class Coordinator(Holdings):
         crew: Crew,
         process: int,
         jitter: Callable[[], float],
-        beside: Beside | None = None,
+        beside: Beside,
         turn: Turn | None = None,
         subscription: str = "",
     ) -> None:
@@ -108,9 +106,8 @@ class Coordinator(Holdings):
         self._turn = 0
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
-        self.closing = False
 
-    def go_over(self, beside: Beside | None, now: float) -> None:
+    def go_over(self, beside: Beside, now: float) -> None:
         """Another retry topic takes the place of the one so far: nothing that rests comes back."""
         self.lose(list(self.resting), now)
         self._beside = beside
@@ -129,7 +126,9 @@ class Coordinator(Holdings):
             partition = self.owned.get(number)
             if partition is not None:
                 self.counts.received += len(records)
-                for effect in partition.handle(Fetched(records, inline), now):
+                self.attention.stir(number)
+                epoch = cast("StoredRecord", records[-1]).leader_epoch()
+                for effect in partition.handle(Fetched(records, inline, epoch), now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
         self._leased += len(leases)
@@ -139,28 +138,26 @@ class Coordinator(Holdings):
         """Records of retry partitions were read; those of partitions that aren't ours are dropped."""
         for number, records in batches.items():
             if number in self.owned:
-                self._do(number, RetryFetched(records), now)
+                self._do(number, RetryFetched(records, records[-1].leader_epoch()), now)
 
     def caught_up(self, number: int, position: int, now: float) -> None:
         """A retry partition was read as far as it went at the assignment."""
         if number in self.owned:
             self._do(number, RetryCaughtUp(position), now)
 
-    def read_up_to(self, number: int, position: int, retry: int | None, now: float) -> None:
+    def read_up_to(self, number: int, position: int, retry: int, now: float) -> None:
         """A partition was read up to there, markers included; of the retry partition up to `retry`."""
         if number in self.owned:
             self._do(number, ReadUpTo(position, retry), now)
 
-    def landed(
-        self, number: int, epoch: int, ending: Ending, refused: Mapping[int, str], moved: int, now: float
-    ) -> None:
+    def landed(self, number: int, epoch: int, answer: Relocated, moved: int, now: float) -> None:
         """A transaction has ended; `moved` of its records went to the retry topic."""
         if (partition := self._under(number, epoch)) is None:
             return
-        if ending is Ending.STORED:
+        if answer.ending is Ending.STORED:
             self.counts.relocated += moved
-        old = running(partition) if ending is Ending.UNKNOWN else []
-        self._do(number, Relocated(ending, refused), now)
+        old = running(partition) if answer.ending is Ending.UNKNOWN else []
+        self._do(number, answer, now)
         if self._under(number, epoch) is None:
             self._lingering.update(old)
 
@@ -212,6 +209,7 @@ class Coordinator(Holdings):
         self._lingering.discard(lease)
         current = self.owned.get(lease.partition) or self.resting.get(lease.partition)
         if current is not None and lease.key is not None and current.epoch > lease.epoch:
+            self.attention.stir(lease.partition)
             self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
@@ -245,28 +243,24 @@ class Coordinator(Holdings):
         """A message's deadline was moved."""
         self._to(lease.partition, Extended(lease, done, seconds), now)
 
-    def answered(self, numbers: Mapping[int, bool], now: float) -> None:
-        """The log answered commits: accepted or not."""
-        for number, accepted in numbers.items():
-            self.counts.commits += accepted
-            self._to(number, CommitAnswered(accepted), now)
+    def answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
+        """The log answered these commits; to those that aren't in flight any more it is no answer."""
+        for number, commit in commits.items():
+            self.counts.commits += accepted[number]
+            if self._in_flight(number) is commit:
+                self._do(number, CommitAnswered(accepted[number]), now)
 
-    def unanswered(self, commits: Mapping[int, Commit | CommitBoth], now: float) -> None:
-        """Commits that were given up aren't on their way any more; the log may have stored them, or not."""
-        over = {number: False for number, commit in commits.items() if self._in_flight(number) is commit}
-        self.answered(over, now)
-
-    def _in_flight(self, number: int) -> Commit | CommitBoth | None:
+    def _in_flight(self, number: int) -> CommitBoth | None:
         partition = self.owned.get(number) or self.resting.get(number)
         return None if partition is None else partition.commits.in_flight
 
     def doubt(self, now: float) -> None:
         """We were away for so long that others may own all: nothing begins before the log takes a commit of ours.
 
-        What runs goes on to the end of its record. In place (no retry topic) there is no such gate.
+        What runs goes on to the end of its record.
         """
         for number, partition in list(self.owned.items()):
-            if partition.half is None or number in self._leaving:
+            if number in self._leaving:
                 continue
             self._stop(partition.leases.active)
             self._do(number, Returned(), now)
@@ -275,21 +269,22 @@ class Coordinator(Holdings):
         """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
         self.progress(now)
         benched = self._benched()  # none more come meanwhile
-        numbers = [*self.owned, *self.resting]
+        due = self.attention.to_tick(now, self.gate.paused, wall)
+        numbers = [*self.owned, *self.resting] if due else []
         if benched and self._tried in numbers:
             # Who had the last trial is asked last: one that always has suspects would leave its neighbours none.
             at = numbers.index(self._tried) + 1
             numbers = numbers[at:] + numbers[:at]
         for number in numbers:
-            if number not in self._leaving:
-                taken = benched > 0 and self._free() <= 0
-                self._to(number, Tick(number in self.gate.paused, taken, wall), now)
+            if number not in due:
+                continue
+            taken = benched > 0 and self._free() <= 0
+            self._to(number, Tick(number in self.gate.paused, taken, wall, self.closing), now)
         if benched:
             self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
 
     def _tries(self, number: int) -> bool:
-        half = self.owned[number].half
-        return half is not None and half.tries
+        return self.owned[number].half.tries
 
     def progress(self, now: float) -> None:
         """Looks how far the holders are."""
@@ -305,10 +300,12 @@ class Coordinator(Holdings):
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
-        times = [partition.wakeup_at() for partition in self._all() if partition.number not in self._leaving]
-        if self._wants_turn() and self._free() > 0:
-            return 0.0
-        return min((time for time in times if time is not None), default=None)
+        return 0.0 if self._wants_turn() and self._free() > 0 else self.attention.wakeup_at()
+
+    @property
+    def restless(self) -> bool:
+        """Whether the next tick may do something though nothing happens until then, and nothing is due."""
+        return self.attention.restless or bool(self.gate.paused)
 
     # What is done about it
 
@@ -317,7 +314,7 @@ class Coordinator(Holdings):
         if self.closing:
             return False
         wanted = self._crew.wants(max(0, self._free() - self._wants_turn()))
-        numbers = [number for number, partition in self.owned.items() if partition.deliverable]
+        numbers = self.attention.deliverable() if wanted > 0 else []
         handed = False
         for at in range(len(numbers)):
             if wanted <= 0:
@@ -336,36 +333,38 @@ class Coordinator(Holdings):
         return self._flow.max_messages - self._leased + self._benched() - self._reserved
 
     def _benched(self) -> int:
-        return sum(each.half.benched for each in self.owned.values() if each.half is not None)
+        return sum(self.attention.benched.values())
 
     def _wants_turn(self) -> bool:
         """Whether a suspect waits for nothing but room."""
-        return any(
-            partition.half is not None and partition.half.wants_turn
-            for number, partition in self.owned.items()
-            if number not in self._leaving
-        )
+        some = (each for each in self.attention.benched if each not in self._leaving)
+        return any(self.owned[each].half.wants_turn for each in some)
 
     def stop(self) -> None:
         """Begin nothing more (closing); running handlers go on to the end of their record."""
         self.closing = True
+        self.attention.stir_all(self.owned)  # a tick means more to them from now on
         for partition in self._all():
             self._stop(partition.leases.active)
 
     def held(self) -> dict[int, Held]:
-        """What each owned partition holds unfinished."""
+        """What each owned partition holds unfinished; any thread may ask."""
         return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
-    def flow(self, held: Mapping[int, Held], *, waited: bool) -> Change[int]:
-        """Which partitions to pause and resume."""
-        return self.gate.change(held, waited=waited)
+    def room(self) -> int:
+        """How many records may be fetched now."""
+        return self.gate.room(self.attention.held, self.owned)
 
-    def take_commits(self) -> dict[int, Commit | CommitBoth]:
+    def flow(self, *, waited: bool) -> Change[int]:
+        """Which partitions to pause and resume."""
+        return self.gate.change(self.attention.held, self.owned, waited=waited)
+
+    def take_commits(self) -> dict[int, CommitBoth]:
         """The commits to send now."""
         commits, self.commits = self.commits, {}
         return commits
 
-    def current(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, Commit | CommitBoth]:
+    def current(self, commits: Mapping[int, CommitBoth]) -> dict[int, CommitBoth]:
         """Those that are still wanted: a partition that was revoked meanwhile has had its last word."""
         owned = self.owned
         return {
@@ -382,6 +381,7 @@ class Coordinator(Holdings):
         partition = self.owned.get(number) or self.resting[number]
         before = len(partition.leases.active)
         effects = partition.handle(event, now)
+        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
         self._leased += len(partition.leases.active) - before
         if effects:
             if isinstance(event, Tick):
@@ -389,16 +389,16 @@ class Coordinator(Holdings):
             self._effects(number, effects, now)
 
     def _expiring(self, effects: Sequence[Effect]) -> None:
-        for each in (self.evidence, self.forgotten):
-            if each is not None:
-                each.expiring(effects)
+        """Deadlines have passed."""
+        if self.forgotten is not None:
+            self.forgotten.expiring(effects)
 
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
             match effect:
                 case Deliver(leases):
                     self._hand_out(number, leases, now)
-                case Commit() | CommitBoth():
+                case CommitBoth():
                     (self.commits if number in self.owned else self.afterwords)[number] = effect
                 case Stop(leases):
                     self._stop(leases)
@@ -431,12 +431,8 @@ class Coordinator(Holdings):
     ) -> None:
         """What concerns the retry topic."""
         beside, partition = self._beside, self.owned.get(number) or self.resting[number]
-        if beside is None:
-            raise InvariantViolated(f"this stream has no retry topic: {effect!r:.80}")
         match effect:
             case Relocate():
-                if self.evidence is not None:
-                    self.evidence.relocating(number, partition.epoch, effect)
                 beside.relocate(number, partition.epoch, effect)
             case Bury():
                 beside.bury(number, partition.epoch, effect)
@@ -459,14 +455,6 @@ class Coordinator(Holdings):
                 lease.holder.stopped = True
 
     # Looking in
-
-    def hurried(self) -> bool:
-        """Whether handlers wait for a commit."""
-        return any(each.half is not None and each.half.hurried for each in self.owned.values())
-
-    def careful(self) -> bool:
-        """Whether messages of main are noted before they start, which makes all slow."""
-        return any(each.half is not None and each.half.careful_at_all for each in self.owned.values())
 
     def in_flight(self) -> int:
         """Leases that aren't over."""

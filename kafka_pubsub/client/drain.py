@@ -13,7 +13,7 @@ Rules
    one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only
    such come as nobody can read: somebody may have written thousands.
 4. What isn't a message has no place in any order, but a newer client may be able to read it. So it counts, and is told.
-   A tally has no key, and tells what is finished (`tallies.py`).
+   A checkpoint has no key, and tells what is finished (`checkpoints.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from kafka_pubsub.client.checkpoints import finished_at_home, finished_runs, gaps, offsets_of
 from kafka_pubsub.client.ports import Backend, RecordFetch
-from kafka_pubsub.client.tallies import finished_runs, gaps, offsets_of
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import ack_map, retry_record
+from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken
 from kafka_pubsub.errors import NotFound
@@ -90,11 +90,18 @@ class Drain:
         home = sum(
             self._left_at_home(
                 TopicPartition(record.topic, number),
-                _left_of(committed.get(number, _NOTHING), record.positions.get(number, 0), end),
+                self._left_of(record, number, committed.get(number, _NOTHING), end),
             )
             for number, end in barrier.items()
         )
         return Left(home) if home else self._left_in_retry(record, barrier)
+
+    def _left_of(self, record: SubscriptionRecord, number: int, stored: Committed, end: int) -> Sequence[Run]:
+        """The runs of offsets of the home topic below `end` that aren't finished."""
+        position = record.positions.get(number, 0) if stored.offset is None else stored.offset
+        retry = record.retry_topic
+        beside = None if retry is None else TopicPartition(retry.name, number)
+        return gaps(position, finished_at_home(self._backend, beside, stored), end)
 
     def _left_at_home(self, place: TopicPartition, left: Sequence[Run]) -> int:
         if _length(left) > LOOK_AT:
@@ -183,13 +190,6 @@ class Drain:
         """Lets go of the reader."""
         if self._reader is not None:
             self._reader.close()
-
-
-def _left_of(committed: Committed, copy: int, end: int) -> Sequence[Run]:
-    """The runs of offsets of the home topic below `end` that aren't finished."""
-    position = copy if committed.offset is None else committed.offset
-    found = ack_map.decode(committed.metadata, position) if committed.metadata else None
-    return gaps(position, () if found is None else found.runs, end)
 
 
 def _length(runs: Sequence[Run]) -> int:

@@ -1,16 +1,16 @@
-"""The engine of a stream: one thread that polls and commits, and one that decides.
+"""The engine of a stream: one thread that polls and sends commits, and one that decides.
 
 Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it, and between
-two reads it commits (librdkafka's client lets in one caller at a time, so a commit on another thread would wait
-for a read to end, which never stays ended for long). The *runner* thread owns the coordinator: it takes what was
-posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
+two reads it sends commits, for whose answers it doesn't wait. The *runner* thread owns the coordinator: it takes what
+was posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
 callbacks run on the fetcher, which asks the runner and waits.
 
 Rules
 1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
    ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
-2. One commit in flight: the fetcher waits for each answer, and posts it before it reads again. One that was given up
-   is in flight until the library lets go of it: until then it may be stored, over whatever came in between.
+2. One commit in flight: the next one is sent when the answer has been posted, from whatever thread it came. A last word
+   is waited for. One that isn't answered in time is in flight until the library lets go of it: until then it may be
+   stored, over whatever came in between.
 3. The runner never waits for the fetcher, a worker or the log.
 4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
    at a time by `core`, which nobody holds while it waits or while a callback runs.
@@ -31,21 +31,23 @@ from typing import TypeVar
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.hearing import Hearing
+from kafka_pubsub.client.idling import Idling
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.log_ends import LogEnds
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.rebalances import Rebalances
 from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.valves import Valves
 from kafka_pubsub.client.walks import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commits import COMMIT_INTERVAL
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
-from kafka_pubsub.model import Committed, Message, TopicPartition
+from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition
 
 __all__ = ["Engine"]
 
@@ -57,17 +59,16 @@ READ = 1000
 FIRST_READ, SHARE = 100, 0.125
 #: Records for which there must be room before anything is read.
 LEAST_READ = 500
-#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed.
-READ_WAIT = 0.05
-#: The same while messages are out and their acks are waited for: against the commit itself it is little.
-PROMPT_WAIT = 0.003
+#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
+#: messages are out and their acks are waited for: against the commit itself it is little.
+READ_WAIT, PROMPT_WAIT = 0.05, 0.003
 #: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
 HOLD_OFF = 0.2
-#: Batches that may wait for the runner.
+#: Batches that may wait.
 POSTED = 4
 
 Answer = TypeVar("Answer")
@@ -88,7 +89,7 @@ class Engine(Hearing):
         watch: Callable[[], None] | None = None,
         clock: Callable[[], float] = steady_time,
         wall: Callable[[], float] = time.time,
-        relocating: Relocating | None = None,
+        relocating: Relocating,
     ) -> None:
         super().__init__(process, on_handed_out)
         self.failure: BaseException | None = None
@@ -101,8 +102,7 @@ class Engine(Hearing):
         #: Whether handlers wait for a commit, as the runner saw it last.
         self._hurried = False
         self.wall = WallClock(wall)
-        self.rebalances = Rebalances(self, reader, record, look_up)
-        self.rebalances.begin_with(relocating)
+        self.rebalances = Rebalances(self, reader, record, look_up, relocating)
         self._ends = LogEnds(self, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
@@ -115,15 +115,13 @@ class Engine(Hearing):
         #: Whether the runner sleeps; `_asleep` only if nobody does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
-        self._to_commit: deque[dict[int, Commit | CommitBoth]] = deque()
-        #: Commits that were given up, and are in flight (rule 2).
-        self._given_up: dict[int, Commit | CommitBoth] = {}
-        #: Partitions to pause and to resume, for the fetcher.
-        self._valves: deque[tuple[list[int], list[int]]] = deque()
+        self._to_commit: deque[dict[int, CommitBoth]] = deque()
+        self._valves = Valves(reader, self.rebalances.place)
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
+        self._idling = Idling()
         #: When to look next at how much is held.
         self._gauge_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
@@ -207,6 +205,15 @@ class Engine(Hearing):
         self._asleep = False
         self._bell.put(None)
 
+    def catch_up(self) -> None:
+        """Has the runner take all that was reported, and decide what follows from it; waits for that."""
+        self.ask(self._catch_up)
+
+    def _catch_up(self) -> None:
+        now = self.clock()
+        self.take_reports(now)
+        self.coordinator.tick(now, self.wall.offset(self.clock))
+
     def post(self, call: Callable[[], None]) -> None:
         """`call` will run on the runner."""
         self._posted.append(call)
@@ -238,19 +245,19 @@ class Engine(Hearing):
     def stand_in_ends(self) -> None:
         """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
         self._asleep = self._dozing
-        if self._asleep and (self._posted or self._has_heard()):
+        oversleeps = self._idling.oversleeps(self.clock(), TICK)
+        if self._asleep and (oversleeps or self._posted or self._has_heard()):
             self.ring()
 
     def _sleep(self) -> None:
         with self.core:
             walking = self.walks.walk is not None
             self._dozing, self._asleep = True, not walking
+            now = self.clock()
+            wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
         if not walking and (self._posted or self._has_heard()):
             self._asleep = self._dozing = False
             return
-        wait = LOOK if walking else SOON if self.walks.soon(self.clock()) else TICK
-        if not walking and self._wake_at is not None:
-            wait = min(wait, max(0.0, self._wake_at - self.clock()))
         try:
             self._bell.get(timeout=wait)
             while True:  # several rings are one
@@ -273,12 +280,14 @@ class Engine(Hearing):
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
-        self._hurried = coordinator.hurried()
-        self.walks.pace.beside(coordinator.careful())
+        self._hurried = coordinator.attention.hurried
+        self.walks.pace.beside(coordinator.attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
         self._wake_at = coordinator.wakeup_at()
+        busy = coordinator.restless or self._room < LEAST_READ
+        self._idling.swept(now, busy=busy, wake_at=self._wake_at)
 
     def look_alive(self, now: float) -> None:
         """Before anything begins: whether this process stood still meanwhile."""
@@ -293,15 +302,15 @@ class Engine(Hearing):
             self._posted.popleft()()
 
     def _flow(self) -> None:
-        held = self.coordinator.held()
-        room = self.coordinator.gate.room(held) if held else READ
+        coordinator = self.coordinator
+        room = coordinator.room() if coordinator.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
-        change = self.coordinator.flow(held, waited=self._waited)
+        change = coordinator.flow(waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
-            self._valves.append(change)
+            self._valves.turn(change)
             self._drained.set()
 
     # The fetcher
@@ -317,15 +326,19 @@ class Engine(Hearing):
                 self._make_room()
                 mine = self.fetch(self._read_wait())
                 if mine:
-                    self._commit_posted()
+                    self.commit_posted()
         finally:
             if mine:
                 self._ends.leave(in_order=not self._fetching)
 
     def _read_wait(self) -> float:
         """A commit can't wake a read, so where handlers wait for commits reads are short."""
-        out = self._fetched != self._booked or self.coordinator.in_flight() or self.acks.waiting
-        return PROMPT_WAIT if self._hurried or (self._prompt and out) else READ_WAIT
+        unbooked = self._fetched != self._booked
+        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
+        if self._hurried or (self._prompt and out):
+            return PROMPT_WAIT
+        busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
+        return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
         until = self.clock() + HOLD_OFF
@@ -334,33 +347,37 @@ class Engine(Hearing):
                 self._waited = True
                 break
             self._drained.clear()
-            self._commit_posted()
-        while self._valves:
-            pause, resume = self._valves.popleft()
-            self._reader.pause([self.rebalances.place(number) for number in pause])
-            self._reader.resume([self.rebalances.place(number) for number in resume])
+            self.commit_posted()
+        self._valves.work()
 
-    def _commit_posted(self) -> None:
-        if self._reader.unanswered():
+    def commit_posted(self) -> None:
+        """Sends what the runner has given to be committed."""
+        if not self._to_commit or self._reader.unanswered():
             return
-        if self._given_up:
-            over, self._given_up = self._given_up, {}
-            self.post(lambda: self.coordinator.unanswered(over, self.clock()))
-        together: dict[int, Commit | CommitBoth] = {}
+        together: dict[int, CommitBoth] = {}
         while self._to_commit:  # a request takes as long for one partition as for all
             together |= self._to_commit.popleft()
-        self.commit(self.coordinator.current(together))
+        self.send(self.coordinator.current(together))
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        """Sends commits and posts their answers, as far as they have any."""
+    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+        """Sends commits; their answers are posted when they come."""
+        if commits:
+            self.rebalances.commit(commits, lambda accepted: self._answered(commits, accepted))
+
+    def _answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool]) -> None:
+        self.post(lambda: self.coordinator.answered(commits, accepted, self.clock()))
+
+    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+        """Sends last words, after the answer to what was sent before, and waits for theirs.
+
+        Without an answer in time they count as refused: the membership ends then (`rejoining`).
+        """
         if not commits:
             return
-        answers = self.rebalances.commit(commits)
-        if self._reader.unanswered():
-            for number in [number for number, accepted in answers.items() if not accepted]:
-                self._given_up[number] = commits[number]
-                del answers[number]
-        self.post(lambda: self.coordinator.answered(answers, self.clock()))
+        if self._reader.settle():
+            self.send(commits)
+        if not self._reader.settle():
+            self._answered(commits, dict.fromkeys(commits, False))
 
     def _behind(self) -> bool:
         return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED
@@ -375,8 +392,7 @@ class Engine(Hearing):
         records = self._reader.read(most, wait)
         if not (read := len(records)):
             self._ends.look()
-        if (pairs := self.rebalances.pairs) is not None:
-            records = pairs.sort_out(records)
+        records = self.rebalances.pairs.sort_out(records)
         if not records:
             return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
@@ -399,10 +415,8 @@ class Engine(Hearing):
 
     def _least(self) -> int:
         """Records of a read whatever room there is, and however quick callbacks are: many, if retries hold up all."""
-        coordinator, pairs = self.coordinator, self.rebalances.pairs
-        if pairs is None:
-            return 1
-        if pairs.rebuilding:
+        coordinator = self.coordinator
+        if self.rebalances.pairs.rebuilding:
             return READ
         return LEAST_READ if len(coordinator.gate.paused) >= len(coordinator.owned) else 1
 
@@ -439,7 +453,7 @@ class Engine(Hearing):
 
     # What the group says (RebalanceListener), on the fetcher
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         return self.rebalances.assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -458,28 +472,24 @@ class Engine(Hearing):
     def take_on(
         self,
         stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Beginning],
-        beside: Mapping[int, Committed] | None = None,
+        begin: Callable[[int, Committed], Ownership],
+        beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
-        for _ in range(len(self._valves)):  # a pause that was decided before would find nobody who ends it
-            pause, resume = self._valves.popleft()
-            self._valves.append(
-                ([n for n in pause if n not in stored], [n for n in resume if n not in stored])
-            )
+        self._valves.forget(stored)
         return positions
 
     def announce(self, numbers: Sequence[int]) -> None:
         """Tells the log who works there now, on which their first delivery waits, before anything is read."""
         self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
-        self._commit_posted()
+        self.commit_posted()
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, Commit | CommitBoth]:
+    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
         """Has the runner give partitions up; returns what is left to commit."""
         return self.ask(lambda: self._last_words(numbers, self.clock()))
 
-    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
+    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
         self.take_reports(now)  # what was acked before, and waits behind this question, is part of them
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)

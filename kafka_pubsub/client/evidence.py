@@ -11,8 +11,8 @@ Rules
    that is begun at that moment is told as expired right after its delivery.
 3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
 4. Any thread may call; a commit's answer is told before anybody acts on it.
-5. What a commit's tally tells is told with it (`core/tally`), as if the map still said it: nobody who reads a history
-   knows of tallies, and a tally is no move of a message.
+5. What a commit's checkpoint tells is told with it (`core/checkpoint`), as if the map said it: a history knows nothing
+   of checkpoints, and a checkpoint is no move of a message.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kafka_pubsub.client.checkpoints import map_of
 from kafka_pubsub.client.history import History, Move, Standing
 from kafka_pubsub.client.holders import (
     NACKED,
@@ -35,16 +36,13 @@ from kafka_pubsub.client.holders import (
     check_extension,
 )
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import Beginning
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Relocate, Relocation, Withdraw
+from kafka_pubsub.client.ownership import Ownership
+from kafka_pubsub.core.checkpoint import joined, united
+from kafka_pubsub.core.effects import CommitBoth, Effect, Relocate, Relocation, Withdraw
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_books import Tally, united
 from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
-from kafka_pubsub.core.tally import TallyRecord
-from kafka_pubsub.core.tally import decode as runs_in
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
 
 if TYPE_CHECKING:
@@ -54,16 +52,15 @@ __all__ = ["Evidence", "ToldMessage", "around", "around_coroutine"]
 
 Place = tuple[int, int, int]
 
-#: Tallies of a partition that are remembered: the one that is named, the next one, and those that never are.
-_TALLIES = 8
+#: Checkpoints of a partition that are remembered: the one that is named, the next one, and those that never are.
+_CHECKPOINTS = 8
 
 
 class _Flight(NamedTuple):
-    """A transaction under way: its number, and for each record the origin of what moves, and what it tells."""
+    """A transaction under way: its number, and for each record the origin of what moves."""
 
     number: int
     moved: Sequence[int | None]
-    told: Sequence[Sequence[Run] | None]
 
 
 class ToldMessage(HeldMessage):
@@ -139,8 +136,8 @@ class Evidence:
         self._open: dict[int, int] = {}
         #: Flights that haven't landed, by partition and epoch.
         self._flights: dict[tuple[int, int], _Flight] = {}
-        #: What tallies tell, by partition and their offsets, the newest last.
-        self._tallies: dict[int, dict[int, Sequence[Run]]] = {}
+        #: What checkpoints tell of both logs, by partition and their nonces, the newest last.
+        self._told: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
 
     def close(self) -> None:
         """The stream has ended in good order."""
@@ -240,19 +237,15 @@ class Evidence:
     # Ownership
 
     def assigned(
-        self, partition: int, epoch: int, stored: Committed, beside: Committed | None, begun: Beginning | None
+        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: Ownership | None
     ) -> None:
         """The partition is ours, with what the log has stored of it; `begun` None: it goes on where it was."""
         self._open[partition] = epoch
-        main = _standing(stored, 0 if begun is None else begun.position)
         start = None if begun is None else begun.retry
-        if start is not None and start.tally is not None:
-            self._remember(partition, start.tally)
-        retry = (
-            None
-            if beside is None
-            else self._beside(partition, beside, 0 if start is None else start.position)
-        )
+        if start is not None and start.checkpoint is not None:
+            self._remember(partition, start.checkpoint.nonce, start.main_told, start.told)
+        main = self._standing(partition, 0, stored, 0 if begun is None else begun.position)
+        retry = self._standing(partition, 1, beside, 0 if start is None else start.position)
         self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
 
     def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
@@ -264,7 +257,7 @@ class Evidence:
 
     # What is written
 
-    def committing(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, tuple[int, int]]:
+    def committing(self, commits: Mapping[int, CommitBoth]) -> dict[int, tuple[int, int]]:
         """These are about to be committed; returns their number and epoch, for the answer."""
         number = next(self._requests)
         told = {partition: (number, self._open.get(partition, 0)) for partition in commits}
@@ -272,28 +265,25 @@ class Evidence:
             self._commit(number, partition, told[partition][1], commit)
         return told
 
-    def _commit(self, number: int, partition: int, epoch: int, commit: Commit | CommitBoth) -> None:
-        main = _standing(Committed(commit.offset, commit.metadata), 0)
-        retry = None
-        if isinstance(commit, CommitBoth):
-            retry = self._beside(partition, Committed(*commit.retry), 0)
+    def _commit(self, number: int, partition: int, epoch: int, commit: CommitBoth) -> None:
+        main = self._standing(partition, 0, Committed(commit.offset, commit.metadata), 0)
+        retry = self._standing(partition, 1, Committed(*commit.retry), 0)
         self._history.commit(number, partition, epoch, main, retry)
 
-    def _beside(self, partition: int, stored: Committed, otherwise: int) -> Standing:
-        """The standing of a retry partition (rule 5)."""
+    def _standing(self, partition: int, half: int, stored: Committed, otherwise: int) -> Standing:
+        """What a commit says of main (0) or of the retry partition (1), with what its checkpoint tells (rule 5)."""
         position = otherwise if stored.offset is None else stored.offset
-        found = ack_map.decode(stored.metadata, position) if stored.metadata else None
+        found = map_of(stored)
         if found is None:
             return Standing(position)
-        known = self._tallies.get(partition, {})
-        told = () if found.tally is None else known.get(found.tally, ())
-        above = [(max(start, position), end) for start, end in told if end > position]
-        return Standing(position, united(found.runs, above) if above else found.runs)
+        known = self._told.get(partition, {})
+        told = known.get(found.checkpoint.nonce) if found.checkpoint is not None and found.more else None
+        return Standing(position, found.runs if told is None else united(found.runs, told[half], position))
 
-    def _remember(self, partition: int, tally: Tally) -> None:
-        known = self._tallies.setdefault(partition, {})
-        known[tally.offset] = tally.runs
-        while len(known) > _TALLIES:
+    def _remember(self, partition: int, nonce: int, main: Sequence[Run], retry: Sequence[Run]) -> None:
+        known = self._told.setdefault(partition, {})
+        known[nonce] = main, retry
+        while len(known) > _CHECKPOINTS:
             del known[next(iter(known))]
 
     def answered(self, told: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
@@ -304,6 +294,8 @@ class Evidence:
     def relocating(self, partition: int, epoch: int, effect: Relocate) -> None:
         """A transaction is about to begin."""
         number = next(self._requests)
+        if (whole := joined(effect.parts)) is not None:
+            self._remember(partition, whole.nonce, whole.main.runs, whole.retry.runs)
         readable = [each for each in effect.records if self._is_readable(each)]
         if moves := [_move(each) for each in readable if not each.dead]:
             self._history.relocate(number, partition, epoch, moves)
@@ -314,11 +306,7 @@ class Evidence:
                 self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
         self._commit(number, partition, epoch, effect.commit)
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
-        told = [
-            runs_in(each.record.value()) if isinstance(each.record, TallyRecord) else None
-            for each in effect.records
-        ]
-        self._flights[partition, epoch] = _Flight(number, moved, told)
+        self._flights[partition, epoch] = _Flight(number, moved)
 
     def _is_readable(self, each: Relocation) -> bool:
         """Whether it is a message; what can't be read in the retry topic goes as it is, and has no origin."""
@@ -338,9 +326,6 @@ class Evidence:
         accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
         placed = landing.offsets if accepted else ()
         where = [(origin, at) for origin, at in zip(flight.moved, placed, strict=False) if origin is not None]
-        for runs, at in zip(flight.told, placed, strict=False):
-            if runs is not None:
-                self._remember(partition, Tally(at, runs))
         self._history.answer(flight.number, partition, epoch, accepted, where)
 
 
@@ -397,12 +382,6 @@ def _last_acked(holder: Holder) -> int:
 
 def _last_begun(holder: Holder) -> int:
     return getattr(holder, "told_begun", -1)
-
-
-def _standing(stored: Committed, otherwise: int) -> Standing:
-    position = otherwise if stored.offset is None else stored.offset
-    found = ack_map.decode(stored.metadata, position) if stored.metadata else None
-    return Standing(position, () if found is None else found.runs)
 
 
 def _retry_offset(record: Record | StoredRecord) -> int | None:

@@ -20,14 +20,17 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kafka_pubsub.client.publish_flow import Epoch
 from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import StoredRecord
 
-__all__ = ["CallbackThread", "PublishFuture"]
+if TYPE_CHECKING:
+    from concurrent.futures._base import _Waiter
+
+__all__ = ["UNTOLD", "CallbackThread", "PublishFuture", "message_id"]
 
 # The standard library's words: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
@@ -51,13 +54,35 @@ os.register_at_fork(after_in_child=_renew_birth_lock)
 UNTOLD = -1
 
 
+_DoneCallback = Callable[[Future[str]], object]
+
+
+def message_id(topic: str, partition: int | None, offset: int) -> str:
+    """The id of a stored message, the one that subscribers see."""
+    return f"{topic}:{partition}:{'unknown' if offset == UNTOLD else offset}"
+
+
+class _Waiting:
+    """What the standard future builds at birth: made when a condition is asked for."""
+
+    __slots__ = ("condition", "done_callbacks", "told", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[_Waiter] = []
+        self.done_callbacks: list[_DoneCallback] = []
+        # Whether those who wait were told.
+        self.told = False
+
+
 class PublishFuture(Future[str]):
     """Resolves to the message id, once the message is on the in-sync replicas.
 
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    __slots__ = ("_done_callbacks", "_outcome", "_own_condition", "_partition", "_told", "_waiters", "epoch")
+    # Each slot costs a kept future 8 bytes and a look in each round of the garbage collector.
+    __slots__ = ("_outcome", "_partition", "_waiting", "epoch")
 
     def __init__(self, epoch: Epoch) -> None:
         # Without the base class's, which would build the condition; what isn't kept here isn't paid for.
@@ -65,10 +90,8 @@ class PublishFuture(Future[str]):
         self.epoch = epoch
         # None while it runs; then the offset in the partition, or what it failed with.
         self._outcome: int | PubSubError | None = None
-        # None until somebody asks.
-        self._own_condition: threading.Condition | None = None
-        # Set with the condition: whether those who wait were told.
-        self._told: bool
+        # None until a condition is asked for.
+        self._waiting: _Waiting | None = None
 
     def __call__(self, error: object, record: StoredRecord) -> None:
         """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
@@ -79,8 +102,8 @@ class PublishFuture(Future[str]):
             self._outcome = UNTOLD if (offset := record.offset()) is None else offset
         else:
             self._outcome = epoch.owner.failed(record.key(), error)
-        if self._own_condition is not None:
-            self._tell(self._own_condition)
+        if self._waiting is not None:
+            self._tell(self._waiting)
         # Counted last: a flush that has returned promises resolved futures.
         epoch.done_messages += 1
         epoch.done_bytes += len(record)
@@ -91,19 +114,25 @@ class PublishFuture(Future[str]):
         """The message was not queued. Before anybody has seen the future."""
         self._outcome = error
 
-    def _tell(self, condition: threading.Condition) -> None:
-        """Finishes under the condition, as the standard library does: somebody has asked for it."""
-        with condition:
-            if self._told:
+    def settle(self, partition: int | None, outcome: int | PubSubError) -> None:
+        """The outcome of a future that isn't itself the report; once or more often, always the same."""
+        self._partition, self._outcome = partition, outcome
+        if self._waiting is not None:
+            self._tell(self._waiting)
+
+    def _tell(self, waiting: _Waiting) -> None:
+        """Finishes under the condition, as the standard library does: it was asked for."""
+        with waiting.condition:
+            if waiting.told:
                 return
-            self._told = True
-            for waiter in self._waiters:
+            waiting.told = True
+            for waiter in waiting.waiters:
                 if self._exception is None:
                     waiter.add_result(self)
                 else:
                     waiter.add_exception(self)
-            condition.notify_all()
-            called_back = bool(self._done_callbacks)
+            waiting.condition.notify_all()
+            called_back = bool(waiting.done_callbacks)
         if called_back:
             self.epoch.owner.callbacks.run(self._call_back)
 
@@ -118,24 +147,29 @@ class PublishFuture(Future[str]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        return self._own_condition or self._new_condition()
+        return (self._waiting or self._begin_waiting()).condition
 
-    def _new_condition(self) -> threading.Condition:
+    @property
+    def _waiters(self) -> list[_Waiter]:  # type: ignore[override]
+        return (self._waiting or self._begin_waiting()).waiters
+
+    @property
+    def _done_callbacks(self) -> list[_DoneCallback]:
+        return (self._waiting or self._begin_waiting()).done_callbacks
+
+    def _begin_waiting(self) -> _Waiting:
         with _birth:
-            condition = self._own_condition
-            if condition is None:
-                self._waiters = []
-                self._done_callbacks: list[Callable[[Future[str]], object]] = []
-                self._told = False
-                condition = self._own_condition = threading.Condition()
+            waiting = self._waiting
+            if waiting is None:
+                waiting = self._waiting = _Waiting()
         if self._outcome is not None:
-            self._tell(condition)
-        return condition
+            self._tell(waiting)
+        return waiting
 
     @property
     def _state(self) -> str:  # type: ignore[override]
         # Asked under the condition: until those who wait were told it runs, or they would be counted twice.
-        told = self._outcome is not None and (self._own_condition is None or self._told)
+        told = self._outcome is not None and (self._waiting is None or self._waiting.told)
         return _FINISHED if told else _RUNNING
 
     @property
@@ -147,8 +181,8 @@ class PublishFuture(Future[str]):
         return self._message_id() if isinstance(self._outcome, int) else None
 
     def _message_id(self) -> str:
-        offset = "unknown" if self._outcome == UNTOLD else self._outcome
-        return f"{self.epoch.owner.name}:{self._partition}:{offset}"
+        assert isinstance(self._outcome, int)
+        return message_id(self.epoch.owner.name, self._partition, self._outcome)
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds.

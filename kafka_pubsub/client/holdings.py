@@ -16,9 +16,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kafka_pubsub.client.evidence import Evidence
+from kafka_pubsub.client.attention import Attention
 from kafka_pubsub.client.forgotten_acks import ForgottenAcks
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
 from kafka_pubsub.core.flow import BufferGate
@@ -55,19 +55,21 @@ class Holdings(ABC):
         #: Leases that are over while their handlers still run; each holds its key back.
         self._lingering: set[Lease] = set()
         #: Commits to send, by partition; the newest of each.
-        self.commits: dict[int, Commit | CommitBoth] = {}
+        self.commits: dict[int, CommitBoth] = {}
         #: What partitions that were given up still have to say: a relocation that was their last word was aborted.
-        self.afterwords: dict[int, Commit | CommitBoth] = {}
+        self.afterwords: dict[int, CommitBoth] = {}
         #: Partitions that are about to be given up: they send nothing more of their own accord.
         self._leaving: set[int] = set()
+        #: What is known of partitions without asking them.
+        self.attention = Attention(self.owned, self.resting, self._leaving)
         self.gate: BufferGate[int] = BufferGate(max_bytes)
         #: What partitions that are gone had finished and committed.
         self._past_finished = 0
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
         self._leased = 0
-        #: None: nobody keeps a history.
-        self.evidence: Evidence | None = None
+        #: Whether the stream ends: partitions that go don't come back.
+        self.closing = False
         #: None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
 
@@ -81,7 +83,7 @@ class Holdings(ABC):
 
     # Ownership
 
-    def returns(self, number: int, committed: Committed, beside: Committed | None = None) -> int | None:
+    def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
         """The in-memory position of a resting partition to which nobody else has written; else None."""
         partition = self.resting.get(number)
         if partition is None or partition.commits.stored != _stored(committed, beside):
@@ -91,9 +93,9 @@ class Holdings(ABC):
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Beginning],
+        begin: Callable[[int, Committed], Ownership],
         now: float,
-        beside: Mapping[int, Committed] | None = None,
+        beside: Mapping[int, Committed],
     ) -> dict[int, int]:
         """Takes on partitions; returns where to read each. What rests and didn't return is over.
 
@@ -102,25 +104,21 @@ class Holdings(ABC):
         positions: dict[int, int] = {}
         self.gate.forget(committed)
         for number, stored in committed.items():
-            retry = None if beside is None else beside[number]
+            retry = beside[number]
             position = self.returns(number, stored, retry)
             if position is not None:
                 self.owned[number] = self.resting.pop(number)
                 self._do(number, Returned(), now)
-                begun = None
             else:
                 self._forget(number, now)
-                begun = begin(number, stored)
-                position = self._start(number, _stored(stored, retry), begun)
-            if self.evidence is not None:
-                self.evidence.assigned(number, self.owned[number].epoch, stored, retry, begun)
+                position = self._start(number, _stored(stored, retry), begin(number, stored))
             positions[number] = position
         for number in list(self.resting):
             self._forget(number, now)
         self._recount()
         return positions
 
-    def _start(self, number: int, stored: Commit | CommitBoth, start: Beginning) -> int:
+    def _start(self, number: int, stored: CommitBoth, start: Ownership) -> int:
         self._epochs += 1
         held_back = [
             lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
@@ -132,18 +130,19 @@ class Holdings(ABC):
                 self.process,
                 stored,
                 start.position,
+                start.retry,
                 start.known,
                 held_back,
-                start.retry,
             ),
             self._rules,
             self._jitter,
             self._suspects,
         )
         self.owned[number] = partition
+        self.attention.stir(number)
         return partition.offsets.position
 
-    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, Commit | CommitBoth]:
+    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
         """What is to be committed before anything of them is delivered."""
         for number in numbers:
             self._do(number, Tick(), now)
@@ -152,23 +151,25 @@ class Holdings(ABC):
     def hold_still(self, numbers: Iterable[int]) -> None:
         """They are about to go: whatever isn't under way by now waits for the last word."""
         self._leaving.update(numbers)
+        self.attention.stir_all(self._leaving)
 
-    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, Commit | CommitBoth]:
+    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
         """They go: begin nothing more; returns the last word on each, to be committed and answered."""
-        last: dict[int, Commit | CommitBoth] = {}
+        last: dict[int, CommitBoth] = {}
         self._leaving.difference_update(numbers)
         for number in numbers:
             partition = self.owned.get(number)
             if partition is None:
                 continue
             self.commits.pop(number, None)
-            self._do(number, Revoked(), now)
+            self._do(number, Revoked(closing=self.closing), now)
             if (commit := self.commits.pop(number, None)) is not None:
                 last[number] = commit
             self.resting[number] = self.owned.pop(number)
+        self.attention.stir_all(numbers)
         return last
 
-    def take_afterwords(self) -> dict[int, Commit | CommitBoth]:
+    def take_afterwords(self) -> dict[int, CommitBoth]:
         """The commits that partitions which were given up have left to send."""
         words, self.afterwords = self.afterwords, {}
         return words
@@ -176,13 +177,12 @@ class Holdings(ABC):
     def lose(self, numbers: Sequence[int], now: float) -> None:
         """They are gone: nothing of them counts any more."""
         self._leaving.difference_update(numbers)
-        if self.evidence is not None:
-            self.evidence.revoked(numbers, lost=True)
         for number in numbers:
             if number in self.owned:
                 self.resting[number] = self.owned.pop(number)
             self.commits.pop(number, None)
             self._forget(number, now)
+        self.attention.stir_all(numbers)
         self._recount()
 
     def end(self, now: float) -> None:
@@ -193,12 +193,12 @@ class Holdings(ABC):
 
     def _forget(self, number: int, now: float) -> None:
         partition = self.resting.pop(number, None)
+        self.attention.stir(number)
         if partition is None:
             return
         self._past_finished += partition.finished
         self._past_positions[number] = partition.commits.stored.offset
-        if isinstance(partition.commits.stored, CommitBoth):
-            self._past_retries[number] = partition.commits.stored.retry.offset
+        self._past_retries[number] = partition.commits.stored.retry.offset
         old = running(partition)
         self._effects(number, partition.handle(Lost(), now), now)
         self._lingering.update(old)
@@ -224,21 +224,20 @@ class Holdings(ABC):
 
     def retry_positions(self) -> dict[int, int]:
         """The same of their retry partitions."""
-        stored = {partition.number: partition.commits.stored for partition in self._all()}
-        here = {number: each.retry.offset for number, each in stored.items() if isinstance(each, CommitBoth)}
-        return {**self._past_retries, **here}
+        return {
+            **self._past_retries,
+            **{partition.number: partition.commits.stored.retry.offset for partition in self._all()},
+        }
 
     def lingering(self) -> Counter[int]:
         """Old handlers that still run, by partition."""
         return Counter(lease.partition for lease in self._lingering)
 
 
-def _stored(main: Committed, retry: Committed | None) -> Commit | CommitBoth:
+def _stored(main: Committed, retry: Committed) -> CommitBoth:
     """What the log holds, as a core has it."""
-    offset = main.offset or 0
-    if retry is None:
-        return Commit(offset, main.metadata)
-    return CommitBoth(offset, main.metadata, Commit(retry.offset or 0, retry.metadata))
+    beside = Commit(retry.offset or 0, retry.metadata, retry.epoch)
+    return CommitBoth(main.offset or 0, main.metadata, beside, main.epoch)
 
 
 def running(partition: Partition) -> list[Lease]:

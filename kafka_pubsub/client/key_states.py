@@ -1,8 +1,8 @@
 """Which keys of a subscription are held up, and by what: read from Kafka alone, whoever receives and wherever.
 
 Theory. What waits for a redelivery lies in the retry topic above its committed position, less what the ack map beside
-that calls finished, and the tally that it may name (`tallies.py`). What is with a handler was noted in the metadata of
-the last commits. So the two topics and the group's positions tell it all, with the delay of a commit (0.2 s).
+that calls finished, and the checkpoint that it may name (`checkpoints.py`). What is with a handler was noted in the
+metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
 
 Rules
 1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; of the same
@@ -23,12 +23,12 @@ from datetime import datetime
 from itertools import islice
 from typing import Literal
 
+from kafka_pubsub.client.checkpoints import finished_runs, gaps, map_of, offsets_of
 from kafka_pubsub.client.letter_scan import AT_ONCE, read_all
 from kafka_pubsub.client.letters import moment
 from kafka_pubsub.client.ports import Backend, RecordFetch
-from kafka_pubsub.client.tallies import finished_runs, gaps, offsets_of
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import ack_map, notes, retry_record
+from kafka_pubsub.core import notes, retry_record
 from kafka_pubsub.core.retry_record import FOREVER, NO_MESSAGES, Broken, RetryRecord, Why
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
@@ -42,7 +42,6 @@ _REASONS = {
     Why.DELAYED: "nacked with a delay",
     Why.EXPIRED: "its deadline passed",
     Why.BACKLOG: "waits behind an earlier message of its key",
-    Why.TAIL: "waits for its redelivery",
     Why.CRASHED: "its process died",
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed or released",
@@ -152,9 +151,7 @@ def key_states(
 
 
 def _noted(stored: Committed | None) -> Sequence[int]:
-    if stored is None or stored.offset is None or not stored.metadata:
-        return ()
-    found = ack_map.decode(stored.metadata, stored.offset)
+    found = map_of(stored)
     return () if found is None else notes.offsets(found.notes)
 
 

@@ -8,8 +8,9 @@ before the core gives the positions that go with them: until then no commit of t
 Rules
 1. One partition's dead letters are in a transaction; the next ones wait in line, and hold nothing up.
 2. `written` tells once for each batch whether the log has taken it. If it has, the transaction stays open for up to
-   `PATIENCE` seconds until `complete` brings the positions; then its outcome is told by `landed`, exactly once.
-   Without positions it is aborted, and nothing more is said.
+   `PATIENCE` seconds until `complete` brings the positions, and the checkpoint that tells of these letters: else the
+   next owner would bury them again where the broker has forgotten the group's offsets. Then the outcome is told by
+   `landed`, exactly once. Without positions it is aborted, and nothing more is said.
 3. When the log doesn't take a batch and names no record, what was in line by then isn't tried: all of it would wait as
    long. The core tries it again after a pause.
 4. After an unknown ending our own id is fenced, once: while the topic is away that can't succeed, and needn't. The next
@@ -21,15 +22,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.client.mover import Flight, Landing, Mover
+from kafka_pubsub.client.mover import Flight, Landing, Mover, positions_of_all
 from kafka_pubsub.client.ports import Transactions
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Committed, Ending, TopicPartition
+from kafka_pubsub.model import Ending, Further
 
-__all__ = ["PATIENCE", "LetterWriter", "Written"]
+__all__ = ["PATIENCE", "LetterWriter", "Written", "completed", "further"]
 
 #: Seconds that written dead letters wait for their positions: some hundred times what the core takes, and less than
 #: the broker lets a transaction stay open.
@@ -72,13 +73,16 @@ class LetterWriter(Mover):
         self._sent[flight.partition, flight.epoch] = time.monotonic()
         super().send(flight)
 
-    def complete(self, partition: int, epoch: int, positions: Mapping[TopicPartition, Committed]) -> bool:
-        """Brings the positions of what was written; False: too late, it is aborted."""
+    def complete(self, rest: Flight) -> bool:
+        """Brings the positions of what was written, and the records of a checkpoint that go with them.
+
+        False: too late, it is aborted.
+        """
         with self._changed:
             asking = self._asking
-            if asking is None or (asking.partition, asking.epoch) != (partition, epoch):
+            if asking is None or (asking.partition, asking.epoch) != (rest.partition, rest.epoch):
                 return False
-            self._asking, self._completed = None, asking._replace(positions=positions)
+            self._asking, self._completed = None, completed(asking, rest)
             self._changed.notify_all()
             return True
 
@@ -102,24 +106,24 @@ class LetterWriter(Mover):
             return
         asked = False
 
-        def positions() -> Mapping[TopicPartition, Committed] | None:
+        def positions(_: Sequence[int]) -> Further | None:
             nonlocal asked
             asked = True
             return self._ask(flight)
 
         outcome = self._transact(flight.records, positions, flight.membership)
-        completed, self._completed = self._completed, None
-        if completed is not None:
+        whole, self._completed = self._completed, None
+        if whole is not None:
             if outcome.ending is Ending.UNKNOWN:
                 self._fence_ourselves()
             offsets = outcome.offsets
-            self._land(Landing(completed, outcome.ending, offsets, outcome.refused, outcome.reason))
+            self._land(Landing(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
         elif not asked:
             if not outcome.refused:
                 self._failed_at, self._failure = time.monotonic(), outcome.reason
             self._tell(Written(flight, False, outcome.refused, outcome.reason))
 
-    def _ask(self, flight: Flight) -> Mapping[TopicPartition, Committed] | None:
+    def _ask(self, flight: Flight) -> Further | None:
         """Says that the log has taken the records, and waits for the positions (rule 2)."""
         with self._changed:
             self._asking = flight
@@ -127,7 +131,7 @@ class LetterWriter(Mover):
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._completed is not None, PATIENCE)
             self._asking = None
-            return None if self._completed is None else self._completed.positions
+            return None if self._completed is None else further(flight, self._completed)
 
     def _fence_ourselves(self) -> None:
         try:  # rule 4
@@ -138,3 +142,14 @@ class LetterWriter(Mover):
 
     def _tell(self, written: Written) -> None:
         self._written(written)
+
+
+def completed(letters: Flight, rest: Flight) -> Flight:
+    """Dead letters that are written, with the records and the positions that complete their transaction."""
+    checkpoint = None if rest.checkpoint is None else len(letters.records) + rest.checkpoint
+    return rest._replace(records=[*letters.records, *rest.records], checkpoint=checkpoint)
+
+
+def further(letters: Flight, whole: Flight) -> Further:
+    """What is still to be written and committed of a completed flight."""
+    return Further(whole.records[len(letters.records) :], positions_of_all([whole]))

@@ -2,14 +2,15 @@
 
 Theory. Each transaction leaves a marker in the log. A reader never returns one, so a committed position would stay
 before it, and Kafka's own tools would show a lag of 1 for as long as no message comes. The reader's position passes
-markers, at the latest when the end of the log is told, up to 100 ms after the last record. So the fetcher compares the
+markers, at the latest when the end of the log is told, up to 0.2 s after the last record. So the fetcher compares the
 position with the core's when there is nothing to read, and tells the core if the reader has come further.
 
 Rules
 1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.
 2. A partition of which something has to be sought first (`takeovers`) is left out: the reader's position is that of
    an earlier ownership until then.
-3. Before the group is left, the ends of logs that are finished but for markers are waited for, `SETTLE` at most.
+3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
+   but for markers: `SAVING` and `SETTLE` at most.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ from kafka_pubsub.model import TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
-    from kafka_pubsub.core.partition import Partition
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
-#: Seconds between two looks: with a commit's 0.15 s and the 0.1 s after which an end is told, below a second.
-LOOK = 0.2
+#: Seconds between two looks: with a commit's 0.15 s and the 0.2 s after which an end is told, below a second. Each look
+#: that finds nothing doubles it, up to the second figure.
+LOOK, LONGEST_LOOK = 0.2, 3.0
 #: A look at many partitions takes its time; this share of the fetcher's is left for it.
 SHARE = 0.02
-#: Seconds that closing waits for the ends to be told; the reader is told after an idle fetch of 0.1 s.
-SETTLE = 0.3
-#: Seconds of one read meanwhile.
-SLICE = 0.02
+#: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
+SAVING = 3.0
+#: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.2 s.
+SETTLE = 1.0
+#: Seconds and records of one read meanwhile.
+SLICE, FEW = 0.02, 100
 
 
 class LogEnds:
@@ -44,40 +47,42 @@ class LogEnds:
         self._engine = engine
         self._reader = reader
         self._look_at = 0.0
+        self._wait = LOOK
 
     def look(self) -> None:
         """Tells the core which logs were read further than it knows, if it is time for a look."""
         began = self._engine.clock()
         if began >= self._look_at:
-            self._tell()
+            self._wait = LOOK if self._tell() else min(LONGEST_LOOK, 2 * self._wait)
             now = self._engine.clock()
-            self._look_at = now + max(LOOK, (now - began) / SHARE)
+            self._look_at = now + max(self._wait, (now - began) / SHARE)
 
-    def _tell(self) -> None:
-        engine = self._engine
-        for number, partition in list(engine.coordinator.owned.items()):
-            if not self._is_read_on(number):
-                continue
+    def _tell(self) -> bool:
+        """Whether there was anything to tell."""
+        engine, told = self._engine, False
+        owned = {n: each for n, each in list(engine.coordinator.owned.items()) if self._is_read_on(n)}
+        places = [each for number in owned for each in self._places(number)]
+        positions = self._reader.positions(places)
+        for number, partition in owned.items():
             main, beside = self._places(number)
-            position = self._reader.position(main)
-            retry = None if beside is None else self._reader.position(beside)
-            if position is None or (beside is not None and retry is None):
+            position, retry = positions.get(main), positions.get(beside)
+            if position is None or retry is None:
                 continue
-            if position > partition.offsets.position or (retry or 0) > _retry_position(partition):
+            if position > partition.offsets.position or retry > partition.half.retries.books.position:
                 self._post(number, position, retry)
+                told = True
+        return told
 
-    def _post(self, number: int, position: int, retry: int | None) -> None:
+    def _post(self, number: int, position: int, retry: int) -> None:
         coordinator, clock = self._engine.coordinator, self._engine.clock
         self._engine.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
 
-    def _places(self, number: int) -> tuple[TopicPartition, TopicPartition | None]:
+    def _places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
         rebalances = self._engine.rebalances
-        pairs = rebalances.pairs
-        return rebalances.place(number), None if pairs is None else TopicPartition(pairs.retry, number)
+        return rebalances.place(number), TopicPartition(rebalances.pairs.retry, number)
 
     def _is_read_on(self, number: int) -> bool:
-        pairs = self._engine.rebalances.pairs
-        return pairs is None or not pairs.holds_up(number)
+        return not self._engine.rebalances.pairs.holds_up(number)
 
     def leave(self, *, in_order: bool) -> None:
         """Leaves the group; `in_order`: the fetcher was told to end, so the ends of logs are worth waiting for."""
@@ -88,13 +93,29 @@ class LogEnds:
             self._reader.close()
 
     def _settle(self) -> None:
-        """Reads on until the ends of all logs that are finished were told, or `SETTLE` is over, or messages come."""
-        until = self._engine.clock() + SETTLE
+        """Reads on until checkpoints are written and the ends of finished logs told (rule 3)."""
+        engine = self._engine
+        limit = engine.clock() + SAVING
+        until = engine.clock() + SETTLE
         with contextlib.suppress(PubSubError):  # no broker answers: then the next owner tells
-            while self._may_hide_markers() and self._engine.clock() < until:
-                if self._reader.read(1, SLICE):
-                    return  # it isn't booked, so positions mean nothing any more
+            engine.catch_up()
+            while (saves := self._saves()) or self._may_hide_markers():
+                now = engine.clock()
+                until = min(now + SETTLE, limit) if saves else until
+                if now >= until:
+                    break
+                engine.commit_posted()
+                if engine.rebalances.pairs.sort_out(self._reader.read(FEW, SLICE)):
+                    return  # they aren't booked, so positions mean nothing any more
+                engine.catch_up()
             self._tell()
+
+    def _saves(self) -> bool:
+        """Whether a partition has still something to write before its last word."""
+        return any(
+            partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
+            for partition in list(self._engine.coordinator.owned.values())
+        )
 
     def _may_hide_markers(self) -> bool:
         for number, partition in list(self._engine.coordinator.owned.items()):
@@ -103,14 +124,7 @@ class LogEnds:
             main, beside = self._places(number)
             if not partition.offsets.unfinished and not self._reader.at_end(main):
                 return True
-            half = partition.half
-            if beside is None or half is None:
-                continue
-            books = half.retries.books
+            books = partition.half.retries.books
             if books.committable == books.position and not self._reader.at_end(beside):
                 return True
         return False
-
-
-def _retry_position(partition: Partition) -> int:
-    return 0 if partition.half is None else partition.half.retries.books.position

@@ -31,17 +31,15 @@ from kafka_pubsub.client.ports import Transactions
 from kafka_pubsub.client.threaded_queue import ThreadedQueue
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import (
-    Committed,
     Ending,
     Membership,
     NewRecord,
     Outcome,
     Positions,
     PositionsLater,
-    TopicPartition,
 )
 
-__all__ = ["Flight", "Landing", "Mover"]
+__all__ = ["Flight", "Landing", "Mover", "positions_of_all"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -59,13 +57,18 @@ TRY_AGAIN = 1.0
 
 
 class Flight(NamedTuple):
-    """What one partition moves: the records, and the positions that go with them."""
+    """What one partition moves: the records, and the positions that go with them.
+
+    Where there is a checkpoint its records begin at number `checkpoint`, and the positions are `named` with its offset.
+    """
 
     partition: int
     epoch: int
     records: Sequence[NewRecord]
-    positions: Mapping[TopicPartition, Committed]
+    positions: Positions
     membership: Membership
+    checkpoint: int | None = None
+    named: Callable[[int], Positions] | None = None
 
 
 class Landing(NamedTuple):
@@ -76,6 +79,12 @@ class Landing(NamedTuple):
     offsets: Sequence[int] = ()
     refused: Mapping[int, PubSubError] = {}
     reason: PubSubError | None = None
+
+    @property
+    def checkpoint(self) -> int | None:
+        """Where its checkpoint was stored; None: it had none, or it wasn't."""
+        at = self.flight.checkpoint
+        return None if at is None or at >= len(self.offsets) else self.offsets[at]
 
 
 class Mover:
@@ -185,8 +194,7 @@ class Mover:
 
     def _fly_together(self, flights: Sequence[Flight]) -> None:
         records = [record for flight in flights for record in flight.records]
-        positions = {place: to for flight in flights for place, to in flight.positions.items()}
-        outcome = self._transact(records, positions, flights[0].membership)
+        outcome = self._transact(records, positions_of_all(flights), flights[0].membership)
         if outcome.ending is Ending.ABORTED and len(flights) > 1 and not outcome.refused:
             self._alone_until = time.monotonic() + ALONE
         if outcome.ending is Ending.UNKNOWN:
@@ -244,6 +252,23 @@ _END: Callable[[Transactions], None] = _end
 
 def _size(flight: Flight) -> int:
     return sum(len(record.value or b"") for record in flight.records)
+
+
+def positions_of_all(flights: Sequence[Flight]) -> Positions | PositionsLater:
+    """What one transaction of these commits."""
+    positions = {place: to for flight in flights for place, to in flight.positions.items()}
+    if all(flight.named is None for flight in flights):
+        return positions
+
+    def named(offsets: Sequence[int]) -> Positions:
+        found, at = dict(positions), 0
+        for flight in flights:
+            if flight.named is not None and flight.checkpoint is not None:
+                found |= flight.named(offsets[at + flight.checkpoint])
+            at += len(flight.records)
+        return found
+
+    return named
 
 
 def _by_flight(

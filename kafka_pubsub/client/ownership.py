@@ -6,6 +6,7 @@ Rules
 3. A position below the log's start: retention has deleted records that were never delivered. That can't be
    undone: go on at the start, and say how many are gone.
 4. A position above the log's end: this isn't the log that was read. Refuse.
+5. A map of a newer version: refuse, and name the version. What it calls finished is never delivered again.
 """
 
 from __future__ import annotations
@@ -16,38 +17,59 @@ from typing import NamedTuple
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed
+from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "reach"]
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "Ownership", "beginning", "check_readable", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Offsets above what a dead owner had committed that are thought to have been started unnoted, at most, and if its
-#: commit doesn't say how many (`core/stride.py`). Who went further is nearer at the next crash, by as much at least.
+#: Offsets above what a dead owner had committed that it may have started unnoted. What it started beyond is nearer at
+#: the next crash.
 REACH = 5_000
 #: Seconds between two tries to take partitions on.
 TRY_AGAIN = 0.5
 
 
 class Beginning(NamedTuple):
-    """Where to begin, and what is finished above it; `retry`: the same of the retry partition, if there is one.
+    """Where to begin in one log, and what is finished above it, as the metadata says.
 
-    `tally`: where the record lies that tells of more (`core/tally`).
+    `checkpoint`: the one that the metadata names, and whether it tells of more (`core/checkpoint`).
     """
 
     position: int
     known: Sequence[Run] = ()
-    retry: RetryStart | None = None
-    tally: int | None = None
+    checkpoint: Named | None = None
+    more: bool = False
 
 
-def reach(begun: Beginning, end: int, told: int = 0) -> int:
-    """How far a dead owner may have come in the main partition, whose log ends at `end`; `told`: by its last commit."""
+class Ownership(NamedTuple):
+    """Where to begin in a partition, all that is finished above it, and the same of its retry partition."""
+
+    position: int
+    known: Sequence[Run]
+    retry: RetryStart
+
+
+def reach(begun: Beginning, end: int) -> int:
+    """How far a dead owner may have come in the main partition, whose log ends at `end`."""
     covered = begun.known[-1][1] if begun.known else begun.position
-    return min(end, covered + min(told or REACH, REACH))
+    return min(end, covered + REACH)
+
+
+def check_readable(record: SubscriptionRecord, place: TopicPartition, stored: Committed) -> None:
+    """`FailedPrecondition` if a newer version of the client has written what is stored (rule 5)."""
+    if stored.offset is None or not stored.metadata:
+        return
+    try:
+        ack_map.decode(stored.metadata, stored.offset)
+    except FailedPrecondition as error:
+        raise FailedPrecondition(
+            f"subscription {record.name!r}, partition {place.partition} of topic {place.topic!r}: {error.message}"
+        ) from error
 
 
 def beginning(
@@ -57,7 +79,7 @@ def beginning(
     where = f"partition {number} of topic {record.topic!r}"
     offset = committed.offset
     known: Sequence[Run] = ()
-    tally: int | None = None
+    checkpoint, more = None, False
     if offset is None:
         offset = record.positions.get(number)
         if offset is None:
@@ -83,7 +105,7 @@ def beginning(
                 where,
             )
         else:
-            known, tally = found.runs, found.tally
+            known, checkpoint, more = found.runs, found.checkpoint, found.more
     low, high = log_range
     if offset > high:
         raise FailedPrecondition(
@@ -100,4 +122,4 @@ def beginning(
             low,
         )
         offset = low
-    return Beginning(offset, known, tally=tally)
+    return Beginning(offset, known, checkpoint, more)

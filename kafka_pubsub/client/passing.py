@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["PassingListener", "PassingReader"]
 
@@ -39,8 +39,8 @@ class PassingReader:
     def membership(self) -> Membership | None:
         return self._reader.membership()
 
-    def position(self, partition: TopicPartition) -> int | None:
-        return self._reader.position(partition)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._reader.positions(partitions)
 
     def at_end(self, partition: TopicPartition) -> bool:
         return self._reader.at_end(partition)
@@ -48,19 +48,23 @@ class PassingReader:
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.high_watermarks(partitions)
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        return self._reader.commit(positions)
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        self._reader.commit(positions, answered)
 
     def unanswered(self) -> bool:
         return self._reader.unanswered()
 
+    def settle(self) -> bool:
+        return self._reader.settle()
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self._reader.seek(partition, offset)
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self._reader.log_ranges(partitions)
+
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
+        self._reader.seek(partition, to)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         self._reader.pause(partitions)
@@ -78,7 +82,7 @@ class PassingListener:
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         return self._listener.assigned(partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:

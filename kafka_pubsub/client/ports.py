@@ -3,8 +3,7 @@
 Rules
 1. A port speaks our words and raises our errors (`kafka_pubsub.errors`) only.
 2. A `LogReader` belongs to the thread that calls `read`: all its methods are called there, and its listener's
-   methods run inside `read` (or `close`), which may call them back. (librdkafka's client lets one caller in at a
-   time: a commit from another thread would wait as long as reads follow each other.)
+   methods run inside `read` (or `close`), which may call them back. Nobody waits for a commit but `settle`.
 3. A `LogWriter` may be used from any thread; delivery reports run inside `poll` or `flush`.
 4. Adapters don't import this module (they are siblings): they fit its Protocols by shape, and the values that
    pass through it are in `model`.
@@ -18,15 +17,18 @@ from typing import Protocol
 from kafka_pubsub.config import Batching, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
+    Answered,
     Committed,
     Ending,
     Fetched,
     Header,
+    LogEnd,
     Membership,
     NewRecord,
     Outcome,
     Positions,
     PositionsLater,
+    ReadFrom,
     StoredRecord,
     TopicInfo,
     TopicPartition,
@@ -34,6 +36,7 @@ from kafka_pubsub.model import (
 
 __all__ = [
     "Admin",
+    "Answered",
     "Backend",
     "Catalog",
     "Committed",
@@ -55,7 +58,7 @@ __all__ = [
 class RebalanceListener(Protocol):
     """Told, inside `read`, what comes and goes. When a method returns, the reader answers the group."""
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """New partitions; returns where to read each from. One left out is assigned paused and never read."""
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -98,10 +101,10 @@ class LogReader(Protocol):
         because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
         """
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read, or can never be (markers, aborted records).
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Of each: everything below it was read, or can never be (markers, aborted records); no request is made.
 
-        None if it isn't assigned, or without a position. What `read` hasn't returned yet is above it.
+        Those that aren't assigned, or have no position, are left out. What `read` hasn't returned yet is above it.
         """
 
     def at_end(self, partition: TopicPartition) -> bool:
@@ -110,18 +113,30 @@ class LogReader(Protocol):
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        """Commits and waits for the answer, one for each partition. Also allowed inside `revoked`."""
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        """Begins a commit, of which one at a time is possible; another one is answered as refused, and not sent.
+
+        `answered` is called once, from any thread, with an error or None for each partition. Also allowed inside
+        `revoked`.
+        """
 
     def unanswered(self) -> bool:
-        """Whether a commit for which `commit` has stopped waiting may still be on its way."""
+        """Whether a commit is on its way."""
+
+    def settle(self) -> bool:
+        """Waits until a commit that is on its way was answered, and `answered` has returned.
+
+        False: that takes too long. It may still be stored, whatever we do in between; only the end of the membership
+        prevents it.
+        """
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
 
-    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many; as many requests as for one."""
+
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
     def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
     def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
     def close(self) -> None:
@@ -181,7 +196,9 @@ class Transactions(Protocol):
         """Stores records and positions together, or neither. Nothing passes without a position: it is the fence.
 
         A call as `positions` is asked when the log has taken every record, within the time that a transaction may
-        stay open; answered by None, the transaction is aborted.
+        stay open, and is given their offsets. Answered by None, the transaction is aborted; by `Further`, it takes
+        these records as well, and then what they say is committed.
+
         `STORED` is answered a few milliseconds before readers see it. An error is never raised, but for arguments
         that no log could take (`InvalidArgument`).
         """
@@ -206,6 +223,19 @@ class RecordFetch(Protocol):
         Until `max_bytes` of bodies are reached (one record at least) or the time is up. An offset that is in neither
         list of the answer: ask again.
         """
+
+    def lost_tails(
+        self, read: Mapping[TopicPartition, LogEnd], timeout: float
+    ) -> Mapping[TopicPartition, int]:
+        """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost.
+
+        What was lost may have been overwritten; only leader epochs tell that. What retention has deleted isn't lost.
+        """
+
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions at once; `max_bytes` of each."""
 
     def close(self) -> None: ...
 
@@ -239,7 +269,7 @@ class Admin(Protocol):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group without members, all or none; `FailedPrecondition` if it has any."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...
@@ -247,6 +277,9 @@ class Admin(Protocol):
         """How many members the group has now; 0 if it doesn't exist."""
 
     def delete_group(self, group: str) -> None: ...
+    def metadata_limit(self) -> int | None:
+        """The least `offset.metadata.max.bytes` of all brokers; None: they don't tell, at least not us."""
+
     def close(self) -> None: ...
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX, Header
 
 __all__ = [
@@ -21,7 +21,10 @@ __all__ = [
     "encode_attributes",
     "encode_key",
     "headers_size",
+    "refuse_closed",
     "refuse_data",
+    "refuse_forked",
+    "refuse_keys",
     "stored_size",
 ]
 
@@ -40,6 +43,24 @@ def refuse_data(data: object) -> InvalidArgument:
     kind = type(data).__name__
     hint = "encode it first, or use publish_json" if isinstance(data, str) else "pass bytes(data)"
     return InvalidArgument(f"data must be bytes, not {kind}: {hint}")
+
+
+def refuse_keys() -> InvalidArgument:
+    """The error for an ordering key on a topic that takes none."""
+    return InvalidArgument("Message ordering must be enabled on topic to use ordering keys")
+
+
+def refuse_closed(topic: str) -> FailedPrecondition:
+    """The error for a message after `close`."""
+    return FailedPrecondition(f"publishing to topic {topic!r} has been closed: make a new PubSub")
+
+
+def refuse_forked(topic: str) -> FailedPrecondition:
+    """The error for a message in a child of the process that published before."""
+    return FailedPrecondition(
+        f"topic {topic!r} was published to before fork(), and its connections don't exist in the child "
+        "process; create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
+    )
 
 
 def encode_key(key: object) -> bytes:

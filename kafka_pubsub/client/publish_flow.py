@@ -92,6 +92,7 @@ class Outstanding:
         "_room",
         "_seen",
         "_waiting",
+        "_wanting_room",
         "current",
         "owner",
     )
@@ -103,6 +104,8 @@ class Outstanding:
         self._older: list[Epoch] = []
         self._room = threading.Condition(lock)
         self._waiting = 0
+        # How many of those that wait do so for room and not for the end of epochs.
+        self._wanting_room = 0
         # For `advanced`: messages of closed epochs, and how many there were in all when it was asked last.
         self._older_messages = self._seen = 0
         self.limit(flow)
@@ -135,7 +138,11 @@ class Outstanding:
                     f"{self.messages} messages ({self.bytes} bytes) wait to be stored; PublishFlow allows "
                     f"{self._flow.max_messages} ({self._flow.max_bytes} bytes): wait for futures, or raise its limits"
                 )
-            self._wait(lambda: self._fits(size), None)
+            self._wanting_room += 1
+            try:
+                self._wait(lambda: self._fits(size), None)
+            finally:
+                self._wanting_room -= 1
 
     def _fits(self, size: int) -> bool:
         if self.full(size):
@@ -153,7 +160,8 @@ class Outstanding:
     def wake(self, epoch: Epoch) -> None:
         """A message of a watched epoch was reported. Without the lock; see rule 1."""
         if epoch.over or (
-            self.messages <= self._limit_messages * _LOW_WATER
+            self._wanting_room
+            and self.messages <= self._limit_messages * _LOW_WATER
             and self.bytes <= self._limit_bytes * _LOW_WATER
         ):
             with self._room:

@@ -17,16 +17,26 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from kafka_pubsub.client.futures import CallbackThread
 from kafka_pubsub.client.ports import DeliveryReport, LogWriter
 from kafka_pubsub.client.signal_delay import signals_wait
 from kafka_pubsub.config import Batching
-from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, PublishError, PubSubError
+from kafka_pubsub.model import Header
 
-__all__ = ["ANY_PARTITION", "AT_EXIT_S", "NO_CHANNEL", "Channel", "Pump", "WriterPool"]
+__all__ = [
+    "ANY_PARTITION",
+    "AT_EXIT_S",
+    "NOW",
+    "NO_CHANNEL",
+    "Channel",
+    "Pump",
+    "WriterPool",
+    "publish_error",
+]
 
 # Seconds. A report ends the wait at once; this only bounds how long a flush or a close goes unnoticed.
 _POLL_S: Final = 0.1
@@ -57,12 +67,28 @@ class _Publisher(Protocol):
 #: The partition that says: the key's, or any when there is no key.
 ANY_PARTITION: Final = -1
 
-#: `(value, key, ANY_PARTITION, report)`, as short as a call into librdkafka can be.
-QuickAppend = Callable[[bytes, bytes | None, int, DeliveryReport], None]
+#: The timestamp that says: that of the call.
+NOW: Final = 0
+
+
+class QuickAppend(Protocol):
+    """`(value, key, ANY_PARTITION, report)`, as short as a call into librdkafka can be; with headers it is longer."""
+
+    def __call__(
+        self,
+        value: bytes,
+        key: bytes | None,
+        partition: int,
+        report: DeliveryReport,
+        other_report: None = None,
+        timestamp: int = NOW,
+        headers: Sequence[Header] | None = None,
+        /,
+    ) -> None: ...
 
 
 class Channel(Protocol):
-    """A writer's quick way into one topic, for records without headers.
+    """A writer's quick way into one topic.
 
     `quick` is None while there is none; it must be read anew for each record. When it raises, whatever it raises, the
     record wasn't taken, and `LogWriter.append` of the same record says why in our words.
@@ -184,6 +210,16 @@ def _signal(lock: threading.Lock) -> None:
     # Released already: the other side gave up waiting for the signal before, and finds it now.
     with contextlib.suppress(RuntimeError):
         lock.release()
+
+
+def publish_error(error: object, pump: Pump | None) -> PublishError:
+    """What a future raises for a report's error of this pump's writer."""
+    known = error if isinstance(error, PubSubError) or pump is None else pump.writer.explain(error)
+    if isinstance(known, PublishError):
+        return known
+    if isinstance(known, PubSubError):
+        return PublishError(known.message, code=known.code)
+    return PublishError(f"publish: {known}")
 
 
 class WriterPool:

@@ -23,7 +23,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kafka_pubsub.client.futures import PublishFuture
@@ -34,18 +34,29 @@ from kafka_pubsub.client.publish_checks import (
     encode_attributes,
     encode_key,
     headers_size,
+    refuse_closed,
     refuse_data,
+    refuse_forked,
+    refuse_keys,
 )
 from kafka_pubsub.client.publish_flow import Callbacks, Outstanding
-from kafka_pubsub.client.publish_pool import ANY_PARTITION, NO_CHANNEL, Pump, WriterPool
+from kafka_pubsub.client.publish_layout import KeyLayout
+from kafka_pubsub.client.publish_many import (
+    RUN,
+    Messages,
+    PublishFutures,
+    PublishItem,
+    Report,
+    at_item,
+    read_items,
+)
+from kafka_pubsub.client.publish_pool import ANY_PARTITION, NO_CHANNEL, NOW, Pump, WriterPool, publish_error
 from kafka_pubsub.client.publish_target import PublishTarget, TargetWatch, fresh
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     DeadlineExceeded,
-    FailedPrecondition,
     InvalidArgument,
     OrderingKeyPaused,
-    PublishError,
     PubSubError,
 )
 from kafka_pubsub.model import Header
@@ -103,9 +114,7 @@ class TopicPublisher:
         # What a message with a key is refused with; None: keys are welcome.
         self._no_keys: PubSubError | None = None
         self._limit = 0
-        # Partitions that keys are spread over; 0: nobody has said yet. The writer may believe something else.
-        self._partitions = 0
-        self._relearn = False
+        self._layout = KeyLayout(name)
         self._small = -1
         self._pump: Pump | None = None
         self._channel = NO_CHANNEL
@@ -155,22 +164,23 @@ class TopicPublisher:
             quick = self._channel.quick
             if (
                 quick is None
-                or headers is not None
                 or self._paused
                 or self._no_keys is not None
                 or epoch.sent_messages >= epoch.free_until_messages
                 or epoch.sent_bytes + length > epoch.free_until_bytes
             ):
-                future = self._publish_with_care(data, key, headers)
+                future = PublishFuture(epoch)
+                self._publish_with_care(future, data, key, headers)
                 count = future.epoch.sent_messages
             else:
                 future = _new(PublishFuture)  # as its `__init__` does; the call would cost as much again
                 future.epoch = epoch
-                future._outcome = future._own_condition = None
+                future._outcome = future._waiting = None
                 try:
-                    quick(data, key, ANY_PARTITION, future)
+                    quick(data, key, ANY_PARTITION, future, None, NOW, headers)
                 except Exception as error:
-                    return self._refused(future, data, key, headers, error)
+                    self._refused(future, data, key, headers, error)
+                    return future
                 # Counted afterwards: Ctrl-C in between must not leave a message that no report will ever take off.
                 epoch.sent_messages = count = epoch.sent_messages + 1
                 epoch.sent_bytes += length
@@ -178,27 +188,54 @@ class TopicPublisher:
             self._last_pump.take_turn()
         return future
 
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+        """Queues messages in their order; `publish_many.py` has the rules."""
+        messages = read_items(items)
+        count = len(messages.data)
+        futures = PublishFutures(self._outstanding.current, count)
+        reached = 0
+        try:
+            self._look_over(messages, 0, count)
+            while reached < count:
+                start, end = reached, min(reached + RUN, count)
+                if start:
+                    self._look_over(messages, start, end)
+                with self._lock:
+                    epoch = self._outstanding.current
+                    if self._no_keys is None:
+                        reached = futures.queue(messages, start, end, epoch, self._channel, self._paused)
+                    if reached == start:
+                        self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
+                        reached += 1
+                if self._last_pump is not None and (reached ^ start) & ~_TURN_MASK:
+                    self._last_pump.take_turn()
+        except PubSubError as error:
+            if not reached:
+                raise
+            futures.fail_from(reached, error)
+        return futures
+
     def _publish_with_care(
-        self, data: bytes, key: bytes | None, headers: list[Header] | None
-    ) -> PublishFuture:
+        self, report: PublishFuture | Report, data: bytes, key: bytes | None, headers: list[Header] | None
+    ) -> None:
         """With everything that may stand in the way; under the lock, which it may release."""
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
         pump = self._ready(len(data))
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
-        future = PublishFuture(epoch := self._outstanding.current)
+        report.epoch = epoch = self._outstanding.current
         # After everything that may release the lock.
         if key is not None and key in self._paused:
-            future.fail(self._paused_error(key))
-            return future
+            report.fail(self._paused_error(key))
+            return
         try:
-            pump.append(self.name, data, key, headers, future)
+            pump.append(self.name, data, key, headers, report)
         except Exception as error:
-            return self._refused(future, data, key, headers, error)
+            self._refused(report, data, key, headers, error)
+            return
         epoch.sent_messages += 1
         epoch.sent_bytes += len(data)
-        return future
 
     def _ready(self, size: int) -> Pump:
         """A writer that may be used, and room for the message. May release the lock."""
@@ -219,12 +256,12 @@ class TopicPublisher:
 
     def _refused(
         self,
-        future: PublishFuture,
+        report: PublishFuture | Report,
         data: bytes,
         key: bytes | None,
         headers: list[Header] | None,
         error: Exception,
-    ) -> PublishFuture:
+    ) -> None:
         """The writer took nothing: tries again while it is only busy.
 
         The quick way's errors are nobody's words; what `append` says to the same message counts.
@@ -233,51 +270,35 @@ class TopicPublisher:
             self._outstanding.pause(_BUSY_S)
             pump = self._ready(len(data))
             if key is not None and key in self._paused:
-                future.fail(self._paused_error(key))
-                return future
-            future.epoch = epoch = self._outstanding.current
+                report.fail(self._paused_error(key))
+                return
+            report.epoch = epoch = self._outstanding.current
             try:
-                pump.append(self.name, data, key, headers, future)
+                pump.append(self.name, data, key, headers, report)
             except (BufferError, PubSubError) as again:
                 error = again
             else:
                 epoch.sent_messages += 1
                 epoch.sent_bytes += len(data)
-                return future
-        future.fail(self.failed(key, error))
-        return future
+                return
+        report.fail(self.failed(key, error))
 
     def _next_pump(self) -> Pump:
         old = self._last_pump
         if old is not None and not self._closed:
             self._settled_by(old, None)
         if self._closed:
-            raise self._closed_error()
+            raise refuse_closed(self.name)
         if self._pump is None:
             pump = self._writers.pump(self._batching, self._limit)
-            if self._relearn:
-                self._learn_layout(pump)
+            refusal = self._layout.learn(pump)
+            if refusal is not None:
+                self._no_keys = refusal
+                self._doubtful = True
+                self._writers.renew_soon()
             self._pump = self._last_pump = pump
             self._channel = pump.channel(self.name)
         return self._pump
-
-    def _learn_layout(self, pump: Pump) -> None:
-        """Keys are in other partitions now; nothing of the topic is queued."""
-        try:
-            found = pump.writer.relearn(self.name)
-        except PubSubError as error:
-            why = error.message
-        else:
-            if found == self._partitions:
-                self._relearn = False
-                return
-            why = f"a broker says {found}"
-        self._no_keys = FailedPrecondition(
-            f"topic {self.name!r} has {self._partitions} partitions now, which this process's connection doesn't know "
-            f"yet ({why}): messages with a key are refused until it does; try again in a second"
-        )
-        self._doubtful = True
-        self._writers.renew_soon()
 
     def _change_pump(self) -> None:
         self._pump, self._channel = None, NO_CHANNEL
@@ -291,48 +312,40 @@ class TopicPublisher:
             self._writers.renew_soon()
         check_size(self.name, data, key, headers, self._limit)
 
+    def _look_over(self, messages: Messages, start: int, end: int) -> None:
+        """The same for messages of one call, if one of them asks for it."""
+        if messages.largest <= self._small:
+            return
+        for index in range(start, end):
+            try:
+                self._look(*messages.at(index))
+            except InvalidArgument as error:
+                raise at_item(index, error) from None
+            if messages.largest <= self._small:
+                break
+        if self._no_keys is not None and any(key is not None for key in messages.keys[start:end]):
+            raise fresh(self._no_keys)
+
     def _check_usable(self) -> None:
         if self._forked:
-            raise FailedPrecondition(
-                f"topic {self.name!r} was published to before fork(), and its connections don't exist in the child "
-                "process; create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
-            )
+            raise refuse_forked(self.name)
         if self._closed:
-            raise self._closed_error()
-
-    def _closed_error(self) -> FailedPrecondition:
-        return FailedPrecondition(f"publishing to topic {self.name!r} has been closed: make a new PubSub")
+            raise refuse_closed(self.name)
 
     def _apply(self, target: PublishTarget) -> None:
         with self._lock:
             configured = self._configured_ordering
             ordering = target.ordering if configured is None else configured
             fenced = self._no_keys is not None
-            self._no_keys = target.no_keys if ordering is not False else _keys_not_enabled()
+            self._no_keys = target.no_keys if ordering is not False else refuse_keys()
             if target.max_message_bytes != self._limit:
                 # A batch of ours must not be larger than the topic takes.
                 self._limit = target.max_message_bytes
                 self._change_pump()
-            self._lay_out(target, fenced=fenced)
+            used, waiting = self._last_pump is not None, self._outstanding.messages
+            if self._layout.apply(target, used=used, waiting=waiting, fenced=fenced):
+                self._change_pump()
             self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
-
-    def _lay_out(self, target: PublishTarget, *, fenced: bool) -> None:
-        if target.no_keys is not None or not target.partitions:
-            return
-        if target.partitions != self._partitions and self._last_pump is not None:
-            waiting = self._outstanding.messages
-            if self._partitions and waiting and not fenced:
-                _log.error(
-                    "topic %r was given %d partitions while %d messages waited here for a broker: their keys may have "
-                    "been overtaken",
-                    self.name,
-                    target.partitions,
-                    waiting,
-                )
-            self._relearn = True
-        if self._relearn:
-            self._change_pump()
-        self._partitions = target.partitions
 
     def renew(self) -> None:
         """Looks at the topic again, in the pool's background thread, if there is a reason to."""
@@ -366,21 +379,12 @@ class TopicPublisher:
 
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         """A message failed: pauses its key; what its future raises."""
-        known = self._explain(error)
+        known = publish_error(error, self._last_pump)
         if key is not None:
             self._paused.setdefault(key, known)
         self._doubtful = True
         self._writers.renew_soon()
         return known
-
-    def _explain(self, error: object) -> PublishError:
-        pump = self._last_pump
-        known = error if isinstance(error, PubSubError) or pump is None else pump.writer.explain(error)
-        if isinstance(known, PublishError):
-            return known
-        if isinstance(known, PubSubError):
-            return PublishError(known.message, code=known.code)
-        return PublishError(f"publish: {known}")
 
     def would_block(self, size: int) -> bool:
         """Whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
@@ -482,10 +486,6 @@ class TopicPublisher:
             self._forked = True
             self._change_pump()
             self._small = -1
-
-
-def _keys_not_enabled() -> InvalidArgument:
-    return InvalidArgument("Message ordering must be enabled on topic to use ordering keys")
 
 
 # Every living publisher, so that a fork can find them. Empty: nothing to do.

@@ -4,14 +4,14 @@ Theory. All of it is told on the fetcher, inside a read. What it means is for th
 and waits; what has to be asked of the log before that, is asked here.
 
 Rules
-1. Whole or nothing: a layout that isn't the catalog's is refused before anything of it is delivered. With a retry topic
-   partitions are taken on as pairs (`takeovers`).
+1. Whole or nothing: a layout that isn't the catalog's is refused before anything of it is delivered. Partitions are
+   taken on as pairs (`takeovers`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
 3. At a revoke every relocation has landed before the last word is sent, and the last word waits for a commit that
    isn't answered. What can't be told in time is given up without one, as if it had been lost; then, and when a commit
    is still unanswered, the membership ends, too (`rejoining`).
-4. The retry topic may appear, or be made again, while the stream runs: it leaves, and comes back with the new one.
+4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning
+from kafka_pubsub.client.lost_tails import Findings, refuse
+from kafka_pubsub.client.ownership import TRY_AGAIN, beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import LANDING, Relocating, identity_of, positions_of
 from kafka_pubsub.client.retry_topics import RetryTopicGone, remake_call, retry_beginning
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
     FailedPrecondition,
-    InvariantViolated,
+    InvalidArgument,
     NotFound,
     PubSubError,
 )
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import CommitAnswers, Committed, ReadFrom, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -62,10 +64,10 @@ class Rebalances:
         reader: LogReader,
         record: SubscriptionRecord,
         look_up: Callable[[], SubscriptionRecord],
+        relocating: Relocating,
     ) -> None:
         self.record = record
-        #: Set for a subscription that redelivers through a retry topic.
-        self.pairs: Takeovers | None = None
+        self.pairs = Takeovers(engine, reader, relocating)
         #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
         self._identity = identity_of(record)
@@ -77,27 +79,20 @@ class Rebalances:
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
 
-    def begin_with(self, relocating: Relocating | None) -> None:
-        """Reads by the retry topic of `relocating` from now on; None: without one."""
-        if relocating is None:
-            self.pairs = None
-        else:
-            self.pairs = Takeovers(self._engine, self._reader, relocating)
-
-    def go_over(self, record: SubscriptionRecord, relocating: Relocating | None) -> list[str]:
-        """Another retry topic, or none, takes the place of the one so far; nothing is ours. Returns what to read."""
+    def go_over(self, record: SubscriptionRecord, relocating: Relocating) -> list[str]:
+        """Another retry topic takes the place of the one so far; nothing is ours. Returns what to read."""
         before, self.record, self._identity = self.pairs, record, identity_of(record)
         self._engine.ask(lambda: self._engine.coordinator.go_over(relocating, self._engine.clock()))
-        self.begin_with(relocating)
-        if before is not None:  # its last flights may take a while
-            threading.Thread(
-                target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
-            ).start()
+        self.pairs = Takeovers(self._engine, self._reader, relocating)
+        # Its last flights may take a while.
+        threading.Thread(
+            target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
+        ).start()
         return self.topics()
 
     def end(self) -> None:
         """Nothing more comes."""
-        if self.pairs is not None and not self.pairs.relocating.close(LANDING):
+        if not self.pairs.relocating.close(LANDING):
             log.warning("subscription %r: its relocations end later", self.record.name)
 
     def noticed(self, record: SubscriptionRecord) -> None:
@@ -111,30 +106,36 @@ class Rebalances:
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Up to where each retry partition of ours was read; any thread may call."""
-        pairs, owned = self.pairs, list(self._engine.coordinator.owned.items())
+        retry, owned = self.pairs.retry, list(self._engine.coordinator.owned.items())
         return {
-            TopicPartition(pairs.retry, number): partition.half.retries.books.position
+            TopicPartition(retry, number): partition.half.retries.books.position
             for number, partition in owned
-            if pairs is not None and partition.half is not None
         }
 
     def topics(self) -> list[str]:
         """What the stream reads."""
-        return [self.record.topic] if self.pairs is None else [self.record.topic, self.pairs.retry]
+        return [self.record.topic, self.pairs.retry]
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[int, bool]:
-        """Sends commits; whether each was accepted."""
+    def commit(self, commits: Mapping[int, CommitBoth], answered: Callable[[dict[int, bool]], None]) -> None:
+        """Sends commits; `answered` is told whether each was accepted, from any thread."""
         positions = self._positions(commits)
-        answers: Mapping[TopicPartition, PubSubError | None]
+
+        def tell(answers: CommitAnswers) -> None:
+            answered(self._accepted(commits, answers))
+
         try:
-            answers = self._reader.commit(positions)
+            self._reader.commit(positions, tell)
         except PubSubError as error:
-            answers = dict.fromkeys(positions, error)
+            tell(dict.fromkeys(positions, error))
+
+    def _accepted(self, commits: Mapping[int, CommitBoth], answers: CommitAnswers) -> dict[int, bool]:
         accepted = dict.fromkeys(commits, True)
         for place, answer in answers.items():
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
                 accepted[place.partition] = False
+            if isinstance(answer, InvalidArgument):
+                self._engine.fail(answer)  # no later commit would fare better
         self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
         return accepted
 
@@ -153,19 +154,14 @@ class Rebalances:
             except PubSubError as error:
                 log.warning("subscription %r: %s", self.record.name, error)
 
-    def _positions(self, commits: Mapping[int, Commit | CommitBoth]) -> dict[TopicPartition, Committed]:
+    def _positions(self, commits: Mapping[int, CommitBoth]) -> dict[TopicPartition, Committed]:
         """Commits as the log takes them."""
         positions: dict[TopicPartition, Committed] = {}
         for number, commit in commits.items():
-            if isinstance(commit, Commit):
-                positions[self.place(number)] = Committed(*commit)
-            elif self.pairs is not None:
-                positions |= positions_of(self.record.topic, self.pairs.retry, number, commit)
-            else:
-                raise InvariantViolated(f"partition {number} has no retry half to commit")
+            positions |= positions_of(self.record.topic, self.pairs.retry, number, commit)
         return positions
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """They are ours; where to read each from."""
         starts = self._patiently(lambda: self._take_on(partitions))
         self.joined = True
@@ -199,7 +195,7 @@ class Rebalances:
             )
         return record
 
-    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         record = self._looked_up()  # rule 1
         if identity_of(record) != self._identity:
             if self.renew is None:
@@ -210,28 +206,11 @@ class Rebalances:
             self.renew()
             return {}  # nothing of the old and the new is served together
         self.record = record
-        if self.pairs is not None:
-            return self.pairs.take_on(self.record, partitions)
-        # Others are younger than the layout that is being drained: they are read when it is the catalog's.
-        partitions = [place for place in partitions if place.partition < self.record.partitions]
-        committed = self._reader.committed(partitions)
-        ranges = {place.partition: self._reader.log_range(place) for place in partitions}
-
-        def begin(number: int, stored: Committed) -> Beginning:
-            return beginning(self.record, number, stored, ranges[number])
-
-        stored = {place.partition: committed[place] for place in partitions}
-        positions = self._engine.take_on(stored, begin)
-        return {self.place(number): position for number, position in positions.items()}
+        return self.pairs.take_on(self.record, partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """They go, with a last word."""
-        if self.pairs is not None:
-            self._pairs_revoked(self.pairs, partitions)
-        else:
-            self._engine.commit(self._engine.last_words([place.partition for place in partitions]))
-
-    def _pairs_revoked(self, pairs: Takeovers, partitions: Sequence[TopicPartition]) -> None:
+        pairs = self.pairs
         numbers = pairs.let_go(partitions)
         self._give_up(stuck := pairs.hold_still(numbers))
         numbers = [number for number in numbers if number not in stuck]
@@ -240,7 +219,7 @@ class Rebalances:
         self._engine.commit(self._engine.ask(self._engine.coordinator.take_afterwords))
 
     def _give_up(self, stuck: Sequence[int]) -> None:
-        if stuck and self.pairs is not None:
+        if stuck:
             log.error(
                 "subscription %r: relocations of partitions %s weren't answered; giving these up without a last word, "
                 "so some messages may be delivered again",
@@ -252,13 +231,10 @@ class Rebalances:
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They are gone."""
-        if self.pairs is not None:
-            numbers = self.pairs.let_go(partitions)
-            self._engine.lose(numbers)
-            if self.pairs.relocating.wait(numbers, 0):
-                self.pairs.relocating.rejoin()
-        else:
-            self._engine.lose([place.partition for place in partitions])
+        numbers = self.pairs.let_go(partitions)
+        self._engine.lose(numbers)
+        if self.pairs.relocating.wait(numbers, 0):
+            self.pairs.relocating.rejoin()
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         """The log reported an error."""
@@ -274,24 +250,28 @@ class Rebalances:
         owned = self._engine.coordinator.owned.get(place.partition)
         if owned is None:
             return
-        if owned.half is not None and self.pairs is not None and place.topic == self.pairs.retry:
-            self._retry_stepped_out(place, owned.half.retries.books.position)
+        if place.topic == self.pairs.retry:
+            self._retry_stepped_out(place, owned.half.retries.books)
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
+        read = owned.offsets.read
+        lost = self.pairs.relocating.lost(place, read)
+        refuse(self.record.name, Findings({place: read}, {} if lost is None else {place: lost}))
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 
-    def _retry_stepped_out(self, place: TopicPartition, position: int) -> None:
+    def _retry_stepped_out(self, place: TopicPartition, books: RetryBooks) -> None:
         try:
             log_range = self._reader.log_range(place)
         except NotFound:
             log_range = (0, -1)
-        if position > log_range[1] and self.renew is not None:
+        lost = books.position > log_range[1] or self.pairs.relocating.lost(place, books.read) is not None
+        if lost and self.renew is not None:
             self.renew()  # it was cut at its end, deleted, or made again: what we know of it isn't true any more
             return
-        begun = retry_beginning(self.record, place.partition, Committed(position, ""), log_range)
+        begun = retry_beginning(self.record, place.partition, Committed(books.position, ""), log_range)
         self._reader.seek(place, begun.position)
 
 

@@ -6,7 +6,8 @@ the ownership under which it was made, unless the membership ends with it. Whoev
 asks for that with `rejoin`.
 
 Rules
-1. A commit that is on its way when partitions go - revoked or lost - is such a request: then we leave by ourselves.
+1. A commit that is on its way when partitions go - revoked or lost - is such a request. Its answer is waited for; if
+   none comes we leave by ourselves.
 2. We leave between two reads, never inside a callback of the group. What is still ours then is given up like at any
    close: with a last word; what couldn't be told is told as lost.
 3. A stream that must read other topics from now on leaves first, so that no request names both the old and the new.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pubsub.client.passing import PassingListener, PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
-from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.model import ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["RejoiningReader"]
 
@@ -53,7 +54,7 @@ class RejoiningReader(PassingReader):
         return self._reader.read(max_records, timeout)
 
     def _look(self) -> None:
-        if self._reader.unanswered():
+        if not self._reader.settle():
             log.warning("a commit isn't answered and its partitions are gone: coming back as a new member")
             self.rejoin()
 
@@ -72,7 +73,7 @@ class RejoiningReader(PassingReader):
 
 
 class _Listener(PassingListener):
-    """Around the stream's; looks for unanswered commits whenever something went."""
+    """Around the stream's; looks after commits that are on their way whenever something went."""
 
     def __init__(self, listener: RebalanceListener, look: Callable[[], None]) -> None:
         super().__init__(listener)
@@ -80,7 +81,7 @@ class _Listener(PassingListener):
         #: What the stream was told is its own.
         self.held: set[TopicPartition] = set()
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         self.held.update(partitions)
         return super().assigned(partitions)
 

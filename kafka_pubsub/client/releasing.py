@@ -25,8 +25,8 @@ from kafka_pubsub.client.key_states import WaitingRoom
 from kafka_pubsub.client.letters import DeadLetterProgress, DeadLetterResult, Selection, Tell
 from kafka_pubsub.client.marks import Marks
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.relocating import retry_topic_of
 from kafka_pubsub.client.replaying import DeadLetters
+from kafka_pubsub.client.retry_topics import retry_topic_of
 from kafka_pubsub.client.seat import Seat
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
 from kafka_pubsub.config import SubscriptionRecord
@@ -64,8 +64,6 @@ class Releases:
         """Asks the owners to release the selected messages; `dry_run`: only says how many."""
         record = self._subscriptions.usable(name)
         retry = retry_topic_of(record)
-        if retry is None:
-            raise FailedPrecondition(f"subscription {name!r} has no retry topic, so nothing is parked")
         if drop and record.options.dead_letter is None:
             raise FailedPrecondition(
                 f"subscription {name!r} has no dead-letter policy, so there is nowhere to drop a message: update it "

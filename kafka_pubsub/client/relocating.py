@@ -17,29 +17,32 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol, cast
 
 from kafka_pubsub.client.body_reader import BodyReader, BodyRequest, FoundBodies
+from kafka_pubsub.client.checkpoints import checkpoints_of, newest
 from kafka_pubsub.client.letter_writer import LetterWriter, Written
+from kafka_pubsub.client.lost_tails import Findings, look
 from kafka_pubsub.client.mover import Flight, Landing, Mover
 from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.tallies import tally_of
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
+from kafka_pubsub.core.checkpoint import Checkpoint, Named
 from kafka_pubsub.core.effects import Bury, CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
     Committed,
     Ending,
+    LogEnd,
     Membership,
     NewRecord,
     StoredRecord,
     TopicInfo,
     TopicPartition,
 )
+from kafka_pubsub.schema import checkpoints
 
 __all__ = [
     "LANDING",
@@ -48,7 +51,6 @@ __all__ = [
     "dead_letter_id",
     "identity_of",
     "positions_of",
-    "retry_topic_of",
     "transactional_id",
 ]
 
@@ -61,14 +63,10 @@ FENCING = 10.0
 #: The same for its dead letters. While their topic is away the call doesn't return, but what it does to the positions
 #: is done at its beginning.
 LETTERS_FENCING = 2.0
+#: Seconds for a look at the end of a log.
+CHECKING = 20.0
 #: Seconds that closing waits for dead letters that are being written: they are written again by the next owner.
 LETTERS_CLOSING = 1.0
-
-
-def retry_topic_of(record: SubscriptionRecord) -> str | None:
-    """The retry topic through which the subscription redelivers; None: in place."""
-    retry = record.retry_topic
-    return None if retry is None or not retry.topic_id else retry.name
 
 
 def identity_of(record: SubscriptionRecord) -> str:
@@ -89,7 +87,7 @@ def dead_letter_id(subscription: str, writer: int) -> str:
 def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
     """A commit of both partitions, as the log takes it."""
     return {
-        TopicPartition(topic, number): Committed(commit.offset, commit.metadata),
+        TopicPartition(topic, number): Committed(commit.offset, commit.metadata, commit.epoch),
         TopicPartition(retry, number): Committed(*commit.retry),
     }
 
@@ -169,17 +167,38 @@ class Relocating:
             self._complete(number, epoch, effect)
             return
         records = [self._record(number, each) for each in effect.records]
-        positions = positions_of(self.topic, self.retry, number, effect.commit)
         membership = self._membership()
+        flight = self._flight(number, epoch, records, effect, membership)
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
-            nowhere = Flight(number, epoch, records, positions, Membership("", None))
-            landing = Landing(nowhere, Ending.ABORTED, reason=reason)
-            self._post(lambda: self._answers.landed(landing))
+            self._answer(Landing(flight, Ending.ABORTED, reason=reason))
             return
         with self._changed:
             self._up[number] += 1
-        self.mover.send(Flight(number, epoch, records, positions, membership))
+        self.mover.send(flight)
+
+    def _flight(
+        self,
+        number: int,
+        epoch: int,
+        records: Sequence[NewRecord],
+        effect: Relocate,
+        membership: Membership | None,
+    ) -> Flight:
+        """These records, the checkpoint that goes with them, and the positions."""
+        headers = [*effect.said, checkpoints.header()]
+        parts = [
+            NewRecord(self.retry, number, None, checkpoints.encode(part), headers, part.checkpoint.time)
+            for part in effect.parts
+        ]
+        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        flight = Flight(number, epoch, [*records, *parts], positions, membership or Membership("", None))
+        if (named := effect.named) is None:
+            return flight
+        return flight._replace(
+            checkpoint=len(records),
+            named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
+        )
 
     def bury(self, number: int, epoch: int, effect: Bury) -> None:
         """Has dead letters written."""
@@ -193,13 +212,12 @@ class Relocating:
             self.letters.send(flight)
 
     def _complete(self, number: int, epoch: int, effect: Relocate) -> None:
-        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        rest = self._flight(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
-        if not self.letters.complete(number, epoch, positions):
+        if not self.letters.complete(rest):
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
-            late = Flight(number, epoch, [], positions, Membership("", None))
-            self._landed(Landing(late, Ending.ABORTED, reason=reason))
+            self._landed(Landing(rest, Ending.ABORTED, reason=reason))
 
     def _record(self, number: int, each: Relocation) -> NewRecord:
         record = cast("StoredRecord", each.record)
@@ -232,8 +250,11 @@ class Relocating:
 
     # On the threads of their own
 
-    def _landed(self, landing: Landing) -> None:
+    def _answer(self, landing: Landing) -> None:
         self._post(lambda: self._answers.landed(landing))
+
+    def _landed(self, landing: Landing) -> None:
+        self._answer(landing)
         with self._changed:
             self._up[landing.flight.partition] -= 1
             self._changed.notify_all()
@@ -268,19 +289,47 @@ class Relocating:
         except (TimeoutError, PubSubError) as error:
             log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
-    def tally(self, number: int, stored: Committed) -> Tally | None:
-        """What the tally tells that this commit of the retry partition names; None: it is lost, which is told."""
+    def checkpoints(
+        self, wanted: Mapping[TopicPartition, tuple[Named, int]]
+    ) -> Mapping[TopicPartition, Checkpoint]:
+        """The checkpoints that commits name in retry partitions with these ends; what is lost is told, and left out."""
+        if not wanted:
+            return {}
         with closing(self._fetch()) as fetch:
-            found = tally_of(fetch, TopicPartition(self.retry, number), stored)
-        if found is None:
-            log.error(
-                "the tally that the commit at offset %s of %s[%d] names is gone or damaged: what it called finished is "
-                "delivered again, as far as it is still there",
-                stored.offset,
-                self.retry,
-                number,
-            )
+            found = checkpoints_of(fetch, wanted)
+        for place, (named, _) in wanted.items():
+            if place not in found:
+                log.error(
+                    "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered "
+                    "again, as far as it is still there",
+                    named.offset,
+                    *place,
+                )
         return found
+
+    def look(
+        self,
+        record: SubscriptionRecord,
+        stored: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+    ) -> Findings:
+        """How far the logs were read, and whether they lost some of it (`lost_tails`)."""
+        with closing(self._fetch()) as fetch:
+            return look(fetch, record, stored, ends)
+
+    def lost(self, place: TopicPartition, read: LogEnd) -> int | None:
+        """The first offset of what a log has lost of what was read; None: nothing."""
+        with closing(self._fetch()) as fetch:
+            return fetch.lost_tails({place: read}, CHECKING).get(place)
+
+    def newest(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+    ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
+        """The last checkpoint of these topics in each retry partition, if there is one."""
+        if not ranges:
+            return {}
+        with closing(self._fetch()) as fetch:
+            return newest(fetch, ranges, ids)
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

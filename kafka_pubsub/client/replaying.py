@@ -39,9 +39,8 @@ from kafka_pubsub.client.letters import (
 from kafka_pubsub.client.marks import MARKS, MARKS_TOPIC, Marks
 from kafka_pubsub.client.names import check_subscription_name, check_topic_name
 from kafka_pubsub.client.ports import Backend, RecordFetch
-from kafka_pubsub.client.relocating import retry_topic_of
 from kafka_pubsub.client.replay_plan import ReplayPlan
-from kafka_pubsub.client.retry_topics import remake_call
+from kafka_pubsub.client.retry_topics import retry_topic_of
 from kafka_pubsub.client.seat import Seat
 from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
 from kafka_pubsub.config import SubscriptionRecord
@@ -184,12 +183,6 @@ class DeadLetters:
     def _receiving(self, name: str) -> SubscriptionRecord:
         """The record of a subscription that letters can go back to."""
         record = self._subscriptions.usable(name)
-        if retry_topic_of(record) is None:
-            remake = remake_call(name)
-            raise FailedPrecondition(
-                f"subscription {name!r} has no retry topic, which dead letters go back through: {remake} makes one",
-                calls=(remake,),
-            )
         self.check_unchanged(record)
         return record
 
@@ -296,7 +289,7 @@ class _Replay:
         self._marks = marks
         self._fetch = fetch
         self._record = record
-        self._retry = retry_topic_of(record) or ""
+        self._retry = retry_topic_of(record)
         self._info = info
         self._skipped = skipped
         #: Letters brought back so far.

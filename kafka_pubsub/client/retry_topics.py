@@ -20,12 +20,12 @@ import logging
 from collections.abc import Mapping
 from zlib import crc32
 
+from kafka_pubsub.client.checkpoints import map_of
 from kafka_pubsub.client.companion import companion_settings
 from kafka_pubsub.client.names import retry_topic
 from kafka_pubsub.client.ownership import Beginning, beginning
 from kafka_pubsub.client.ports import Admin
 from kafka_pubsub.config import RetryTopic, SubscriptionRecord
-from kafka_pubsub.core import ack_map
 from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, TopicInfo
 
@@ -56,17 +56,27 @@ def marked_nonce(record: SubscriptionRecord, nonce: int) -> int:
     return nonce if retry is None else _mark(retry) << _MARK_BITS | nonce & (1 << _MARK_BITS) - 1
 
 
-def _is_of_another(retry: RetryTopic, committed: Committed) -> bool:
+def is_of_another(retry: RetryTopic, committed: Committed) -> bool:
     """Whether the position was committed while there was an earlier topic of that name."""
-    if committed.offset is None or not committed.metadata:
-        return False
-    found = ack_map.decode(committed.metadata, committed.offset)
+    found = map_of(committed)
     return found is not None and found.nonce >> _MARK_BITS != _mark(retry)
 
 
 def remake_call(subscription: str) -> Call:
     """The call that accepts a retry topic's loss."""
     return Call("update_subscription", subscription, (("remake_retry_topic", True),))
+
+
+def retry_topic_of(record: SubscriptionRecord) -> str:
+    """The retry topic of a subscription; `FailedPrecondition` if it has none."""
+    if record.retry_topic is None:
+        remake = remake_call(record.name)
+        raise FailedPrecondition(
+            f"subscription {record.name!r} has no retry topic, in which messages wait for their redelivery: {remake} "
+            "makes one, or takes the one that was made by hand",
+            calls=(remake,),
+        )
+    return record.retry_topic.name
 
 
 class RetryTopicGone(FailedPrecondition):
@@ -121,7 +131,7 @@ def retry_beginning(
     retry = record.retry_topic
     if retry is None:
         raise FailedPrecondition(f"subscription {record.name!r} has no retry topic")
-    if _is_of_another(retry, committed):
+    if is_of_another(retry, committed):
         log.warning(
             "subscription %r: its retry topic %r was made again: partition %d goes on from its beginning",
             record.name,
@@ -162,28 +172,29 @@ class RetryTopics:
     def __init__(self, admin: Admin, *, may_create: bool) -> None:
         self._admin = admin
         self._may_create = may_create
-        # Subscriptions that were said to have none. Empty: nobody has looked at one.
-        self._said: set[str] = set()
 
-    def plan(self, subscription: str, home: TopicInfo, begun: RetryTopic | None = None) -> RetryTopic | None:
-        """What `make` shall make or take; None: there can be none. Changes nothing.
-
-        `begun` is what an attempt that crashed had planned.
-        """
+    def plan(self, subscription: str, home: TopicInfo, begun: RetryTopic | None = None) -> RetryTopic:
+        """What `make` shall make or take; changes nothing. `begun` is what an attempt that crashed had planned."""
         name = retry_topic(home.name, subscription)
         if begun is not None and begun.name == name and not begun.adopted:
             return begun
         info = self.find(name)
+        if info is None and self._may_create:
+            return RetryTopic(name=name)
         if info is None:
-            return RetryTopic(name=name) if self._may_create else None
-        wrong = misfits(info, home)
-        if not wrong:
-            return RetryTopic(name=name, topic_id=info.topic_id, adopted=True)
-        text = f"Kafka's topic {name!r} can't be the retry topic of subscription {subscription!r}: {wrong}"
-        if self._may_create:
-            raise FailedPrecondition(f"{text}; change that, or delete it and it will be made")
-        log.warning("%s; messages are redelivered in place", text)
-        return None
+            remake = remake_call(subscription)
+            raise FailedPrecondition(
+                f"subscription {subscription!r} needs the retry topic {name!r}, and with create=False "
+                f"(KAFKA_PUBSUB_CREATE) no topics are made: have it made {_made_so(home)}; then {remake} takes it",
+                calls=(remake,),
+            )
+        if wrong := misfits(info, home):
+            help_ = "delete it and it will be made" if self._may_create else f"have it made {_made_so(home)}"
+            raise FailedPrecondition(
+                f"Kafka's topic {name!r} can't be the retry topic of subscription {subscription!r}: {wrong}; change "
+                f"that, or {help_}"
+            )
+        return RetryTopic(name=name, topic_id=info.topic_id, adopted=True)
 
     def make(self, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
         """Makes the planned topic, or takes what is there; the result has its id and its positions."""
@@ -228,10 +239,7 @@ class RetryTopics:
 
     def check(self, record: SubscriptionRecord, home: TopicInfo, partitions: int) -> None:
         """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its settings fit."""
-        if record.retry_topic is None:
-            self._say_in_place(record.name)
-            return
-        info = self.find(record.retry_topic.name)
+        info = self.find(retry_topic_of(record))
         check_retry_layout(record, info, partitions=partitions)
         if info is not None:
             self.keep_fit(info, home)
@@ -272,17 +280,11 @@ class RetryTopics:
         except NotFound:
             return None
 
-    def _say_in_place(self, subscription: str) -> None:
-        if subscription in self._said:
-            return
-        self._said.add(subscription)
-        log.warning(
-            "subscription %r has no retry topic: messages are redelivered in place. So a failing one keeps the later "
-            "messages of its key in memory, and a crash forgets how often it was tried. %s makes one, where topics may "
-            "be made",
-            subscription,
-            remake_call(subscription),
-        )
+
+def _made_so(home: TopicInfo) -> str:
+    """How an operator makes a retry topic beside that one."""
+    settings = ", ".join(f"{name}={value}" for name, value in sorted(companion_settings(home).items()))
+    return f"with {home.partitions} partitions and {settings}"
 
 
 def misfits(info: TopicInfo, home: TopicInfo) -> str:

@@ -19,6 +19,11 @@ __all__ = ["signals_wait"]
 
 _Handler = Callable[[int, FrameType | None], Any]
 
+# Without the detour that makes an enumeration's member of each answer: 64 of these cost 35 us.
+_current_handler: Callable[[int], _Handler | int | None] = getattr(
+    signal.getsignal, "__wrapped__", signal.getsignal
+)
+
 _SIGNALS = tuple(sorted(map(int, signal.valid_signals())))
 
 
@@ -31,7 +36,7 @@ def signals_wait(work: Callable[[], object]) -> None:
     handlers: dict[int, _Handler] = {}
     try:
         for number in _SIGNALS:
-            handler = signal.getsignal(number)
+            handler = _current_handler(number)
             if callable(handler):
                 handlers[number] = handler
                 signal.signal(number, lambda number, frame: noted.append((int(number), frame)))

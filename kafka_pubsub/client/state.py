@@ -100,15 +100,6 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
                 waiting = len(queues.get(lease.key, ())) + len(lease.records) - lease.done - 1
                 offset = lease.records[lease.done].offset()
                 yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
-        for record, key in partition.waiting.records():
-            if key is not None:
-                yield BlockedKey(
-                    key,
-                    partition.number,
-                    record.offset(),
-                    "waits for its redelivery",
-                    len(queues.get(key, ())),
-                )
 
 
 def _from_log(state: KeyState) -> BlockedKey:
@@ -120,8 +111,6 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Keys that wait in the retry topic."""
-    if partition.half is None:
-        return
     for key, line in partition.half.retries.parking.lines.items():
         entry = line.peek()
         if entry is None:
@@ -136,7 +125,6 @@ _WHY = {
     Why.NACKED: "nacked",
     Why.EXPIRED: "its deadline has passed",
     Why.BACKLOG: "behind an earlier message of its key",
-    Why.TAIL: "waits for its redelivery",
     Why.CRASHED: "its process died",
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed",

@@ -18,8 +18,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from kafka_pubsub.client.dead_letters import check_dead_letter_name, prepare_dead_letters
+from kafka_pubsub.client.lost_tails import LostTail, Recovery
+from kafka_pubsub.client.metadata_limit import MetadataLimit
 from kafka_pubsub.client.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.client.resources import (
@@ -86,6 +89,7 @@ class SubscriptionAdmin:
         self._now = now
         self._sleep = sleep
         self._retry = RetryTopics(backend.admin, may_create=may_create)
+        self._metadata_limit = MetadataLimit(backend.admin)
 
     def record(self, name: str) -> SubscriptionRecord:
         """The subscription as the catalog has it; `NotFound` if it isn't ready for use."""
@@ -131,6 +135,7 @@ class SubscriptionAdmin:
                 calls=(go_on,),
             )
         self._retry.check(record, info, info.partitions)
+        self._metadata_limit.check()
         return record
 
     def _grown(self, name: str) -> tuple[TopicRecord, TopicInfo]:
@@ -176,6 +181,12 @@ class SubscriptionAdmin:
         """
         return settle(lambda: self._remake(name))
 
+    def recover(self, name: str, start: Literal["oldest", "end"]) -> list[LostTail]:
+        """Goes on where a log has lost its end (`lost_tails`)."""
+        if start not in ("oldest", "end"):
+            raise InvalidArgument(f'start: {start!r} is neither "oldest" nor "end"')
+        return Recovery(self._backend, self.usable(name)).run(start)
+
     def delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
         """Deletes a subscription and its position; open streams end with `NotFound`.
 
@@ -200,6 +211,7 @@ class SubscriptionAdmin:
                 "made: have it made by a client that may"
             )
         home, info = self._topics.current(topic)
+        self._metadata_limit.check()
         with unless_overtaken(previous, lambda: self._find(name)):
             if previous is None:
                 self._check_name_is_free(name, topic)
@@ -220,7 +232,7 @@ class SubscriptionAdmin:
             state="creating",
         )
         self._put(intent, previous)
-        retry = self._make_retry(intent, info)
+        retry = self._make_retry(intent, plan, info)
         positions = dict(self._backend.admin.last_stable_offsets(topic))
         with unless_overtaken(intent, lambda: self._find(name)):
             self._check_nobody_was_faster(intent)
@@ -238,11 +250,9 @@ class SubscriptionAdmin:
                 f"subscription {intent.name!r} is being made by somebody else at this moment: try again"
             )
 
-    def _make_retry(self, intent: SubscriptionRecord, home: TopicInfo) -> RetryTopic | None:
-        if intent.retry_topic is None:
-            return None
+    def _make_retry(self, intent: SubscriptionRecord, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
         try:
-            return self._retry.make(intent.retry_topic, home)
+            return self._retry.make(plan, home)
         except (*_REFUSALS, ResourceExhausted):
             # Nothing was made, so nothing is half made; after any other error the next `create` goes on.
             with contextlib.suppress(PubSubError):
@@ -263,11 +273,7 @@ class SubscriptionAdmin:
             accept = Call("create_subscription", record.name, (("topic", topic), EXIST_OK))
             raise same_settings(what, accept)
         if record.retry_topic is None and not record.detached:
-            try:
-                self._remake(record.name)
-            except FailedPrecondition as error:
-                # It was asked for the subscription, which is there and receives as it did.
-                _log.warning("%s gets no retry topic now: %s", what, error.message)
+            self._remake(record.name)
         return self.usable(record.name)
 
     def _update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
@@ -299,13 +305,6 @@ class SubscriptionAdmin:
                 )
             self._retry.remove(known)
         plan = self._retry.plan(name, home, known if known is not None and not known.topic_id else None)
-        if plan is None:
-            if known is None:
-                return record
-            raise FailedPrecondition(
-                f"the retry topic {known.name!r} of subscription {name!r} is gone, and with create=False "
-                "(KAFKA_PUBSUB_CREATE) none is made: have it made by a client that may"
-            )
         if known is not None and known.topic_id:
             _log.error(
                 "subscription %r: its retry topic %r is made again; what may have waited in the old one is lost",

@@ -20,26 +20,27 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client import letter_writer
 from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.body_reader import FoundBodies
+from kafka_pubsub.client.checkpoints import map_of, stored_by
+from kafka_pubsub.client.lost_tails import refuse
 from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, beginning, reach
+from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, Ownership, beginning, check_readable, reach
 from kafka_pubsub.client.ports import LogReader
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
-from kafka_pubsub.client.tallies import is_tally
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.events import Bodies, Written
-from kafka_pubsub.core.retry_books import Tally
+from kafka_pubsub.core.checkpoint import Checkpoint, Named, united
+from kafka_pubsub.core.events import Bodies, Relocated, Written
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -75,9 +76,9 @@ class Takeovers:
         #: What the group has given us, whole or not.
         self._held: set[TopicPartition] = set()
         #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then (None: it has).
-        self._behind: dict[int, tuple[int, int | None]] = {}
+        self._behind: dict[int, tuple[int, LogEnd | None]] = {}
         #: Where to read on, once this read has returned.
-        self._late: dict[TopicPartition, int] = {}
+        self._late: dict[TopicPartition, LogEnd] = {}
         #: Partitions that must begin anew, filled by the runner; and not before.
         self._again: deque[int] = deque()
         self._not_before = 0.0
@@ -87,7 +88,7 @@ class Takeovers:
 
     def take_on(
         self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
+    ) -> Mapping[TopicPartition, ReadFrom]:
         """They are ours; where to read from, of those that begin now."""
         self._record = record
         self._held.update(partitions)
@@ -105,27 +106,47 @@ class Takeovers:
     def _beside(self, number: int) -> TopicPartition:
         return TopicPartition(self.retry, number)
 
-    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, int]:
+    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         """Has the runner take these on; returns where to read, main only of those that are caught up already."""
         if not numbers:
-            self._engine.take_on({}, lambda number, stored: Beginning(0), {})
+            self._engine.take_on({}, _begin_nothing, {})
             return {}
         places = [*map(self._main, numbers), *map(self._beside, numbers)]
         committed = self._committed(places)
+        for place, stored in committed.items():
+            check_readable(self._record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
-        ranges = {place: self._reader.log_range(place) for place in places}
-        tallies = self._tallies({number: committed[self._beside(number)] for number in numbers}, ends)
+        ranges = self._reader.log_ranges(places)
+        known = dict(committed)
+        older = self._recall(numbers, known, ranges, ends)
+        findings = self.relocating.look(self._record, known, ends)
+        refuse(self._record.name, findings)
+        read = findings.read
+        checkpoints = self._checkpoints(numbers, known, ends)
 
-        def begin(number: int, stored: Committed) -> Beginning:
+        def begin(number: int, stored: Committed) -> Ownership:
             main, beside = self._main(number), self._beside(number)
-            begun = beginning(self._record, number, stored, ranges[main])
+            begun = beginning(self._record, number, known[main], ranges[main])
             low, high = ranges[beside]
-            retry = retry_beginning(self._record, number, committed[beside], (low, max(high, ends[beside])))
+            retry = retry_beginning(self._record, number, known[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]
-            main_end = reach(begun, end, (_map_of(stored) or _NOTHING).reach)
-            start = self._retry_start(stored, committed[beside], retry, main_end, ends[beside])
-            tally = None if retry.tally is None else tallies.get(number)
-            return begun._replace(retry=start._replace(main_exists=end, tally=tally))
+            found = checkpoints.get(number)
+            told = found.main.runs if found is not None and begun.more else ()
+            finished = united(begun.known, told, begun.position)
+            start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
+            beside_told = found.retry.runs if found is not None and retry.more else ()
+            lost = found is None and (begun.more or retry.more)
+            start = start._replace(
+                main_exists=end,
+                read=read.get(beside, UNREAD),
+                main_read=read.get(main, UNREAD),
+                known=united(retry.known, beside_told, retry.position),
+                checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
+                told=beside_told,
+                main_told=told,
+                older=number in older or (map_of(stored) or _NOTHING).older,
+            )
+            return Ownership(begun.position, finished, start)
 
         positions = self._engine.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -133,10 +154,11 @@ class Takeovers:
             {number: committed[self._beside(number)] for number in numbers},
         )
         self._engine.announce(numbers)
-        starts: dict[TopicPartition, int] = {}
-        for number, position in positions.items():
+        starts: dict[TopicPartition, LogEnd] = {}
+        for number in positions:
             beside = self._beside(number)
-            starts[beside] = at = self._retry_position(number)
+            position, starts[beside] = self._starts(number)
+            at = starts[beside].offset
             if at >= ends[beside]:
                 starts[self._main(number)] = position
                 self._tell_caught_up(number, at)
@@ -144,40 +166,102 @@ class Takeovers:
                 self._behind[number] = (ends[beside], position)
         return starts
 
-    def _tallies(
-        self, committed: Mapping[int, Committed], ends: Mapping[TopicPartition, int]
-    ) -> Mapping[int, Tally]:
-        """What these commits name (`core/tally`); what is named beyond the log's end was in an earlier one."""
-        maps = {number: _map_of(stored) or _NOTHING for number, stored in committed.items()}
-        found = {
-            number: self.relocating.tally(number, committed[number])
-            for number, said in maps.items()
-            if said.tally is not None and said.tally < ends[self._beside(number)]
-        }
-        return {number: tally for number, tally in found.items() if tally is not None}
+    def _recall(
+        self,
+        numbers: Sequence[int],
+        known: dict[TopicPartition, Committed],
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        ends: Mapping[TopicPartition, int],
+    ) -> set[int]:
+        """Puts the newest checkpoint in the place of positions that the broker has forgotten.
 
-    def _retry_position(self, number: int) -> int:
+        Returns the partitions of which what is known now may be older than what lies in the retry partition.
+        """
+        places = ((self._main(number), self._beside(number)) for number in numbers)
+        forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
+        logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
+        found = self.relocating.newest(logs, (self._record.topic_id, identity_of(self._record)))
+        for main, beside in forgotten:
+            if beside in found:
+                self._go_on_from(main, beside, *found[beside], known)
+        return {place.partition for place, (low, end) in logs.items() if place in found or low < end}
+
+    def _go_on_from(
+        self,
+        main: TopicPartition,
+        beside: TopicPartition,
+        named: Named,
+        told: Checkpoint,
+        known: dict[TopicPartition, Committed],
+    ) -> None:
+        record, number = self._record, main.partition
+        copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
+        for place, log_of, copy in zip((main, beside), (told.main, told.retry), copies, strict=True):
+            if known[place].offset is None:
+                known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
+        log.warning(
+            "subscription %r: the broker has forgotten the group's positions in partition %d of %s (it was idle for "
+            "longer than offsets.retention.minutes); going on from the checkpoint of %s: what was acked since is "
+            "delivered again",
+            record.name,
+            number,
+            record.topic,
+            datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
+        )
+
+    def _checkpoints(
+        self,
+        numbers: Sequence[int],
+        committed: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[int, Checkpoint]:
+        """What these commits count from, where that tells of anything above their positions (`core/checkpoint`)."""
+        wanted: dict[TopicPartition, tuple[Named, int]] = {}
+        for number in numbers:
+            beside = self._beside(number)
+            maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
+            named = next((said.checkpoint for said in maps if said.more), None)
+            # What is named beyond the log's end was in an earlier one.
+            if named is not None and named.offset < ends[beside]:
+                wanted[beside] = named, ends[beside]
+        found = self.relocating.checkpoints(wanted)
+        return {place.partition: checkpoint for place, checkpoint in found.items()}
+
+    def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
+        """Where to read main from, and the retry partition."""
         partition = self._engine.coordinator.owned.get(number)
-        if partition is None or partition.half is None:
-            raise InvariantViolated(f"partition {number} was taken on without its retry half")
-        return partition.half.retries.books.position
+        if partition is None:
+            raise InvariantViolated(f"partition {number} was taken on, and isn't there")
+        halves = partition.offsets, partition.half.retries.books
+        main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
+        return main, beside
 
     def _retry_start(
-        self, stored: Committed, retry_stored: Committed, begun: Beginning, main_end: int, end: int
+        self,
+        stored: Committed,
+        retry_stored: Committed,
+        begun: Beginning,
+        retry: Beginning,
+        ends: tuple[int, int],
     ) -> RetryStart:
-        main, retry = _map_of(stored), _map_of(retry_stored)
+        main, beside = map_of(stored), map_of(retry_stored) or _NOTHING
+        clean = not stored.metadata or (main is not None and main.clean)
+        main = main or _NOTHING
+        main_doubt = main.doubt.next(begun.position, clean=clean, reach=reach(begun, ends[0]))
+        doubt = beside.doubt.next(retry.position, clean=clean, reach=ends[1])
         return RetryStart(
             self._record.topic,
             self._record.topic_id,
-            begun.position,
-            begun.known,
-            not stored.metadata or (main is not None and main.clean),
-            (main or _NOTHING).notes,
-            main_end,
-            (retry or _NOTHING).notes,
-            end,
+            retry.position,
+            retry.known,
+            main.notes,
+            main_doubt,
+            beside.notes,
+            doubt,
+            ends[1],
             self._engine.wall.offset(self._engine.clock),
             marked_nonce(self._record, self._nonce()),
+            retry_id=identity_of(self._record),
         )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
@@ -190,7 +274,7 @@ class Takeovers:
 
     def _fence_writers(self, places: Sequence[TopicPartition], *, anybody: bool) -> None:
         """Ends what others left open; `anybody`: also who left in good order, and we ourselves."""
-        maps = [_map_of(stored) for stored in self._reader.committed_unstable(places).values()]
+        maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
         own = self._engine.coordinator.process
         for writer in {
@@ -202,6 +286,11 @@ class Takeovers:
     def rebuilding(self) -> bool:
         """Whether a retry partition that holds up its main half is still being read."""
         return bool(self._behind)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no partition waits for a read to return."""
+        return not (self._behind or self._late or self._again)
 
     def holds_up(self, number: int) -> bool:
         """Whether something of the partition has to be read or sought first: positions don't tell what was read."""
@@ -250,8 +339,9 @@ class Takeovers:
 
     def _go_on(self) -> Sequence[int]:
         """Returns what has begun anew just now: what was read of it is of the ownership before."""
+        positions = self._reader.positions([self._beside(number) for number in self._behind])
         for number, (end, main) in list(self._behind.items()):
-            position = self._reader.position(self._beside(number))
+            position = positions.get(self._beside(number))
             if position is not None and position >= end:
                 del self._behind[number]
                 self._tell_caught_up(number, position)
@@ -267,7 +357,7 @@ class Takeovers:
         coordinator, clock = self._engine.coordinator, self._engine.clock
         self._engine.post(lambda: coordinator.caught_up(number, position, clock()))
 
-    def _read_on(self, place: TopicPartition, at: int) -> None:
+    def _read_on(self, place: TopicPartition, at: LogEnd) -> None:
         try:
             self._reader.seek(place, at)
             self._reader.resume([place])
@@ -294,7 +384,7 @@ class Takeovers:
             if number in self._behind:  # main was read on all the time
                 end, at = self._behind[number]
                 self._behind[number] = (end, None)
-                starts[self._main(number)] = at or 0
+                starts[self._main(number)] = at or UNREAD
         self._late.update(starts)
         return numbers
 
@@ -303,13 +393,11 @@ class Takeovers:
     def landed(self, landing: Landing) -> None:
         """A flight has landed."""
         flight, coordinator = landing.flight, self._engine.coordinator
-        if coordinator.evidence is not None:
-            coordinator.evidence.landed(landing)
-        moved = sum(record.topic == self.retry for record in flight.records)
-        moved -= any(is_tally(record.headers or ()) for record in flight.records[-1:])
+        moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
         now = self._engine.clock()
-        coordinator.landed(flight.partition, flight.epoch, landing.ending, refused, moved, now)
+        answer = Relocated(landing.ending, refused, landing.checkpoint)
+        coordinator.landed(flight.partition, flight.epoch, answer, moved, now)
 
     def written(self, written: letter_writer.Written) -> None:
         """The log has taken dead letters, or it hasn't."""
@@ -329,13 +417,11 @@ class Takeovers:
         self._again.append(number)
 
 
+def _begin_nothing(number: int, _: Committed) -> Ownership:
+    raise InvariantViolated(f"partition {number} begins, though none was to")
+
+
 _topic = methodcaller("topic")
-
-
-def _map_of(stored: Committed) -> AckMap | None:
-    if stored.offset is None or not stored.metadata:
-        return None
-    return ack_map.decode(stored.metadata, stored.offset)
 
 
 def _place_of(record: StoredRecord) -> TopicPartition:

@@ -9,16 +9,18 @@ Rules
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
 
 from kafka_pubsub.client.futures import PublishFuture
 from kafka_pubsub.client.history import Histories, PublishHistory
+from kafka_pubsub.client.publish_many import PublishFutures, PublishItem, read_items
 from kafka_pubsub.client.publish_pool import WriterPool
 from kafka_pubsub.client.publish_target import PublishTarget
 from kafka_pubsub.client.publisher import TopicPublisher
+from kafka_pubsub.errors import PubSubError
 
 __all__ = ["new_publisher"]
 
@@ -73,6 +75,20 @@ class ToldPublisher(TopicPublisher):
             self._untold += 1
         future.add_done_callback(partial(self._answered, number))
         return future
+
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+        """One after the other, each told of; checked together before, and with the same answers."""
+        messages = read_items(items)
+        futures = PublishFutures(self._outstanding.current, len(messages.data))
+        for index, arguments in enumerate(messages.arguments()):
+            try:
+                futures.made[index] = self.publish(*arguments)
+            except PubSubError as error:
+                if not index:
+                    raise
+                futures.fail_from(index, error)
+                break
+        return futures
 
     def _answered(self, number: int, future: Future[str]) -> None:
         error = future.exception()

@@ -14,7 +14,7 @@ from kafka_pubsub.client.passing import PassingListener, PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
 
 __all__ = ["ToldReader"]
 
@@ -30,26 +30,27 @@ class ToldReader(PassingReader):
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         super().subscribe(topics, _ToldListener(listener, self._evidence))
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
         told = self._evidence.committing(self._commits(positions))
-        try:
-            answers = super().commit(positions)
-        except PubSubError as error:
-            answers = dict.fromkeys(positions, error)
-            self._answered(told, answers)
-            raise
-        self._answered(told, answers)
-        return answers
 
-    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, Commit | CommitBoth]:
-        """By partition: of the topic, or of both halves."""
+        def tell(answers: CommitAnswers) -> None:
+            self._answered(told, answers)
+            answered(answers)
+
+        try:
+            super().commit(positions, tell)
+        except PubSubError as error:
+            self._answered(told, dict.fromkeys(positions, error))
+            raise
+
+    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
+        """By partition."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
         for place, stored in positions.items():
-            halves[place.partition][place.topic == self._topic] = Commit(stored.offset or 0, stored.metadata)
+            commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
+            halves[place.partition][place.topic == self._topic] = commit
         return {
-            number: CommitBoth(*both[True], both[False]) if False in both else both[True]
+            number: CommitBoth(*both[True][:2], both[False], both[True].epoch)
             for number, both in halves.items()
         }
 

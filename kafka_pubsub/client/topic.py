@@ -9,7 +9,7 @@ Rules
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
+    from kafka_pubsub.client.publish_many import PublishFutures, PublishItem
     from kafka_pubsub.client.publisher import TopicPublisher
     from kafka_pubsub.core.key_places import KeyPlaces
 
@@ -95,6 +96,22 @@ class Topic:
             refuse_unbuilt(delay=delay, deliver_at=deliver_at, priority=priority, durable=durable)
         publisher = self._publishers.get(self._name) or self._publisher()
         return publisher.publish(data, ordering_key, attributes)
+
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+        """Queues many messages in their order: the cheapest way to publish many.
+
+        An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
+        {...}}`. All are read and checked before the first is queued: `InvalidArgument` names the place and the field of
+        a wrong one, and nothing is sent. What is known only later comes through the futures, which are in the order of
+        the items: an item of a paused key fails by itself; from the first one that can't be queued at all (no room
+        under `PublishFlow(on_limit="error")`, a closed `PubSub`) all fail. It waits while there is no room, as
+        `publish` does.
+
+        Example:
+            ids = topic.publish_many({"data": line, "ordering_key": "log"} for line in lines).result(timeout=60)
+        """
+        publisher = self._publishers.get(self._name) or self._publisher()
+        return publisher.publish_many(items)
 
     def publish_json(
         self,

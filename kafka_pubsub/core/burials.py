@@ -12,9 +12,7 @@ Rules
 2. One batch is being written at a time. What waits is a few numbers in memory; its body is read for each try.
 3. A record that is refused by itself (too large) pauses alone. A batch that fails without naming a record is tried
    again by halves, down to one record; that one then pauses alone, and the next try begins with another one.
-4. Room in the retry partition's map is taken up only when the commit is sent: writing may take for ever. If there is
-   no room then, the burial is given up, and fewer are tried.
-5. While single records fail, the pause between two tries grows up to `LONGEST_PAUSE`; what was buried ends it.
+4. While single records fail, the pause between two tries grows up to `LONGEST_PAUSE`; what was buried ends it.
 """
 
 from __future__ import annotations
@@ -88,10 +86,10 @@ class Burials:
             return None
         return max(self._not_before, self._due)
 
-    def candidates(self, now: float, most: int) -> Sequence[Burial]:
-        """Up to `most` that may go together now; to be asked for when `due_at` has come."""
+    def candidates(self, now: float) -> Sequence[Burial]:
+        """Those that may go together now; to be asked for when `due_at` has come."""
         due = (burial for burial in self.waiting.values() if burial.not_before <= now)
-        return list(islice(due, min(most, self._limit)))
+        return list(islice(due, self._limit))
 
     def load(self, batch: Sequence[Burial]) -> None:
         """These are being written from now on."""
@@ -99,10 +97,6 @@ class Burials:
             del self.waiting[burial.offset]
         self.out, self.written, self.flying = batch, False, False
         self.look()
-
-    def wait(self, until: float) -> None:
-        """Nothing is tried before that time."""
-        self._not_before = max(self._not_before, until)
 
     def look(self) -> None:
         """Finds out when the first of those that wait is due."""

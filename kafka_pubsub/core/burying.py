@@ -7,19 +7,14 @@ like any other: one is in flight.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from kafka_pubsub.core.burials import Burial
 from kafka_pubsub.core.effects import Announce, Effect, News
 from kafka_pubsub.core.events import Written
 from kafka_pubsub.core.moves import BATCH_BYTES, Move
 from kafka_pubsub.core.retries import Retries
-from kafka_pubsub.core.retry_record import RetryRecord
 
 __all__ = ["Burying"]
-
-#: Seconds between two looks at whether the retry partition's map has room again.
-LOOK = 0.05
 
 
 class Burying:
@@ -35,7 +30,7 @@ class Burying:
             return ()
         batch: list[Burial] = []
         size, missing = 0, False
-        for burial in self._candidates(now):
+        for burial in self._burials.candidates(now):
             if burial.move is None and not self._find_body(burial, now):
                 missing = missing or burial.offset in self._burials.waiting
                 continue
@@ -49,16 +44,8 @@ class Burying:
         elif missing:
             self._burials.reading = True
         else:
-            self._burials.wait(now + LOOK)
+            self._burials.look()
         return [burial.move for burial in batch if burial.move is not None]
-
-    def _candidates(self, now: float) -> Sequence[Burial]:
-        """As many as the map has room for; the lowest unfinished record needs none."""
-        burials, room = self._burials, self._retries.rooms.retry()
-        if room > 0:
-            return burials.candidates(now, room)
-        front = burials.waiting.get(self._retries.books.committable)
-        return () if front is None or front.not_before > now else (front,)
 
     def _find_body(self, burial: Burial, now: float) -> bool:
         """Makes the move from the body, if that is at hand and the policy still says that it is to be buried."""
@@ -88,14 +75,10 @@ class Burying:
             self.aborted(event.refused, now, event.reason)
         return ()
 
-    def finish(self, now: float) -> Sequence[Move]:
+    def finish(self) -> Sequence[Move]:
         """What is written, and waits for the commit that finishes it; from now on that is in flight."""
-        burials, out = self._burials, self._burials.out
+        burials = self._burials
         if not burials.written or burials.flying:
-            return ()
-        front = len(out) == 1 and out[0].offset == self._retries.books.committable
-        if not front and self._retries.rooms.retry() < len(out):
-            self.aborted({}, now)  # others have taken the room meanwhile; fewer are tried next
             return ()
         burials.flying = True
         return [burial.move for burial in burials.out if burial.move is not None]
@@ -128,34 +111,3 @@ class Burying:
             if burial.reread:
                 burial.move = None
                 self._retries.bodies.forget(burial.offset)
-
-    def to_tail(self, offset: int, touched: dict[bytes, None], *, together: bool) -> bool:
-        """A record that waits for its burial moves to the tail of the retry partition; False if it can't now."""
-        retries, burial = self._retries, self._burials.waiting.get(offset)
-        if burial is None:
-            return False
-        if burial.move is not None and not burial.reread:
-            return self._stranded(burial, together)
-        body = retries.bodies.kept.get(offset)
-        if body is None:
-            retries.bodies.want(offset, burial.key)
-            return False
-        self._burials.take_back(offset)
-        self._leave(burial)
-        retries.bodies.forget(offset)
-        move = retries.fates.stays(body, burial.key)
-        move.together = together
-        retries.depart(move)
-        if burial.key is not None:
-            touched[burial.key] = None
-        return True
-
-    def _stranded(self, burial: Burial, together: bool) -> bool:
-        record = cast("Move", burial.move).record
-        if isinstance(record, RetryRecord):
-            return False  # a message that was dropped by request: these are few
-        self._burials.take_back(burial.offset)
-        retries = self._retries
-        retries.stranded[burial.offset] = record  # type: ignore[assignment]
-        retries.stranded_to_tail(burial.offset, record, together=together)  # type: ignore[arg-type]
-        return True

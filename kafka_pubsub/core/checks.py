@@ -24,28 +24,18 @@ def check(partition: Partition) -> None:
     partition.leases.check()
     partition.acks.check()
     _check_holders(partition)
-    moving: list[int] = []
-    if partition.half is None:
-        partition.commits.check()
-    else:
-        retries = partition.half.retries
-        partition.commits.check()
-        out = [burial.move for burial in retries.burials.out if burial.move and retries.burials.flying]
-        partition.commits.check((*retries.moves.flying, *retries.moves.waiting, *out))
-        _check_parts(retries)
-        moves = (*retries.moves.waiting, *retries.moves.flying)
-        moving = [move.origin for move in moves if move.source is None]
-        if partition.open:
-            _check_retry_places(partition, retries)
-            _check_parked(partition, retries)
+    retries = partition.half.retries
+    _check_parts(retries)
     if partition.open:
+        _check_retry_places(partition, retries)
+        _check_parked(partition, retries)
+        moves = (*retries.moves.waiting, *retries.moves.flying)
         leases = [lease for lease in partition.leases.active if lease.entries is None]
         _check_places(
             partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
             [record.offset() for lease in leases for record in lease.records[lease.done :]],
-            [record.offset() for record, _ in partition.waiting.records()],
-            moving,
+            [move.origin for move in moves if move.source is None],
         )
 
 
@@ -93,7 +83,6 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         retries.burials.waiting,
         [burial.offset for burial in retries.burials.out],
         retries.releasing,
-        [offset for offset in unfinished if retries.tallies.are_at(offset)],
     )
 
 
@@ -104,3 +93,8 @@ def _check_parked(partition: Partition, retries: Retries) -> None:
         reasons = partition.queues.blocked.get(key, 0)
         if reasons < 1 + (key in held):
             raise InvariantViolated(f"I1: the parked key {key!r} is blocked {reasons} times")
+        noted = key in retries.parking.backlogged or not retries.caught_up
+        if partition.queues.queues[key] and not noted:
+            raise InvariantViolated(f"I6: nothing would move what waits behind the parked key {key!r}")
+    if not retries.parking.backlogged.keys() <= retries.parking.lines.keys():
+        raise InvariantViolated("a key has a backlog behind it, and isn't parked")

@@ -1,43 +1,33 @@
 """What time brings to the retry half of a partition: what is due, what has grown too long, what was asked for.
 
 Rules
-1. When main's map is half full, the waiting messages of the longest queues are moved into the retry partition, whatever
-   their key. Those that are with holders stay; if only they remain, nothing more is handed out.
-   The same when those that wait behind parked messages outgrow their share of the window; but what will go on soon
-   (`SOON`), or goes on already, is waited for. A relocated message must be read back, and holds its key meanwhile, so
-   that more of it is relocated: with a backlog and short backoffs everything would go that way, at a tenth of the
-   speed. Nothing more is read then until it has gone on.
-2. When the retry partition's map is half full, a tally takes over what it says (`tally`); where that wouldn't help,
-   its lowest unfinished records that no handler holds move to its tail, those that wait for a burial included: a
-   dead-letter topic that is away must not stop everything that is parked.
-   What leaves the front of a log in one transaction needs no room in its map, so a full one is emptied from there.
-3. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
+1. When those that wait behind parked messages outgrow their share of the window they are moved behind these; but what
+   will go on soon (`SOON`), or goes on already, is waited for. A relocated message must be read back, and holds its key
+   meanwhile, so that more of it is relocated: with a backlog and short backoffs everything would go that way, at a
+   tenth of the speed. Nothing more is read then until it has gone on.
+2. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
    would be read, and every other key would stand still for the sake of those.
-4. A request to release a parked message is finished after the message has moved; while it moves for another reason,
+3. A request to release a parked message is finished after the message has moved; while it moves for another reason,
    the request waits.
 """
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
-
-from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.burials import Burial
-from kafka_pubsub.core.burying import Burying
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.moves import BATCH, Move
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.parked import NEVER, Entry, Line, passed
+from kafka_pubsub.core.parked import NEVER, Entry, passed
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG, SLOW, Rules
 
 __all__ = ["Chores"]
 
-#: Records that go to the tail together, and messages that leave the longest queues together.
-TAIL = 64
+#: Unreadable records that are buried together.
+BURIED = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
 #: stops at (`flow.WINDOW`). And seconds between two looks at which ones these are.
 HOARD = 1000
@@ -59,10 +49,8 @@ class Chores:
         offsets: Offsets,
         leases: Leases,
         rules: Rules,
-        burying: Burying,
     ) -> None:
         self._retries = retries
-        self._burying = burying
         self._queues = queues
         self._offsets = offsets
         self._leases = leases
@@ -71,8 +59,6 @@ class Chores:
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move | Burial] = {}
         self._hoard_at = 0.0
-        # Parked keys with a backlog, and since when, as far as anybody looked who needed their room.
-        self._seen: dict[bytes, tuple[Line, int, float]] = {}
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """All of them; `stuffed`: nothing more is read before something leaves."""
@@ -87,17 +73,17 @@ class Chores:
         if retries.stranded:
             self._bury(now)
         self._slow(now)
-        if self._offsets.crowded(ack_map.most_runs(self._offsets.span)):
-            self._thin_out(now)
-        elif retries.parking.lines and self._waiting() > HOARD:
+        if self.restless:
             self._clear_hoard(now)
         elif stuffed and self._stands(now):
-            self._thin_out(now, 1 + len(self._offsets.unfinished) // 2)
-        crowded = 2 * retries.books.run_count > ack_map.most_runs(retries.books.span)
-        if crowded and not retries.tallies.helps(now):
-            self._to_tail(now)
+            self._thin_out(now)
         retries.suspects.passed(retries.books.committable)
         retries.main_suspects.passed(self._offsets.committable)
+
+    @property
+    def restless(self) -> bool:
+        """Whether time alone may bring something to do, at no time that is known."""
+        return bool(self._retries.parking.backlogged) and self._waiting() > HOARD
 
     def _waiting(self) -> int:
         """How many of main's messages are neither with a holder nor on their way."""
@@ -107,7 +93,7 @@ class Chores:
     def _loose(self, now: float) -> None:
         retries = self._retries
         room = LOOSE - len(retries.loose) - len(retries.loose_wanted)
-        if room <= 0:
+        if room <= 0 or not retries.caught_up:
             return
         for entry in retries.parking.loose.due(now, room):
             if retries.fates.is_spent(entry):
@@ -140,36 +126,30 @@ class Chores:
         return lease.extended is not None or now - (lease.deadline - patience) >= SLOW
 
     def _stands(self, now: float) -> bool:
-        """Whether nothing can begin, and nothing is about to end (rule 3)."""
+        """Whether nothing can begin, and nothing is about to end (rule 2)."""
         retries, queues = self._retries, self._queues
         if queues.ready or queues.loose or retries.loose or retries.parking.first() is not None:
             return False
         if not all(self._takes_long(lease, now) for lease in self._leases.active):
             return False
-        return len(self._stuck(now)) == len(self._seen)
+        return len(self._stuck(now)) == len(retries.parking.backlogged)
 
     def _stuck(self, now: float) -> list[bytes]:
         """Parked keys with a backlog here that don't go on soon: due later, or nothing was acked for that long."""
-        queues, seen = self._queues.queues, self._seen
-        self._seen = {}
-        for key, line in self._retries.parking.lines.items():
-            if queues[key]:
-                state = (line, line.acked)
-                before = seen.get(key)
-                self._seen[key] = before if before and before[:2] == state else (*state, now)
-        later, then = passed(now + SOON), now - SOON
+        queues, parking = self._queues.queues, self._retries.parking
+        for key in [key for key in parking.backlogged if not queues[key]]:
+            del parking.backlogged[key]
+        later, then, lines = passed(now + SOON), now - SOON, parking.lines
         return [
             key
-            for key, (line, _, since) in self._seen.items()
-            if since <= then or ((front := line.front()) is not None and front[2] > later)
+            for key, since in parking.backlogged.items()
+            if since <= then or ((front := lines[key].front()) is not None and front[2] > later)
         ]
 
-    def _thin_out(self, now: float, most: int = BATCH) -> None:
+    def _thin_out(self, now: float) -> None:
+        """Half of what waits leaves, of the longest queues first."""
         queues = self._queues.queues
-        left = min(most, BATCH, self._retries.rooms.main())
-        if left <= 0:
-            self._clear_front(now)
-            return
+        left = min(BATCH, 1 + len(self._offsets.unfinished) // 2)
         for key in sorted(queues, key=lambda each: len(queues[each]), reverse=True):
             if left <= 0 or not queues[key]:
                 return
@@ -184,7 +164,7 @@ class Chores:
         self._hoard_at = now + LOOK
         queues = self._queues.queues
         waiting = {key: len(queues[key]) for key in self._stuck(now)}
-        left = min(BATCH, sum(waiting.values()) - HOARD, self._retries.rooms.main())
+        left = min(BATCH, sum(waiting.values()) - HOARD)
         if left <= 0:
             return
         left = min(BATCH, left + HOARD // 4)
@@ -195,64 +175,16 @@ class Chores:
             self._retries.evacuate(key, count, now)
             left -= count
 
-    def _clear_front(self, now: float) -> None:
-        """Without any room: what waits below the first leased record leaves together, which only shortens the map."""
-        retries = self._retries
-        if not retries.moves.idle(main=True):
-            retries.moves.hasten()
-            return
-        keys = {record.offset(): record.key() for record in self._queues.waiting()}
-        front = [*takewhile(keys.__contains__, islice(self._offsets.unfinished, BATCH))]
-        if not front:
-            return
-        below = front[-1] + 1
-        loose = self._queues.loose
-        while loose and loose[0].offset() < below:
-            retries.leave_loose(loose.popleft())
-        for key in dict.fromkeys(keys[offset] for offset in front):
-            if key is not None and key in self._queues.queues:
-                retries.evacuate(key, BATCH, now, below)
-
-    def _to_tail(self, now: float) -> None:
-        """Those at the front leave together, which only shortens the map; the others by room."""
-        retries = self._retries
-        touched: dict[bytes, None] = {}
-        retries.moves.hasten()
-        moving = {move.source for some in (retries.moves.waiting, retries.moves.flying) for move in some}
-        loose = {entry.offset: record for entry, record in retries.loose}
-        front = retries.moves.idle(main=False) or not retries.moves.waiting
-        for offset in retries.books.lowest(TAIL):
-            if offset in moving:
-                continue
-            if offset in retries.burials.waiting:
-                room = front or retries.rooms.retry() > 0
-                front = room and self._burying.to_tail(offset, touched, together=front) and front
-                continue
-            body = retries.bodies.kept.get(offset) or loose.get(offset)
-            stranded = retries.stranded.get(offset)
-            if body is None and stranded is None:
-                front = False
-                if retries.is_waiting(offset):
-                    retries.bodies.want(offset)
-            elif not front and retries.rooms.retry() <= 0:
-                break
-            elif stranded is not None:
-                retries.stranded_to_tail(offset, stranded, together=front)
-            elif body is not None and not retries.to_tail(body, touched, now, together=front):
-                front = False
-        for key in touched:
-            retries.settle(key, now)
-
     def _bury(self, now: float) -> None:
         """Unreadable records go to the dead letters, where there are any."""
         retries = self._retries
         if not self._rules.policy.max_attempts:
             return
-        for offset in sorted(retries.stranded)[:TAIL]:
+        for offset in sorted(retries.stranded)[:BURIED]:
             record = retries.stranded[offset]
             if record is None:
                 retries.bodies.want(offset)
-            elif len(retries.burials.waiting) < TAIL:
+            elif len(retries.burials.waiting) < BURIED:
                 retries.bury(offset, record, now)
 
     def _release(self, now: float) -> None:
@@ -265,7 +197,7 @@ class Chores:
             key, origin = self._retries.key(request), request.offset()
             line = None if key is None else self._retries.parking.lines.get(key)
             if line is not None and line.moving and origin in line.moving:
-                continue  # rule 4
+                continue  # rule 3
             entry = self._asked_for(request, key)
             body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
             if entry is not None and body is None:

@@ -6,7 +6,8 @@ Rules
 2. No second commit before the answer to the first. A refused one leaves its content to the next.
 3. Commits are up to `COMMIT_INTERVAL` apart, except the last word at a revoke, and those that somebody waits for.
 4. A relocation's commit calls its sources finished, which the books do only when it has been stored.
-5. Each says how far its owner may come before the next one is stored (`Stride`). Who reads on further says so at once.
+5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
+   checkpoint, which the metadata names (`checkpoints`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Protocol
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named, news, split
+from kafka_pubsub.core.checkpoints import Checkpoints, Progress
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate, Relocation
 from kafka_pubsub.core.fates import headers_of
 from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.notes import NOTHING, Notes
-from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.notes import Doubt, Notes
+from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.stride import Stride
+from kafka_pubsub.core.rules import Start
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]
@@ -35,6 +38,10 @@ COMMIT_INTERVAL = 0.15
 class Noter(Protocol):
     """Tells what was started and isn't finished. `gone`: what the commit calls finished besides."""
 
+    @property
+    def older(self) -> bool: ...
+    @property
+    def doubts(self) -> tuple[Doubt, Doubt]: ...
     def main_notes(self, position: int, gone: Collection[int]) -> Notes: ...
     def retry_notes(self, position: int, gone: Collection[int]) -> Notes: ...
 
@@ -42,32 +49,22 @@ class Noter(Protocol):
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(
-        self,
-        offsets: Offsets,
-        writer: int,
-        stored: Commit | CommitBoth,
-        nonce: int = 0,
-        books: RetryBooks | None = None,
-        noter: Noter | None = None,
-        before: int = 0,
-    ) -> None:
-        """`before`: how far the last owner may have come, if it left in disorder."""
+    def __init__(self, start: Start, offsets: Offsets, books: RetryBooks, noter: Noter) -> None:
         self._offsets = offsets
-        self._writer = writer
-        self._nonce = nonce
         self._books = books
         self._noter = noter
+        self._writer, self._nonce = start.writer, start.retry.nonce
+        self.checkpoints = Checkpoints(start, books)
         #: What the log holds: the last accepted commit, or what was there at the beginning.
-        self.stored = stored
+        self.stored = start.stored
         #: Sent, and not answered yet.
-        self.in_flight: Commit | CommitBoth | None = None
+        self.in_flight: CommitBoth | None = None
+        self._named: Callable[[int], CommitBoth] | None = None
         #: True when there is something to commit.
         self.dirty = False
         #: Whether the last one was refused: then even who waits for the next waits until it is due.
         self.refused = False
         self._not_before = 0.0
-        self._stride = Stride(offsets.position, COMMIT_INTERVAL, before)
         #: Told of each commit when it is made, and of its answer (`durability`).
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
@@ -90,102 +87,159 @@ class Commits:
         if not self.refused:
             self._not_before = 0.0
 
-    def read_on(self) -> None:
-        """More was read: who takes over must know if it is more than the last commit says (rule 5)."""
-        if self._offsets.position > self._stride.told:
-            self.hurry()
-
     def soon(self, at: float) -> None:
         """Somebody waits, and bears that others' acks of the next moment are waited for."""
         self.dirty = True
         if not self.refused:
             self._not_before = min(self._not_before, at)
 
-    def make(self, now: float) -> Commit | CommitBoth:
-        """The commit to send; it is in flight from now on."""
+    # What is sent
+
+    def make(self, now: float) -> CommitBoth:
+        """The plain commit to send; it is in flight from now on."""
         self._next_at(now)
-        return self._send(self._commit(clean=False))
+        progress = self._progress(())
+        return self._plain(progress, self._both(progress, clean=False), now)
+
+    def transaction(
+        self, moves: Sequence[Move], now: float, *, clean: bool = False, closing: bool = False
+    ) -> CommitBoth | Relocate:
+        """The commit to send, with these moves; it is in flight from now on. Plain if neither they nor it need more.
+
+        `closing`: with a checkpoint if anything isn't in one. So are dead letters: another topic holds them, and an
+        owner that goes on from the last checkpoint must know of each, or would bury it again.
+        """
+        self._next_at(now)
+        progress = self._progress(moves)
+        commit = self._both(progress, clean=clean)
+        records = records_of(moves)
+        points = self.checkpoints
+        told = closing and points.differs(progress)
+        if told or any(record.dead for record in records) or points.wanted(_size(commit, progress), now):
+            return self._checkpoint(progress, records, now, clean=clean)
+        self._plain(progress, commit, now)
+        return Relocate(records, commit) if moves else commit
+
+    def _plain(self, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
+        if _size(commit, progress) > ack_map.CAPACITY - ack_map.NOTED:
+            raise InvariantViolated("I5: the ack map doesn't fit the metadata")
+        self.checkpoints.made(progress, now)
+        return self._send(commit)
+
+    def _checkpoint(
+        self, progress: Progress, records: Sequence[Relocation], now: float, *, clean: bool
+    ) -> Relocate:
+        progress = progress._replace(books=progress.books.after(()))  # it is named when they have gone on
+        checkpoint = self.checkpoints.write(progress, now)
+        more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
+
+        def named(offset: int) -> CommitBoth:
+            name = Named(offset, checkpoint.nonce)
+            return self._encoded(progress, ((), ()), name, more, clean=clean)
+
+        forecast = named(0)
+        self._send(forecast)
+        self._named = named
+        return Relocate(records, forecast, split(checkpoint), self.checkpoints.headers(checkpoint), named)
 
     def _next_at(self, now: float) -> None:
-        self._stride.look(self._offsets.position, now)
         # The next multiple of the interval: partitions that are busy commit together, in one request.
         count = now // COMMIT_INTERVAL + 1
         count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
         self._not_before = count * COMMIT_INTERVAL
 
-    def _send(self, commit: Commit | CommitBoth) -> Commit | CommitBoth:
-        self.in_flight, self.dirty = commit, False
+    def _send(self, commit: CommitBoth) -> CommitBoth:
+        self.in_flight, self.dirty, self._named = commit, False, None
         self.on_made()
         return commit
 
-    def relocation(
-        self, moves: Sequence[Move], now: float, *, clean: bool = False, tally: Relocation | None = None
-    ) -> Relocate:
-        """The transaction to send; its commit is in flight from now on. `tally`: goes with them."""
-        self._next_at(now)
-        commit = self._commit(clean=clean, moves=moves)
-        if not isinstance(commit, CommitBoth):
-            raise InvariantViolated("a relocation without a retry partition")
-        self._send(commit)
-        records = records_of(moves)
-        return Relocate(records if tally is None else [*records, tally], commit)
-
-    def last_word(self, *, clean: bool = True) -> Commit | CommitBoth | None:
-        """The commit to send at a revoke, if there is anything to say."""
+    def last_word(self, *, clean: bool) -> CommitBoth | None:
+        """The plain commit to send at a revoke, if there is anything to say that fits."""
         if not self.dirty and self.in_flight is None:
             return None
-        return self._send(self._commit(clean=clean))
+        progress = self._progress(())
+        commit = self._both(progress, clean=clean)
+        return self._send(commit) if _size(commit, progress) <= ack_map.CAPACITY - ack_map.NOTED else None
 
-    def answered(self, *, accepted: bool) -> None:
-        """The log has answered the commit in flight."""
+    def answered(self, *, accepted: bool, checkpoint: int | None = None) -> None:
+        """The log has answered the commit in flight; `checkpoint`: where that of its transaction was stored."""
         if self.in_flight is None:
             return
         self.refused = not accepted
         if accepted:
             self.stored = self.in_flight
+            if self._named is not None:
+                if checkpoint is None:
+                    raise InvariantViolated("a checkpoint was stored, and its offset is missing")
+                self.stored = self._named(checkpoint)
         else:
             self.dirty = True
-        self.in_flight = None
+        self.checkpoints.answered(checkpoint if accepted else None)
+        self.in_flight = self._named = None
         self.on_answered(accepted)
 
-    def _commit(self, *, clean: bool, moves: Sequence[Move] = ()) -> Commit | CommitBoth:
+    # What it says
+
+    def _progress(self, moves: Sequence[Move]) -> Progress:
         gone = {move.origin for move in moves if move.source is None}
-        if gone:
-            position, runs = self._offsets.after(gone)
-        else:
-            position, runs = self._offsets.committable, self._offsets.runs()
-        notes = NOTHING if self._noter is None else self._noter.main_notes(position, gone)
-        covered = runs[-1][1] if runs else position
-        reach = max(1, self._stride.told - covered, self._offsets.position - covered)
-        text = ack_map.encode(AckMap(self._writer, tuple(runs), clean, self._nonce, notes, reach), position)
-        if self._books is None:
-            return Commit(position, text)
-        return CommitBoth(position, text, self._retry_commit(self._books, clean, moves))
+        beside_gone = {move.source for move in moves if move.source is not None}
+        offsets, books, noter = self._offsets, self._books, self._noter
+        position, runs = offsets.after(gone) if gone else (offsets.committable, offsets.runs())
+        books = books.after(beside_gone) if beside_gone else books
+        notes = noter.main_notes(position, gone)
+        retry_notes = noter.retry_notes(books.committable, beside_gone)
+        done = offsets.done + len(gone) + books.done
+        return Progress(
+            position, runs, offsets.read, books, notes, retry_notes, noter.doubts, done, noter.older
+        )
 
-    def _retry_commit(self, books: RetryBooks, clean: bool, moves: Sequence[Move]) -> Commit:
-        gone = {move.source for move in moves if move.source is not None}
-        books = books.after(gone) if gone else books
-        position = books.committable
-        notes = NOTHING if self._noter is None else self._noter.retry_notes(position, gone)
-        found = AckMap(self._writer, tuple(books.fresh), clean, self._nonce, notes, tally=books.tally)
-        return Commit(position, ack_map.encode(found, position))
+    def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
+        points = self.checkpoints
+        runs = news(progress.runs, points.told), progress.books.fresh
+        more = points.more(progress.position, progress.books.committable)
+        return self._encoded(progress, runs, points.named, more, clean=clean)
 
-    def check(self, moves: Sequence[Move] = ()) -> None:
-        """Raises `InvariantViolated` if a map has outgrown its place; `moves`: as if these were finished."""
-        saved, self._noter = self._noter, None
-        try:
-            commit = self._commit(clean=False, moves=moves)
-        finally:
-            self._noter = saved
-        room = ack_map.CAPACITY - (0 if saved is None else ack_map.NOTED)
-        texts = [commit.metadata, *([commit.retry.metadata] if isinstance(commit, CommitBoth) else [])]
-        if any(len(text) > room for text in texts):
-            raise InvariantViolated("I5: the ack map doesn't fit the metadata")
+    def _encoded(
+        self,
+        progress: Progress,
+        runs: tuple[Sequence[Run], Sequence[Run]],
+        named: Named | None,
+        more: tuple[bool, bool],
+        *,
+        clean: bool,
+    ) -> CommitBoth:
+        position, retry_position = progress.position, progress.books.committable
+        main_doubt, doubt = progress.doubts
+        main = AckMap(self._writer, tuple(runs[0]), clean, self._nonce, progress.notes, named, more[0])
+        main = main._replace(older=progress.older, doubt=main_doubt, read=progress.read)
+        retry = AckMap(
+            self._writer,
+            tuple(runs[1]),
+            clean,
+            self._nonce,
+            progress.retry_notes,
+            named,
+            more[1],
+            doubt=doubt,
+            read=progress.books.read,
+        )
+        text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
+        main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)
+        return CommitBoth(position, main_text, Commit(retry_position, text, beside_epoch), epoch)
 
 
 def records_of(moves: Sequence[Move]) -> list[Relocation]:
     """What is written for these moves."""
     return [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
+
+
+def _size(commit: CommitBoth, progress: Progress) -> int:
+    """Characters of the longer text, without its notes."""
+    main, retry = commit.metadata, commit.retry
+    return max(
+        ack_map.bare_size(main, progress.notes, commit.offset),
+        ack_map.bare_size(retry.metadata, progress.retry_notes, retry.offset),
+    )
 
 
 def _nothing(*_: object) -> None:

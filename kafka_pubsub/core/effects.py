@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_pubsub.model import Header
 
 if TYPE_CHECKING:
+    from kafka_pubsub.core.checkpoint import Part
     from kafka_pubsub.core.events import Record
     from kafka_pubsub.core.leases import Lease
 
@@ -41,18 +42,24 @@ class Deliver(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Store this position and ack map; answer with `CommitAnswered`. No second one before the answer."""
+    """A position and an ack map of one log."""
 
     offset: int
     metadata: str
+    #: The leader epoch of what was read; None: it isn't known to hold at this position.
+    epoch: int | None = None
 
 
 class CommitBoth(NamedTuple):
-    """The same with the retry partition's, in one request; accepted if both were."""
+    """Store both partitions' positions and ack maps in one request; answer with `CommitAnswered`: both, or not.
+
+    No second one before the answer.
+    """
 
     offset: int
     metadata: str
     retry: Commit
+    epoch: int | None = None
 
 
 class Relocation(NamedTuple):
@@ -68,11 +75,16 @@ class Relocate(NamedTuple):
     """Store these records and this commit in one transaction; answer with `Relocated`.
 
     No other commit of the partition before the answer. The shell may put several partitions' in one transaction.
-    Of dead letters: store the commit in the transaction in which they were written (`Bury`).
+    Of dead letters: store the commit in the transaction in which they were written (`Bury`), and the parts behind them.
+    `parts` of a checkpoint are written behind the records, with the headers `said`; then what is committed is
+    `named(offset)`, with the offset of the first of them, and `commit` is only a forecast.
     """
 
     records: Sequence[Relocation]
     commit: CommitBoth
+    parts: Sequence[Part] = ()
+    said: Sequence[Header] = ()
+    named: Callable[[int], CommitBoth] | None = None
 
 
 class Bury(NamedTuple):
@@ -167,7 +179,6 @@ class Stale(NamedTuple):
 
 Effect = (
     Deliver
-    | Commit
     | CommitBoth
     | Stop
     | Withdraw

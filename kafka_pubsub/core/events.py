@@ -64,11 +64,13 @@ class Verdict(IntEnum):
 class Fetched(NamedTuple):
     """Records read from the log, in order of offset.
 
-    `inline`: whoever read them can take them itself, at once; never said while an inline lease is open.
+    `inline`: whoever read them can take them itself, at once; never said while an inline lease is open. `epoch`: the
+    leader epoch of the last, if it is known.
     """
 
     records: Sequence[Record]
     inline: bool = False
+    epoch: int | None = None
 
 
 class Release(NamedTuple):
@@ -182,12 +184,13 @@ class Tick(NamedTuple):
     """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read.
 
     `taken`: the stream has started as many messages as it may, so no trial begins. `wall`: the wall clock less the
-    core's clock, in seconds; None: as before.
+    core's clock, in seconds; None: as before. `closing`: the stream ends, so what has finished goes into a checkpoint.
     """
 
     stuffed: bool = False
     taken: bool = False
     wall: float | None = None
+    closing: bool = False
 
 
 class CommitAnswered(NamedTuple):
@@ -199,11 +202,13 @@ class CommitAnswered(NamedTuple):
 class Relocated(NamedTuple):
     """The log answered the transaction in flight.
 
-    `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why.
+    `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why. `checkpoint`:
+    where the first part of its checkpoint was stored, if it had one.
     """
 
     ending: Ending
     refused: Mapping[int, str] = {}
+    checkpoint: int | None = None
 
 
 class Written(NamedTuple):
@@ -221,6 +226,7 @@ class RetryFetched(NamedTuple):
     """Records read from the retry partition, in order of offset; never while an inline lease is open."""
 
     records: Sequence[StoredRecord]
+    epoch: int | None = None
 
 
 class RetryCaughtUp(NamedTuple):
@@ -233,13 +239,10 @@ class RetryCaughtUp(NamedTuple):
 
 
 class ReadUpTo(NamedTuple):
-    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records).
-
-    `retry`: None where there is no retry partition.
-    """
+    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records)."""
 
     position: int
-    retry: int | None = None
+    retry: int
 
 
 class Bodies(NamedTuple):
@@ -250,7 +253,9 @@ class Bodies(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """The partition goes to somebody, perhaps back to us."""
+    """The partition goes to another member, or comes back to us. `closing`: it doesn't come back."""
+
+    closing: bool = False
 
 
 class Returned(NamedTuple):

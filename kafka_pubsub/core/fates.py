@@ -115,10 +115,6 @@ class Fates:
         """It waited in the main partition for too long behind another one."""
         return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
 
-    def stays(self, record: RetryRecord, key: bytes | None) -> Move:
-        """It moves within the retry partition; nothing else changes."""
-        return self._move(record, key, record.info)
-
     def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
         """Somebody has released what was parked for ever: its attempts begin anew."""
         info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)
@@ -148,10 +144,6 @@ class Fates:
         """A record of the retry partition that isn't a message: it goes to the dead letters as it is."""
         death = self._death(broken.reason, "", now)
         return Move(cast("Record", record), broken, key=None, source=record.offset(), death=death)
-
-    def unreadable_stays(self, record: StoredRecord, broken: Broken) -> Move:
-        """The same where there are no dead letters, moved within the retry partition."""
-        return Move(cast("Record", record), broken, key=None, source=record.offset())
 
     def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
         if self._rules.policy.on_exhausted is Exhausted.PARK:

@@ -1,8 +1,7 @@
 """How much is taken on at once: when to stop fetching, from whom, and when to go on.
 
 Theory. A partition's *fill* is what it holds against its share: of the bytes that the process may buffer, and of
-the records whose acks its map has room for. More records than that couldn't be started anyhow, and would only
-grow cold in memory.
+the records of its window. More records than that wouldn't be started soon, and would only grow cold in memory.
 
 Rules
 1. When the partitions together are full, fetching waits for a moment; if that doesn't help, those that are full
@@ -16,15 +15,15 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["WINDOW", "BufferGate", "Change", "Held"]
 
 Partition = TypeVar("Partition", bound=Hashable)
 
-#: Records of a partition that may wait or be in flight before fetching slows down. A map has room for some 2000
-#: runs; a log read from disk comes about 1000 records of a partition at a time.
+#: Records of a partition that may wait or be in flight before fetching slows down. A log read from disk comes about
+#: 1000 records of a partition at a time.
 WINDOW = 2000
 #: The fill at which a partition counts as full, and at which a paused one resumes.
 FULL, ENOUGH = 0.75, 0.375
@@ -54,37 +53,43 @@ class BufferGate(Generic[Partition]):
         #: Partitions that aren't fetched. Empty: everything flows.
         self.paused: set[Partition] = set()
 
-    def room(self, held: Mapping[Partition, Held]) -> int:
-        """How many records may be fetched now; 0 when the partitions together are full."""
+    def room(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> int:
+        """How many records may be fetched now; 0 when the partitions together are full.
+
+        `held`: of those of the `owned` partitions that hold anything.
+        """
         flowing = [each for partition, each in held.items() if partition not in self.paused]
-        if not flowing:
+        count = len(owned) - len(held) + len(flowing)  # what holds nothing isn't paused, or resumes now
+        if not count:
             return 0
         stuck = sum(each.bytes for partition, each in held.items() if partition in self.paused)
-        left = max(self.max_bytes - stuck, self.max_bytes // len(held))
+        left = max(self.max_bytes - stuck, self.max_bytes // len(owned))
         if sum(each.bytes for each in flowing) >= left:
             return 0
-        target = int(FULL * WINDOW * len(flowing))
+        target = int(FULL * WINDOW * count)
         return max(0, target - sum(min(each.records, WINDOW) for each in flowing))
 
-    def full(self, held: Mapping[Partition, Held]) -> bool:
+    def full(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> bool:
         """Whether fetching should wait for a moment."""
-        return bool(held) and self.room(held) == 0
+        return bool(owned) and self.room(held, owned) == 0
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """These came anew: whatever they were before, the log's client fetches them now."""
         self.paused.difference_update(partitions)
 
-    def change(self, held: Mapping[Partition, Held], *, waited: bool = True) -> Change[Partition]:
+    def change(
+        self, held: Mapping[Partition, Held], owned: Collection[Partition], *, waited: bool = True
+    ) -> Change[Partition]:
         """What to pause and resume now; the caller does so. `waited`: waiting for room hasn't helped."""
-        self.paused &= held.keys()
-        full = waited and self.full(held)
-        share = self.max_bytes / max(1, len(held))
+        self.paused = {partition for partition in self.paused if partition in owned}
+        full = waited and self.full(held, owned)
+        share = self.max_bytes / max(1, len(owned))
         fill = {p: max(each.bytes / share, each.records / WINDOW) for p, each in held.items()}
         pause = [
             p
             for p, level in fill.items()
             if p not in self.paused and ((full and level >= FULL) or held[p].records >= AHEAD * WINDOW)
         ]
-        resume = [p for p in self.paused if fill[p] <= ENOUGH]
+        resume = [p for p in self.paused if fill.get(p, 0.0) <= ENOUGH]
         self.paused = self.paused.union(pause).difference(resume)
         return Change(pause, resume)

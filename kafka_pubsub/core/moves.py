@@ -9,10 +9,8 @@ Rules
 2. A batch that was aborted is loaded again after a pause that grows. A record that was refused by itself (too large,
    its topic is gone) pauses alone, so that the others don't wait for it for ever. When the abort names no record, half
    of the batch goes next, down to a single record; that one pauses alone, and others go before it.
-3. What leaves the front of a log together needs no room in its map (`together`), but only together: while there is no
-   room, of such moves nothing flies that would leave another one in front of it, refused or too much for one batch.
-4. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
-5. A transaction costs the encoding of both maps, whatever is in it. So a move that nobody waits for soon gives others
+3. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
+4. A transaction costs the encoding of both maps, whatever is in it. So a move that nobody waits for soon gives others
    time to share it (`ripe`); when one leaves, all leave that may.
 """
 
@@ -51,7 +49,6 @@ class Move:
         "ripe",
         "source",
         "stored",
-        "together",
     )
 
     def __init__(
@@ -79,10 +76,8 @@ class Move:
         self.stored = False
         self.refusals = 0
         self.not_before = 0.0
-        #: Until then it may wait for others (rule 5).
+        #: Until then it may wait for others (rule 4).
         self.ripe = 0.0
-        #: Whether it leaves the front of its log, without room of its own (rule 3).
-        self.together = False
 
     def let_go(self) -> None:
         """It has left its place: until it comes back only numbers are asked for, and thousands may be on their way."""
@@ -112,11 +107,6 @@ class Moves:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.flying)
 
-    def idle(self, *, main: bool) -> bool:
-        """Whether nothing of that half is on its way, or about to be; those that were refused may wait for ever."""
-        flying = any((move.source is None) is main for move in self.flying)
-        return not flying and all(move.refusals or (move.source is None) is not main for move in self.waiting)
-
     def due_at(self) -> float | None:
         """When the next batch may be loaded."""
         if not self.waiting or self.flying:
@@ -129,12 +119,6 @@ class Moves:
         self._main += move.source is None
         self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.ripe)
 
-    def hasten(self) -> None:
-        """Whatever they wait for, somebody needs the room that they take."""
-        for move in self.waiting:
-            move.ripe = 0.0
-        self._see_due()
-
     def _see_due(self) -> None:
         self._due = min((max(move.ripe, move.not_before) for move in self.waiting), default=NEVER)
 
@@ -142,31 +126,22 @@ class Moves:
         """Whether something may go; `early`: a commit would be sent anyway."""
         return not (self.flying or now < self._not_before or (now < self._due and not early))
 
-    def load(self, now: float, *, early: bool = False, front: Sequence[Move] | None = None) -> Sequence[Move]:
-        """The next batch; it flies from now on. Empty: nothing may go.
-
-        `front`: first these, in their order, and nothing else of those that leave together. None: whatever there is.
-        """
+    def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
+        """The next batch; it flies from now on. Empty: nothing may go."""
         if not self.may_load(now, early=early):
             return ()
-        held: list[Move] = []
-        if front is not None:
-            first = set(front)
-            held = [move for move in self.waiting if move.together and move not in first]
-            self.waiting = [*front, *(m for m in self.waiting if not m.together and m not in first)]
         batch: list[Move] = []
         rest: list[Move] = []
         size = 0
         for move in self.waiting:
             size += len(move.record)
             fits = len(batch) < self._limit and (size <= BATCH_BYTES or not batch)
-            fits = fits and not (rest and move.together and front is not None)
             if fits and move.not_before <= now:
                 batch.append(move)
             else:
                 size -= len(move.record)
                 rest.append(move)
-        self.waiting, self.flying = [*rest, *held], batch
+        self.waiting, self.flying = rest, batch
         self._see_due()
         return batch
 

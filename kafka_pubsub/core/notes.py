@@ -15,7 +15,19 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.offsets import Run
 
-__all__ = ["MOST", "NOTHING", "ROOM", "Notes", "as_runs", "fit", "numbers", "offsets", "parse"]
+__all__ = [
+    "MOST",
+    "NOTHING",
+    "NO_DOUBT",
+    "ROOM",
+    "Doubt",
+    "Notes",
+    "as_runs",
+    "fit",
+    "numbers",
+    "offsets",
+    "parse",
+]
 
 #: Units of metadata (15 bits each) for notes: an eighth of what there is.
 ROOM = 512
@@ -34,6 +46,27 @@ class Notes(NamedTuple):
 
 
 NOTHING = Notes()
+
+
+class Doubt(NamedTuple):
+    """Below `end` messages may have been started by an owner that ended in disorder, and aren't all finished since.
+
+    `twice`: another one has ended in disorder meanwhile, so one of them may be what kills.
+    """
+
+    end: int = 0
+    twice: bool = False
+
+    def next(self, position: int, *, clean: bool, reach: int) -> Doubt:
+        """The doubt of whoever takes over at that position; the last owner may have started what lies below `reach`."""
+        standing = self.end > position
+        if clean:
+            return self if standing else NO_DOUBT
+        end = max(reach, self.end)
+        return Doubt(end, standing) if end > position else NO_DOUBT
+
+
+NO_DOUBT = Doubt()
 
 
 def as_runs(some: Iterable[int]) -> tuple[Run, ...]:

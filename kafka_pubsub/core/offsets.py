@@ -10,9 +10,6 @@ Rules
    records with only a hole between them are neighbours.
 3. What an earlier commit's map says is finished (`known`) is dropped when it is read again, and stays in the map
    until then.
-4. Runs are never more than groups of neighbouring unfinished records, plus what is in `known`. Groups are counted
-   only when it matters: there can't be more of them than unfinished records, nor more than at the last count plus
-   one for each record finished since.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.model import UNREAD, LogEnd
 
 __all__ = ["Offsets", "Run"]
 
@@ -33,8 +31,6 @@ Run = tuple[int, int]
 _NOBODY = -1
 #: Holes left of finished records that aren't worth a sweep: each transaction's marker makes one.
 _FEW = 256
-#: Finished records since the last count of groups before another count is worth it.
-_RECOUNT = 64
 
 _offset = methodcaller("offset")
 
@@ -42,9 +38,11 @@ _offset = methodcaller("offset")
 class Offsets:
     """The books of one partition: received, unfinished, finished."""
 
-    def __init__(self, position: int, known: Sequence[Run] = ()) -> None:
+    def __init__(self, position: int, known: Sequence[Run] = (), read: LogEnd = UNREAD) -> None:
         #: The next offset that has not been received.
         self.position = position
+        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        self.read = read
         #: Offsets received and not finished, ascending, with the size of each record. Empty: nothing is outstanding.
         self.unfinished: dict[int, int] = {}
         #: Bytes of those records.
@@ -54,9 +52,8 @@ class Offsets:
         #: The right neighbour of an unfinished record, where it isn't the next offset. Entries of finished records
         #: mean nothing and are swept now and then.
         self._right: dict[int, int] = {}
-        #: At most so many groups of neighbours there are; exact when `_since_count` is 0.
-        self._groups = 0
-        self._since_count = 0
+        #: How many records were finished.
+        self.done = 0
         #: The last received offset: the left neighbour of the next one.
         self._last = -1
         #: True when records of `known` lie between the last received one and `position`.
@@ -68,17 +65,16 @@ class Offsets:
         """The lowest offset that isn't finished."""
         return next(iter(self.unfinished), self.position)
 
-    @property
-    def span(self) -> int:
-        """How many offsets the map may have to describe."""
-        end = self.known[-1][1] if self.known else self.position
-        return end - self.committable
+    def receive(self, records: Sequence[Record], epoch: int | None = None) -> Sequence[Record]:
+        """Books records as received; returns those that are news (neither received nor finished before).
 
-    def receive(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Books records as received; returns those that are news (neither received nor finished before)."""
+        `epoch`: the leader epoch of the last.
+        """
         if not records:
             return records
         last = records[-1].offset()
+        if last >= self.read.offset:
+            self.read = LogEnd(last + 1, epoch)
         if records[0].offset() < self.position or self.known:
             records = self._news(records)
         if records:
@@ -130,9 +126,8 @@ class Offsets:
         """The next record to be received meets its left neighbour; `apart` if finished ones lie between."""
         last = self._last
         if last not in self.unfinished:
-            self._groups += 1
-        elif apart:
-            self._groups += 1
+            return
+        if apart:
             self._right[last] = _NOBODY
         elif last + 1 != offset:
             self._right[last] = offset
@@ -140,7 +135,7 @@ class Offsets:
     def finish(self, records: Sequence[Record]) -> None:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
         self.size -= sum(map(self.unfinished.pop, map(_offset, records)))
-        self._since_count += len(records)
+        self.done += len(records)
         if len(self._right) > _FEW + 2 * len(self.unfinished):
             self._sweep()
 
@@ -161,14 +156,6 @@ class Offsets:
         finally:
             self.unfinished = unfinished
 
-    def crowded(self, capacity: int) -> bool:
-        """Whether half of the runs that the map has room for may be needed already."""
-        known = len(self.known)
-        if 2 * (min(self._groups + self._since_count, len(self.unfinished)) + known) <= capacity:
-            return False
-        self._groups, self._since_count = self._count_groups(), 0
-        return 2 * (self._groups + known) > capacity
-
     def _dense_runs(self) -> tuple[list[Run], int]:
         """The runs between unfinished records, and what would follow the last of those."""
         offsets = list(self.unfinished)
@@ -185,29 +172,6 @@ class Offsets:
             expected = offset + 1 if right == _NOBODY else right
         return runs, expected
 
-    def room(self, handed: int, capacity: int) -> int:
-        """How many more records may be handed out so that at most `capacity` runs result, whatever finishes.
-
-        `handed` are with holders already.
-        """
-        outstanding, known = len(self.unfinished), len(self.known)
-        if outstanding + known <= capacity:
-            return outstanding
-        room = capacity - known - self._groups - self._since_count - handed
-        if room < _RECOUNT <= self._since_count:
-            self._groups, self._since_count = self._count_groups(), 0
-            room = capacity - known - self._groups - handed
-        return room
-
-    def _count_groups(self) -> int:
-        if len(self._right) > len(self.unfinished):
-            self._sweep()
-        groups, expected, right = 0, -1, self._right
-        for offset in self.unfinished:
-            groups += offset != expected
-            expected = right.get(offset, offset + 1) if right else offset + 1
-        return groups
-
     def _sweep(self) -> None:
         self._right = {left: right for left, right in self._right.items() if left in self.unfinished}
 
@@ -220,10 +184,3 @@ class Offsets:
             raise InvariantViolated(f"offset {offsets[-1]} is unfinished but {self.position} wasn't received")
         if self.size != sum(self.unfinished.values()):
             raise InvariantViolated(f"{self.size} bytes booked, {sum(self.unfinished.values())} counted")
-        groups = self._count_groups()
-        if groups > self._groups + self._since_count:
-            raise InvariantViolated(
-                f"{groups} groups counted, at most {self._groups + self._since_count} booked"
-            )
-        if len(self.runs()) > groups + len(self.known):
-            raise InvariantViolated("more finished runs than the worst case allows")

@@ -9,7 +9,8 @@ Rules
 2. While it probes, attempts aren't used up but for one message in a while: a topic full of bad messages gets through,
    and an outage of an hour doesn't carry the topic over to the dead letters.
 3. It ends by itself, and begins counting anew.
-4. Every other probe is a message that hasn't failed yet, if there is one (main's before a parked one), and only such
+4. It is looked at soon after each ack or failure, and when `due_at` says so; nothing changes in between.
+5. Every other probe is a message that hasn't failed yet, if there is one (main's before a parked one), and only such
    failures say that the outage goes on. A few dozen messages that always fail would else be probed before all others,
    for ever.
 """
@@ -50,6 +51,11 @@ class Outage:
         """Whether it probes and it's the turn of a message that hasn't failed yet."""
         return self.probing and self._turn
 
+    def due_at(self) -> float | None:
+        """When to look though nothing happens: what was counted last counts no longer then. None: nothing was."""
+        counted = any(self._acked) or any(self._failed)
+        return self._window_ends if counted and not self.probing else None
+
     def acked(self, count: int) -> None:
         """So many messages were acked."""
         self._acked[0] += count
@@ -65,9 +71,8 @@ class Outage:
         if self.probing:
             return self._look_up()
         if now >= self._window_ends:
-            stale = now >= self._window_ends + WINDOW
-            self._acked = [0, 0 if stale else self._acked[0]]
-            self._failed = [set(), set() if stale else self._failed[0]]
+            self._acked = [0, self._acked[0]]
+            self._failed = [set(), self._failed[0]]
             self._window_ends = now + WINDOW
         most = len(self._failed[0]) + len(self._failed[1])
         if most < ENOUGH or most <= sum(self._acked):

@@ -26,7 +26,7 @@ NEVER = float("inf")
 NEVER_TICKS = 2**62
 #: Microseconds; what arithmetic with floats may be wrong by.
 _ERROR = 0.01
-_WHY = tuple(Why)
+_WHY = {why.value: why for why in Why}
 #: So few aren't worth rebuilding anything: fates that differ, room in front, what is void in a heap.
 FEW = 64
 
@@ -87,7 +87,6 @@ class Line:
         "_late",
         "_places",
         "_rare",
-        "acked",
         "moving",
         "stamp",
     )
@@ -112,8 +111,6 @@ class Line:
         self.moving: dict[int, int] | None = None
         #: Makes older entries of the heaps void.
         self.stamp = 0
-        #: Leases of the key whose records were all acked while it was parked.
-        self.acked = 0
 
     def __len__(self) -> int:
         return len(self._places) // 2 - self._head + len(self._late) - len(self._gone)

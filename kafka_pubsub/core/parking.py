@@ -51,6 +51,9 @@ class Parking:
     def __init__(self) -> None:
         #: Empty: no key is parked.
         self.lines: dict[bytes, Line] = {}
+        #: Of these keys, those behind which messages of main wait: since when, or since when the last was acked. A key
+        #: may stay here for a while when its last one has gone.
+        self.backlogged: dict[bytes, float] = {}
         self.loose = Loose()
         # Never given twice, so that a key that is parked again doesn't find its old appointments valid.
         self._stamps = 0
@@ -86,13 +89,13 @@ class Parking:
             if not line.moving:
                 line.moving = None
 
-    def acked(self, keys: Iterable[bytes | None]) -> None:
+    def acked(self, keys: Iterable[bytes | None], now: float) -> None:
         """Leases of these keys, parked or not, were acked whole."""
-        lines = self.lines
-        if lines:
+        backlogged = self.backlogged
+        if backlogged:
             for key in keys:
-                if key in lines:
-                    lines[key].acked += 1
+                if key in backlogged:
+                    backlogged[key] = now
 
     def unsettle(self, key: bytes) -> None:
         """Somebody holds the key: it stands nowhere until it is settled again."""
@@ -110,6 +113,7 @@ class Parking:
         first = min(moving) if moving else None
         if front is None and first is None:
             del self.lines[key]
+            self.backlogged.pop(key, None)
             return Standing.GONE
         if main is not None and (front is None or main < front[0]) and (first is None or main < first):
             self._push(self._next, (main, key, line.stamp))

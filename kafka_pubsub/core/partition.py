@@ -7,29 +7,26 @@
 Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that
 nobody holds are leased: one holder for each, which takes the key's records one by one (`leases`, `verdicts`). Finished
 records are booked (`offsets`) and committed as a position plus a map of what is finished above it (`ack_map`).
-What isn't acked moves to the retry partition and waits there (`retries`); a subscription without one keeps it waiting
-in its place (`redelivery`).
+What isn't acked moves to the retry partition and waits there (`retries`).
 
 Rules
 1. I1: a key is with one holder at a time, and comes back only when that holder's handler has ended.
 2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
-3. I3: a received record is in one of: waiting, leased, parked (or backing off), on its way there, finished.
+3. I3: a received record is in one of: waiting, leased, parked, on its way there, finished.
 4. I4: a verdict counts only while its lease is active.
-5. I5: a record is handed over only if the map would still fit whatever finishes next. The record at the
-   committable position is always allowed: finishing it only shortens the map.
+5. I5: whatever is finished can be committed, if need be with a checkpoint (`commits`).
 6. One commit in flight, plain or in a transaction. A partition that was revoked begins nothing, but keeps its books: it
    may come back. One whose transaction's outcome is unknown is over: it starts again from what is committed.
-7. With a retry partition nothing begins before that was read up to its high watermark, nor before the first commit
-   has told the log who works here: else a message that kills at once would leave no trace.
+7. Nothing begins before the retry partition was read up to its high watermark, nor before the first commit has told
+   the log who works here: else a message that kills at once would leave no trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafka_pubsub.core import ack_map, inline
+from kafka_pubsub.core import inline
 from kafka_pubsub.core.checks import check
-from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.durability import Durability
 from kafka_pubsub.core.effects import Deliver, Effect, Restart, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
@@ -60,7 +57,6 @@ from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.redelivery import Waiting
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.rules import HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
 from kafka_pubsub.core.suspects import Turn
@@ -79,22 +75,12 @@ class Partition:
         self.number = start.number
         self.epoch = start.epoch
         self._rules = rules
-        self.offsets = Offsets(start.position, start.known)
+        self.offsets = Offsets(start.position, start.known, start.retry.main_read)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
-        self.waiting = Waiting()
-        #: None: no retry topic.
-        self.half: RetryHalf | None = None
-        if start.retry is None:
-            self.commits = Commits(self.offsets, start.writer, start.stored)
-        else:
-            self.half = RetryHalf(
-                start, start.retry, rules, jitter, turn or Turn(), self.queues, self.offsets, self.leases
-            )
-            self.commits = self.half.commits
-        self.places = Places(
-            rules, jitter, self.offsets, self.queues, self.leases, self.waiting, self.commits, self.half
-        )
+        self.half = RetryHalf(start, rules, jitter, turn or Turn(), self.queues, self.offsets, self.leases)
+        self.commits = self.half.commits
+        self.places = Places(self.offsets, self.queues, self.leases, self.commits, self.half)
         self.verdicts = Verdicts(self.leases, rules, self.epoch, self.places)
         self.acks = Durability(self.leases, self.verdicts, self.commits, prompt=rules.exactly_once)
         for key in start.held_back:
@@ -104,7 +90,7 @@ class Partition:
         self._handlers = self._table()
 
     def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
-        table: dict[type, Callable[..., Sequence[Effect]]] = {
+        return {
             Fetched: self._fetched,
             ReadUpTo: self.places.read_up_to,
             Passed: self._passed,
@@ -120,14 +106,12 @@ class Partition:
             Revoked: self._revoked,
             Returned: self._returned,
             Lost: self._lost,
+            Relocated: self._relocated,
+            RetryFetched: self.half.fetched,
+            RetryCaughtUp: self.half.caught_up,
+            Bodies: self.half.bodies,
+            Written: self.half.burying.written,
         }
-        if self.half is not None:
-            table[Relocated] = self._relocated
-            table[RetryFetched] = self.half.fetched
-            table[RetryCaughtUp] = self.half.caught_up
-            table[Bodies] = self.half.bodies
-            table[Written] = self.half.burying.written
-        return table
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         """Decides what to do about one batch of what happened."""
@@ -137,11 +121,9 @@ class Partition:
 
     def wakeup_at(self) -> float | None:
         """When something becomes due by itself."""
-        times = [self.leases.next_deadline(), self.waiting.next_due()]
+        times = [self.leases.next_deadline()]
         if self.open:
-            times.append(self.commits.due_at())
-            if self.half is not None:
-                times += self.half.wakeup_at()
+            times += (self.commits.due_at(), *self.half.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -157,20 +139,17 @@ class Partition:
     @property
     def deliverable(self) -> bool:
         """Whether a `Demand` might be answered with leases."""
-        half = self.half
-        if not self.open or (half is not None and not half.may_begin):
+        if not self.open or not self.half.may_begin:
             return False
-        return bool(self.queues.ready or self.queues.loose) or (half is not None and half.lending.ready)
+        return bool(self.queues.ready or self.queues.loose) or self.half.lending.ready
 
     # What comes in
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
-        before, half = self.offsets.committable, self.half
-        news = self.offsets.receive(event.records)
-        if half is not None:
-            news = half.came(news, now)
+        before = self.offsets.committable
+        news = self.half.came(self.offsets.receive(event.records, event.epoch), now)
         lease = None
-        if event.inline and (half is None or half.unhindered):
+        if event.inline and self.half.unhindered:
             lease, news = self._inline(news)
         self.places.line_up(news)
         if self.offsets.committable != before:
@@ -181,7 +160,7 @@ class Partition:
         """The news as one lease (`inline`), if they may be taken at all, and those of them that have to queue."""
         busy = self.queues.queues
         free, queued = inline.apart(news, busy) if busy else (news, ())
-        if not free or not self.open or self._room() < len(free):
+        if not free or not self.open:
             return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)
         self.leases.open_walk(lease)
@@ -216,25 +195,20 @@ class Partition:
         if not self.open:
             return ()
         leases: list[Lease] = []
-        limit = event.limit if self.half is None else self._demand_with_care(self.half, event, leases, now)
-        queues, room = self.queues, self._room()
         run = self._run(event)
-        while limit > 0:
-            if room <= 0 and queues.oldest() != self.offsets.committable:
-                break
-            records = queues.take(max(1, min(run, room)))
+        for _ in range(self._demand_with_care(event, leases, now)):
+            records = self.queues.take(run)
             if not records:
                 break
             leases.append(self._lease(records))
-            room -= len(records)
-            limit -= 1
         return (Deliver(leases),) if leases else ()
 
-    def _demand_with_care(self, half: RetryHalf, event: Demand, leases: list[Lease], now: float) -> int:
+    def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
         """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""
+        half = self.half
         limit = half.limit(event.limit, now)
         taken = 0
-        for each in half.lending.take(half.parked(limit), self._run(event), self._room(), now):
+        for each in half.lending.take(half.parked(limit), self._run(event), now):
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:
@@ -244,21 +218,13 @@ class Partition:
                 leases.append(lease)
         suspects = half.retries.main_suspects
         while taken < limit and half.careful(self.queues.oldest()) and suspects.takes(self.queues.oldest()):
-            if self._room() <= 0 and self.queues.oldest() != self.offsets.committable:
-                break
-            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest(), self._room()))))
+            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
             taken += 1
         oldest = self.queues.oldest()
         left = 0 if half.careful(oldest) else limit - taken
         if taken or (left and oldest is not None):
             half.retries.outage.began(now)
         return left
-
-    def _room(self) -> int:
-        """How many more records may be handed over so that the map fits whatever finishes (rule 5)."""
-        if self.half is not None:
-            return self.half.retries.rooms.main()
-        return self.offsets.room(self.leases.handed, ack_map.most_runs(self.offsets.span))
 
     def _run(self, event: Demand) -> int:
         """How long a run may be: short where many keys wait, so that they go forward together."""
@@ -268,9 +234,7 @@ class Partition:
         return min(event.run, max(SHORTEST_RUN, HANDED // (len(queues.queues) + 1)))
 
     def _lease(self, records: Sequence[Record]) -> Lease:
-        attempts = self.waiting.attempts
-        attempt = attempts.get(records[0].offset(), 1) if attempts else 1
-        lease = Lease(self.number, self.epoch, self._key(records[0]), records, attempt)
+        lease = Lease(self.number, self.epoch, self._key(records[0]), records, 1)
         self.leases.open(lease)
         return lease
 
@@ -289,23 +253,16 @@ class Partition:
 
     def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
         effects = list(self.verdicts.expire(now))
-        for record, key in self.waiting.due(now):
-            self.queues.put_back(key, [record])
-            self.places.free_keys([key])
-        if self.half is not None and self.open:
+        if self.open:
             self.half.tick(event, now)
-            effects += self.half.send(now)
-        elif self.open and self.commits.due(now):
-            effects.append(self.commits.make(now))
+            effects += self.half.send(now, closing=event.closing)
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        if self.half is None:
-            self.commits.answered(accepted=event.accepted)
-        return () if self.half is None else self.half.answered(accepted=event.accepted)
+        return self.half.answered(accepted=event.accepted)
 
     def _relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
-        if self.half is None or self.commits.in_flight is None:
+        if self.commits.in_flight is None:
             return ()
         if event.ending is Ending.UNKNOWN:
             return [*self._lost(Lost(), now), Restart()]
@@ -318,30 +275,24 @@ class Partition:
         """The shell has seen every commit answered before it says so; this one is the last word."""
         self.open = False
         walking = [lease for lease in self.leases.active if lease.state is LeaseState.WALKING]
-        last: Effect | None
-        if self.half is None:
-            last = self.commits.last_word()
-        else:
-            for lease in self.half.unstarted():
-                walking.remove(lease)
-                self.places.give_back(lease, self.leases.close(lease))
-                self.places.free(lease)
-            last = self.half.last_word(now)
+        for lease in self.half.unstarted():
+            walking.remove(lease)
+            self.places.give_back(lease, self.leases.close(lease))
+            self.places.free(lease)
+        last = self.half.last_word(now, closing=event.closing)
         return [Stop(walking)] if last is None else [Stop(walking), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True
         self.commits.dirty = True
-        if self.half is not None:
-            self.half.returned()
+        self.half.returned()
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
         self.open = False
         for lease in (active := list(self.leases.active)):
             self.leases.close(lease)
-        if self.half is not None:
-            self.half.close()
+        self.half.close()
         self.acks.lost()
         return (Withdraw(active),) if active else ()
 

@@ -3,14 +3,14 @@
 Rules
 1. What is acked is finished in the books of the log that it came from.
 2. What nobody has begun goes back to the place it was taken from, in front of what waits there.
-3. What failed moves to the retry partition; where there is none, it waits in its place and keeps its key.
+3. What failed moves to the retry partition.
 4. What was nacked inline moves at once: its lease would be opened only to be closed. Its key, of which nothing is
    parked, then waits for this one message, so there is nothing to settle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Effect
@@ -18,10 +18,8 @@ from kafka_pubsub.core.events import ReadUpTo, Record, Release, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.redelivery import Waiting
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import Why
-from kafka_pubsub.core.rules import Rules
 
 __all__ = ["Places"]
 
@@ -31,21 +29,15 @@ class Places:
 
     def __init__(
         self,
-        rules: Rules,
-        jitter: Callable[[], float],
         offsets: Offsets,
         queues: KeyQueues,
         leases: Leases,
-        waiting: Waiting,
         commits: Commits,
-        half: RetryHalf | None,
+        half: RetryHalf,
     ) -> None:
-        self._rules = rules
-        self._jitter = jitter
         self._offsets = offsets
         self._queues = queues
         self._leases = leases
-        self._waiting = waiting
         self._commits = commits
         self._half = half
         #: Records finished so far.
@@ -56,15 +48,14 @@ class Places:
     def line_up(self, records: Sequence[Record]) -> None:
         """Records of main wait for their turn behind what waits already."""
         self._queues.add(records)
-        if self._half is not None and self._half.retries.parking.lines:
+        if self._half.retries.parking.lines:
             self._half.retries.main_came(records, self.now)
 
     def read_up_to(self, event: ReadUpTo, now: float) -> Sequence[Effect]:
         """Holes at the end of a log are finished: else each would look like a message that waits, until one comes."""
         before = self._offsets.committable
         self._offsets.advance(event.position)
-        if self._half is not None and event.retry is not None:
-            self._half.read_up_to(event.retry)
+        self._half.read_up_to(event.retry)
         self.line_up(())  # a parked message may have waited for main to be read past its origin
         if self._offsets.committable != before:
             self._commits.dirty = True
@@ -72,8 +63,6 @@ class Places:
 
     def nacked_inline(self, left: Sequence[Release]) -> Sequence[Release]:
         """Relocates what was nacked of what an inline lease has left; returns the others. Before anything lines up."""
-        if self._half is None:
-            return left
         retries, others = self._half.retries, []
         for release in left:
             if release.verdict is Verdict.NACKED:
@@ -93,8 +82,7 @@ class Places:
 
     def finish_whole(self, leases: Sequence[Lease]) -> None:
         """The hot path: holders that took every record, all at once."""
-        half = self._half
-        retried = [] if half is None else [lease for lease in leases if lease.entries is not None]
+        retried = [lease for lease in leases if lease.entries is not None]
         if retried:
             self._book_retried(self._leases.close_whole(retried))
             main = [lease for lease in leases if lease.entries is None]
@@ -102,13 +90,12 @@ class Places:
         else:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
-        if half is not None:
-            half.retries.parking.acked(keys)
+        self._half.retries.parking.acked(keys, self.now)
         self.free_keys(keys, leases)
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
         """These were never begun."""
-        if lease.entries is None or self._half is None:
+        if lease.entries is None:
             self._queues.put_back(lease.key, records)
         else:
             self._half.lending.give_back(lease, records)
@@ -120,41 +107,29 @@ class Places:
     def free_keys(self, keys: Sequence[bytes | None], leases: Sequence[Lease] = ()) -> None:
         """Nobody holds these keys any more; `leases` are those that did."""
         self._queues.unblock_all(keys)
-        if self._half is not None:
-            self._half.over(leases)
-            self._half.freed(keys, self.now)
+        self._half.over(leases)
+        self._half.freed(keys, self.now)
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
-        """The current record failed: it is relocated, or comes again in its place; those behind it go back."""
+        """The current record failed: it is relocated; those behind it go back."""
         record, *rest = self._leases.close(lease)
         if rest:
             self.give_back(lease, rest)
-        if self._half is not None:
-            self._half.retries.fail(record, lease.key, why, delay, error, now)
-            self.free(lease)
-            return
-        # followers of a first delivery have never been delivered: the attempt is the current record's own
-        attempt = (lease.attempt if lease.done == 0 else 1) + 1
-        wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
-        self._waiting.add(record, lease.key, attempt, now + wait)
+        self._half.retries.fail(record, lease.key, why, delay, error, now)
+        self.free(lease)
 
     def book(self, news: Sequence[Record]) -> None:
         """These records of main are acked."""
         self._offsets.finish(news)
         self._count(news)
-        if self._waiting.attempts:
-            for record in news:
-                self._waiting.attempts.pop(record.offset(), None)
-        if self._half is not None and self._half.retries.main_suspects.duty:
+        if self._half.retries.main_suspects.duty:
             self._half.retries.main_suspects.finished([record.offset() for record in news])
 
     def _book_retried(self, news: Sequence[Record]) -> None:
-        if self._half is not None:
-            self._half.lending.finish(news)
-            self._count(news)
+        self._half.lending.finish(news)
+        self._count(news)
 
     def _count(self, news: Sequence[Record]) -> None:
         self.finished += len(news)
         self._commits.dirty = True
-        if self._half is not None:
-            self._half.retries.outage.acked(len(news))
+        self._half.retries.outage.acked(len(news))

@@ -8,18 +8,15 @@ Rules
 1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
    Until then its origin *moves*, and holds its key.
 2. A parked key is blocked in `queues` by one reason of its own, as long as it has a line in `parking`.
-3. I5, the retry partition's own map: no more is handed out than its map has room for; when it is half full, a record
-   takes over what it says (`tally`), or, where few wait, its lowest unfinished records that nobody holds go to its
-   tail, and nothing else about them changes.
-4. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
-5. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
+3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
+4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import pairwise
 
 from kafka_pubsub.core.bodies import Bodies
 from kafka_pubsub.core.burials import Burial, Burials
@@ -27,7 +24,6 @@ from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Leases
 from kafka_pubsub.core.moves import PATIENCE, Move, Moves
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.origins import Origins
@@ -36,10 +32,8 @@ from kafka_pubsub.core.parked import NEVER, Entry, Line
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.rooms import Rooms
 from kafka_pubsub.core.rules import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
 from kafka_pubsub.core.suspects import Suspects, Turn
-from kafka_pubsub.core.tally import Tallies
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Retries"]
@@ -59,24 +53,21 @@ class Retries:
         jitter: Callable[[], float],
         queues: KeyQueues,
         offsets: Offsets,
-        leases: Leases,
         turn: Turn,
     ) -> None:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.books = RetryBooks(start.position, start.known, start.tally)
-        self.tallies = Tallies(self.books, start.topic_id, number, start.nonce)
+        self.books = RetryBooks(start.position, start.known, start.told, start.read)
         self.origins = Origins(number, start, offsets)
         self.parking = Parking()
         self.bodies = Bodies()
         self.moves = Moves()
         self.burials = Burials()
-        self.rooms = Rooms(offsets, self.books, leases, self.moves, self.burials)
         self.outage = Outage()
         self.fates = Fates(number, start, rules, jitter, self.outage)
-        self.suspects = Suspects(turn, start.notes, 0 if start.clean else start.end)
-        self.main_suspects = Suspects(turn, start.main_notes, 0 if start.clean else start.main_end)
+        self.suspects = Suspects(turn, start.notes, start.doubt)
+        self.main_suspects = Suspects(turn, start.main_notes, start.main_doubt)
         #: Due, without a key: at hand, and being read.
         self.loose: deque[tuple[Entry, RetryRecord]] = deque()
         self.loose_wanted: dict[int, Entry] = {}
@@ -88,6 +79,10 @@ class Retries:
         self.releasing: dict[int, RetryRecord] = {}
         #: Whether it was read up to where it ended at the assignment.
         self.caught_up = False
+        #: Whether main's records may have newer copies here; then the origins of those without a key.
+        self.older = start.older
+        self.copied: set[int] = set()
+        self._main_exists = start.main_exists
         #: What to tell the shell.
         self.news: list[Announce] = []
 
@@ -96,7 +91,40 @@ class Retries:
     def settle_everybody(self, now: float) -> None:
         """All that waits has been read."""
         self.caught_up = True
+        if self.older:
+            self._keep_newest()
         self.settle_all(list(self.parking.lines), now)
+
+    def _keep_newest(self) -> None:
+        """Of several records of one origin the newest counts: a message that has moved since lies here twice."""
+        for line in self.parking.lines.values():
+            for entry in _outdated(line):
+                line.remove(entry)
+                self._drop(entry)
+        for entry in _outdated(sorted(self.parking.loose)):
+            self.parking.loose.remove(entry)
+            self._drop(entry)
+        self.copied = {entry.origin for entry in self.parking.loose}
+
+    def _drop(self, entry: Entry) -> None:
+        self.bodies.forget(entry.offset)
+        self.books.finish(entry.offset)
+
+    def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Main's records without those of which a newer copy waits here; these are finished."""
+        old = [record for record in records if record.offset() in self.copied or self._waits(record)]
+        if self._offsets.position >= self._main_exists:
+            self.older, self.copied = False, set()
+        if not old:
+            return records
+        self._offsets.finish(old)
+        gone = {record.offset() for record in old}
+        return [record for record in records if record.offset() not in gone]
+
+    def _waits(self, record: Record) -> bool:
+        key = self.key(record)
+        line = None if key is None else self.parking.lines.get(key)
+        return line is not None and line.at(record.offset()) is not None
 
     def key(self, record: Record | StoredRecord) -> bytes | None:
         """What holds others up while the record waits."""
@@ -126,9 +154,12 @@ class Retries:
     def settle(self, key: bytes, now: float) -> None:
         """Finds out where a parked key stands, unless somebody holds it."""
         line = self.parking.lines.get(key)
-        if line is None or self._queues.blocked[key] > 1:
+        if line is None:
             return
-        queue = self._queues.queues[key]
+        if queue := self._queues.queues[key]:
+            self.parking.backlogged.setdefault(key, now)
+        if self._queues.blocked[key] > 1:
+            return
         main = queue[0].offset() if queue else None
         standing = self.parking.settle(key, main, self._offsets.position, now)
         if standing is Standing.GONE:
@@ -169,42 +200,17 @@ class Retries:
         queue = self._queues.queues[key]
         if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
             return False
-        self.evacuate(key, min(len(queue), self.rooms.main()), now, ripe=now + PATIENCE)
+        self.evacuate(key, len(queue), now, ripe=now + PATIENCE)
         return True
 
-    def evacuate(
-        self, key: bytes, limit: int, now: float, below: float = NEVER, *, ripe: float = 0.0
-    ) -> None:
-        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first.
-
-        `below` some offset: together with all that lies before it.
-        """
+    def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
+        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
         self._line(key)
-        for record in self._queues.take_from(key, max(0, limit), below):
+        for record in self._queues.take_from(key, limit, NEVER):
             move = self.fates.waited(record, key)
-            move.ripe, move.together = ripe, below != NEVER
+            move.ripe = ripe
             self.depart(move)
         self.settle(key, now)
-
-    def leave_loose(self, record: Record) -> None:
-        """A message without a key leaves the front of main, so that its map gets shorter."""
-        move = self.fates.waited(record, None)
-        move.together = True
-        self.depart(move)
-
-    def is_waiting(self, offset: int) -> bool:
-        """Whether that record waits in the retry partition and isn't being read already."""
-        waits = not self.books.finished(offset) and not self.tallies.are_at(offset)
-        return waits and offset not in self.loose_wanted
-
-    def to_tail(self, record: RetryRecord, touched: dict[bytes, None], now: float, *, together: bool) -> bool:
-        """A parked message moves to the tail of the retry partition; False if somebody holds it."""
-        if not self._leaves(record, touched, now):
-            return False
-        move = self.fates.stays(record, self.key(record))
-        move.together = together
-        self.depart(move)
-        return True
 
     def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | Burial | None:
         """A message that waits may go at once; `drop`: to the dead letters. None: a handler holds it."""
@@ -254,13 +260,6 @@ class Retries:
         move = self.fates.unreadable(record, self.origins.flaw(record), now)
         self.burials.add(Burial(offset, offset, None, move))
 
-    def stranded_to_tail(self, offset: int, record: StoredRecord, *, together: bool) -> None:
-        """An unreadable record moves within the retry partition."""
-        del self.stranded[offset]
-        move = self.fates.unreadable_stays(record, self.origins.flaw(record))
-        move.together = together
-        self.depart(move)
-
     def depart(self, move: Move) -> None:
         """A message leaves its place."""
         self.moves.add(move)
@@ -287,25 +286,11 @@ class Retries:
         """The next moves to fly; `early`: those that would wait for others, too."""
         if not self.moves.may_load(now, early=early):
             return ()
-        batch = self.moves.load(now, early=early, front=self._front(now))
+        batch = self.moves.load(now, early=early)
         for move in batch:
             if move.key is not None and isinstance(move.info, RetryInfo):
                 self.transit[move.info] = move
         return batch
-
-    def _front(self, now: float) -> Sequence[Move] | None:
-        """Moves from the fronts of both logs, none left out; None: there is room for all that wait."""
-        if self.rooms.main() >= 0 and self.rooms.retry() >= 0:
-            return None
-        main = {move.origin: move for move in self.moves.waiting if move.source is None}
-        beside = {move.source: move for move in self.moves.waiting if move.source is not None}
-        fronts = [map(main.get, self._offsets.unfinished), map(beside.get, self.books.lowest(len(beside)))]
-        return [
-            move
-            for front in fronts
-            for move in takewhile(lambda move: move is not None and move.not_before <= now, front)
-            if move is not None
-        ]
 
     def stored(self, now: float) -> None:
         """The moves that flew have left their place."""
@@ -335,13 +320,16 @@ class Retries:
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
         """The moves that flew stay where they were."""
         flying = self.moves.flying
-        self.tallies.aborted()
-        refused = {
-            at: reason for at, reason in refused.items() if at < len(flying)
-        }  # behind them was the tally
+        # Behind them was the checkpoint.
+        refused = {at: reason for at, reason in refused.items() if at < len(flying)}
         for move in flying:
             if isinstance(move.info, RetryInfo):
                 self.transit.pop(move.info, None)
         for at, reason in refused.items():
             self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
         self.moves.aborted(refused, now)
+
+
+def _outdated(entries: Iterable[Entry]) -> list[Entry]:
+    """Of these, in order of origin and offset, all that aren't the last of their origin."""
+    return [entry for entry, following in pairwise(list(entries)) if entry.origin == following.origin]

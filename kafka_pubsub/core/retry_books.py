@@ -1,8 +1,7 @@
 """Which records of the retry partition are finished: the books of a log in which a million may wait for hours.
 
-Theory. The same promises as `offsets`, kept the other way round: what is finished is a short list of runs (the map
-in the commit's metadata bounds it anyway), and what isn't costs nothing. So a million parked records need no books
-of their own, and a commit is a copy of that list.
+Theory. The same promises as `offsets`, kept the other way round: what is finished is a list of runs, and what isn't
+costs nothing. So a million parked records need no books of their own, and a commit tells the runs that are new.
 
 Rules
 1. `committable` is the lowest offset that isn't finished; runs lie above it, ascending, with something unfinished
@@ -10,7 +9,7 @@ Rules
 2. A hole (a transaction's marker, an aborted record) belongs to a finished neighbour; between two unfinished records
    it is nobody's. So it never costs a run: each transaction leaves one, and thousands of them wait together.
 3. What an earlier commit called finished is a run from the start, so it is known when it is read again.
-4. Runs that a tally tells (`tally`) need no room in the map, as long as they stay what they are.
+4. Runs that a checkpoint tells aren't new, as long as they stay what they are (`checkpoint`).
 """
 
 from __future__ import annotations
@@ -18,52 +17,40 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.model import UNREAD, LogEnd, StoredRecord
 
-__all__ = ["RetryBooks", "Tally", "united"]
+__all__ = ["RetryBooks"]
 
 #: Holes below the committable position that aren't worth a sweep.
 _FEW = 256
 
 
-class Tally(NamedTuple):
-    """A record of the partition that tells of finished runs (`tally`)."""
-
-    offset: int
-    runs: Sequence[Run]
-
-
-def united(some: Sequence[Run], others: Sequence[Run]) -> list[Run]:
-    """The runs that cover what either covers."""
-    runs: list[Run] = []
-    for start, end in sorted([*some, *others]):
-        if runs and start <= runs[-1][1]:
-            runs[-1] = runs[-1][0], max(end, runs[-1][1])
-        else:
-            runs.append((start, end))
-    return runs
-
-
 class RetryBooks:
     """The books of one retry partition."""
 
-    def __init__(self, position: int, known: Sequence[Run] = (), tally: Tally | None = None) -> None:
-        """`known`: what the map tells; `tally`: what it names."""
-        if tally is not None:
-            known = united(known, tally.runs)
+    def __init__(
+        self,
+        position: int,
+        known: Sequence[Run] = (),
+        told: Sequence[Run] = (),
+        read: LogEnd = UNREAD,
+    ) -> None:
+        """`known`: all that is finished above `position`; `told`: what the checkpoint says of that."""
+        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        self.read = read
         #: The next offset that has not been received.
         self.position = position
         #: The lowest offset that isn't finished.
         self.committable = position
+        #: How many records were finished.
+        self.done = 0
         self._starts = [start for start, _ in known]
         self._ends = [end for _, end in known]
-        #: Where the tally is that commits name; None: there is none.
-        self.tally = None if tally is None else tally.offset
-        # Of the runs those that it tells.
-        self._told = set(() if tally is None else tally.runs).intersection(known)
+        # Of the runs those that no checkpoint tells.
+        self._fresh = set(known).difference(told)
         # Holes between two unfinished records, ascending; those below `committable` mean nothing.
         self._hole_starts: list[int] = []
         self._hole_ends: list[int] = []
@@ -76,37 +63,17 @@ class RetryBooks:
 
     @property
     def fresh(self) -> list[Run]:
-        """Those that no tally tells, so that the map has to hold them."""
-        told = self._told
-        return [run for run in self.runs if run not in told] if told else self.runs
-
-    @property
-    def total(self) -> int:
-        """How many runs there are."""
-        return len(self._starts)
+        """Those that no checkpoint tells."""
+        return sorted(self._fresh)
 
     @property
     def run_count(self) -> int:
-        """How many runs the map has to hold."""
-        return len(self._starts) - len(self._told)
+        """How many runs there are."""
+        return len(self._starts)
 
-    @property
-    def waiting(self) -> int:
-        """How many received offsets aren't finished, at most: some of them may be holes."""
-        runs = zip(self._starts, self._ends, strict=True)
-        finished = sum(min(end, self.position) - start for start, end in runs if start < self.position)
-        return self.position - self.committable - finished
-
-    def name(self, tally: Tally | None) -> None:
-        """From now on commits name that tally; None: none."""
-        self.tally = None if tally is None else tally.offset
-        self._told = set(() if tally is None else tally.runs).intersection(self.runs)
-
-    @property
-    def span(self) -> int:
-        """How many offsets the map may have to describe: whatever was received may finish next."""
-        end = max(self._ends[-1], self.position) if self._ends else self.position
-        return end - self.committable
+    def tell(self, runs: Iterable[Run]) -> None:
+        """From now on commits name a checkpoint that tells these."""
+        self._fresh = set(self.runs).difference(runs)
 
     def finished(self, offset: int) -> bool:
         """Whether that record is finished, or never was."""
@@ -129,6 +96,12 @@ class RetryBooks:
             self.position = max(self.position, self.committable)
         return news
 
+    def reach(self, records: Sequence[StoredRecord], epoch: int | None) -> None:
+        """These were read; `epoch`: the leader epoch of the last."""
+        last = (records[-1].offset() or 0) if records else -1
+        if last >= self.read.offset:
+            self.read = LogEnd(last + 1, epoch)
+
     def advance(self, position: int) -> None:
         """There is nothing to be read below `position` any more: what wasn't received is a hole."""
         low, high = self.position, position
@@ -150,6 +123,7 @@ class RetryBooks:
         """Books a record as finished; one that isn't unfinished is a defect of the caller."""
         if offset >= self.position or self.finished(offset):
             raise InvariantViolated(f"retry record {offset} can't be finished: it isn't unfinished")
+        self.done += 1
         low, high = offset, offset + 1
         at = bisect_left(self._hole_ends, low)
         if at < len(self._hole_ends) and self._hole_ends[at] == low:
@@ -167,15 +141,14 @@ class RetryBooks:
             low, high = min(low, starts[first]), max(high, ends[after - 1])
             if after - first == 1 and (low, high) == (starts[first], ends[first]):
                 return
-            if self._told:
-                self._told.difference_update(zip(starts[first:after], ends[first:after], strict=True))
+            self._fresh.difference_update(zip(starts[first:after], ends[first:after], strict=True))
+        self._fresh.add((low, high))
         starts[first:after], ends[first:after] = [low], [high]
         self._swallow()
 
     def _swallow(self) -> None:
         while self._starts and self._starts[0] <= self.committable:
-            if self._told:
-                self._told.discard((self._starts[0], self._ends[0]))
+            self._fresh.discard((self._starts[0], self._ends[0]))
             self.committable = max(self.committable, self._ends.pop(0))
             del self._starts[0]
         self.position = max(self.position, self.committable)
@@ -186,10 +159,10 @@ class RetryBooks:
     def after(self, offsets: Iterable[int]) -> RetryBooks:
         """The books as they will be when these records are finished, too."""
         books = RetryBooks.__new__(RetryBooks)
-        books.position, books.committable = self.position, self.committable
+        books.position, books.committable, books.read = self.position, self.committable, self.read
         books._starts, books._ends = self._starts.copy(), self._ends.copy()
         books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()
-        books.tally, books._told = self.tally, self._told.copy()
+        books._fresh, books.done = self._fresh.copy(), self.done
         for offset in offsets:
             books.finish(offset)
         return books
@@ -216,7 +189,7 @@ class RetryBooks:
             edges += [start, end]
         if any(left >= right for left, right in pairwise(edges)):
             raise InvariantViolated(f"runs of the retry partition touch or overlap: {edges}")
-        if not self._told <= set(self.runs):
-            raise InvariantViolated("a tally tells runs that aren't there any more")
+        if not self._fresh <= set(self.runs):
+            raise InvariantViolated("runs are told as new that aren't there any more")
         if self.position < self.committable:
             raise InvariantViolated(f"{self.committable} is finished, but {self.position} wasn't read")

@@ -10,8 +10,12 @@ Rules
    that was in flight then tells neither that the partition is still ours nor whose handlers may start.
 2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
 3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
+   What lies behind the last checkpoint isn't deleted: the next owner reads it, also where the broker has forgotten the
+   group's offsets.
 4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
    flag, and without the flag the next owner takes what this one had started for suspects.
+5. When a stream ends, a checkpoint is written before the last word, so that the position that this commits is behind
+   it: a checkpoint that lay behind the position would look like a message that waits.
 """
 
 from __future__ import annotations
@@ -24,13 +28,11 @@ from kafka_pubsub.core.chores import LOOSE, Chores
 from kafka_pubsub.core.commits import Commits, records_of
 from kafka_pubsub.core.effects import (
     Bury,
-    Commit,
     CommitBoth,
     Deliver,
     Effect,
     ReadBodies,
     Relocate,
-    Relocation,
     Trim,
 )
 from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched, Tick
@@ -40,8 +42,7 @@ from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_intake import Intake
 from kafka_pubsub.core.retry_leases import RetryLeases
-from kafka_pubsub.core.retry_record import retry_headers
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.rules import Rules, Start
 from kafka_pubsub.core.started_notes import StartedNotes
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Ending
@@ -61,7 +62,6 @@ class RetryHalf:
     def __init__(
         self,
         start: Start,
-        retry: RetryStart,
         rules: Rules,
         jitter: Callable[[], float],
         turn: Turn,
@@ -71,23 +71,21 @@ class RetryHalf:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = Retries(start.number, retry, rules, jitter, queues, offsets, leases, turn)
-        books = self.retries.books
-        before = self.retries.main_suspects.end
-        self._notes = StartedNotes(leases, self.retries.main_suspects, self.retries.suspects)
-        self.commits = Commits(offsets, start.writer, start.stored, retry.nonce, books, self._notes, before)
+        self.retries = Retries(start.number, start.retry, rules, jitter, queues, offsets, turn)
+        self._notes = StartedNotes(leases, self.retries)
+        self.commits = Commits(start, offsets, self.retries.books, self._notes)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries)
         self.lending = RetryLeases(self.retries, queues, offsets)
         self.burying = Burying(self.retries)
-        self.chores = Chores(self.retries, queues, offsets, leases, rules, self.burying)
+        self.chores = Chores(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         self._tried = self.retries.main_suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
         #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
-        self._before: Commit | CommitBoth | None = None
-        self._trimmed = retry.position
+        self._before: CommitBoth | None = None
+        self._trimmed = start.retry.position
 
     # What begins
 
@@ -131,8 +129,6 @@ class RetryHalf:
         """Time has passed."""
         if event.wall is not None:
             self.retries.fates.clock_offset = event.wall
-        if self.retries.caught_up and self.retries.tallies.look(self.retries.rooms.retry()):
-            self.commits.dirty = True
         self.chores.do(now, stuffed=event.stuffed)
         if not event.taken:
             # Who had the last trial is asked last.
@@ -163,8 +159,6 @@ class RetryHalf:
         """Whether the lease may start now; else it waits for its note, or for its turn."""
         main = lease.entries is None
         entry = None if lease.entries is None else lease.entries[0]
-        if entry is not None:
-            self.lending.lent(lease)
         if lease.entries is None:
             offsets = [record.offset() for record in lease.records]
             noted = self.careful(offsets[0])
@@ -179,7 +173,8 @@ class RetryHalf:
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Main's records without the one that killed the last owner's process, which is relocated."""
         suspects = self.retries.main_suspects
-        self.commits.read_on()
+        if self.retries.older:
+            records = self.retries.without_copies(records)
         if suspects.culprit is None:
             return records
         for at, record in enumerate(records):
@@ -211,47 +206,54 @@ class RetryHalf:
 
     # What is sent
 
-    def send(self, now: float) -> Iterator[Effect]:
-        """What is due to be sent."""
+    def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
+        """What is due to be sent; `closing`: the partition is given up when all that runs has ended (rule 5)."""
         commits, retries = self.commits, self.retries
-        if commits.in_flight is None and self.announced and (letters := self.burying.finish(now)):
-            yield commits.relocation(letters, now)
+        if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
+            yield commits.transaction(letters, now)
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
-            tally = self._tally(now) if self.may_begin else None
-            if batch or tally is not None:
-                yield commits.relocation(batch, now, tally=tally)
-            else:
+            if not batch:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
                 commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
-                if commits.due(now):
-                    yield commits.make(now)
+            ended = closing and self.unsaved
+            checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
+            if self.announced and (batch or checkpoint or commits.due(now)):
+                yield commits.transaction(batch, now, closing=ended)
+            elif commits.due(now):
+                yield commits.make(now)
         if self.may_begin and (letters := self.burying.write(now)):
             yield Bury(records_of(letters))
         if offsets := retries.bodies.requests():
             yield ReadBodies(offsets)
-        stored = commits.stored
-        if isinstance(stored, CommitBoth) and stored.retry.offset - self._trimmed >= TRIM:
-            self._trimmed = stored.retry.offset
-            yield Trim(self._trimmed)
+        if (low := self._needed()) - self._trimmed >= TRIM:
+            self._trimmed = low
+            yield Trim(low)
         yield from retries.news
         retries.news = []
 
-    def _tally(self, now: float) -> Relocation | None:
-        record = self.retries.tallies.write(now, self.retries.fates.wall(now))
-        return None if record is None else Relocation(record, retry_headers((), record.info))
+    @property
+    def unsaved(self) -> bool:
+        """Whether nothing runs any more, and what has finished isn't in a checkpoint yet."""
+        return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
 
-    def last_word(self, now: float) -> Commit | CommitBoth | Relocate | None:
-        """What is sent at a revoke: with the moves that wait, if there are any."""
-        free = self.announced and self.commits.in_flight is None
-        batch = self.retries.load(now, early=True) if free else ()
-        if batch:
-            return self.commits.relocation(batch, now, clean=self._clean)
-        return self.plain_last_word()
+    def _needed(self) -> int:
+        """Below this offset of the retry partition everything may be deleted."""
+        low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
+        return low if named is None else min(low, named.offset)
 
-    def plain_last_word(self) -> Commit | CommitBoth | None:
-        """What is sent at a revoke where no move may be sent."""
+    def last_word(self, now: float, *, closing: bool) -> CommitBoth | Relocate | None:
+        """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
+        if not self.announced or self.commits.in_flight is not None:
+            return self.plain_last_word()
+        self.commits.dirty = True  # rule 4
+        return self.commits.transaction(
+            self.retries.load(now, early=True), now, clean=self._clean, closing=closing
+        )
+
+    def plain_last_word(self) -> CommitBoth | None:
+        """What is sent at a revoke where no transaction may be sent."""
         self.commits.dirty = True  # rule 4
         return self.commits.last_word(clean=self._clean)
 
@@ -264,23 +266,24 @@ class RetryHalf:
         """When something becomes due by itself."""
         retries = self.retries
         due = retries.parking.next_due(loose=len(retries.loose) + len(retries.loose_wanted) < LOOSE)
-        times = [None if due is None else ceil(due / TOGETHER) * TOGETHER]
+        times = [None if due is None else ceil(due / TOGETHER) * TOGETHER, retries.outage.due_at()]
         if retries.bodies.waiting or retries.news:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
             times.append(0.0 if self.announced and retries.burials.written else None)
+            times.append(self.commits.checkpoints.due_at() if self.announced else None)
         if self.may_begin:
             times.append(retries.burials.due_at())
         return times
 
     # What is answered
 
-    def answered(self, *, accepted: bool) -> Sequence[Effect]:
+    def answered(self, *, accepted: bool, checkpoint: int | None = None) -> Sequence[Effect]:
         """The plain commit, or the transaction, was answered: what waited for its note may start."""
         fresh = accepted and self.commits.in_flight is not self._before
         self._before = None
-        self.commits.answered(accepted=accepted)
+        self.commits.answered(accepted=accepted, checkpoint=checkpoint)
         self.announced = self.announced or fresh
         leases = [lease for suspects in self._both for lease in suspects.answered(accepted=fresh)]
         return (Deliver(leases),) if leases else ()
@@ -294,14 +297,15 @@ class RetryHalf:
             self.retries.stored(now)
         else:
             self.retries.aborted(event.refused, now)
-        return self.answered(accepted=event.ending is Ending.STORED)
+        return self.answered(accepted=event.ending is Ending.STORED, checkpoint=event.checkpoint)
 
     def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
         """The retry partition was read on."""
         books = self.retries.books
-        before = books.committable, books.tally
+        before = books.committable
         self.intake.fetched(event.records, now)
-        if before != (books.committable, books.tally):
+        books.reach(event.records, event.epoch)
+        if before != books.committable:
             self.commits.dirty = True
         return ()
 

@@ -15,7 +15,7 @@ from kafka_pubsub.core.events import Bodies
 from kafka_pubsub.core.moves import BATCH
 from kafka_pubsub.core.parked import NEVER, Entry, Line, fate_of
 from kafka_pubsub.core.retries import AHEAD, Retries
-from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryInfo, RetryRecord, Why, is_checkpoint
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
@@ -47,10 +47,10 @@ class Intake:
                 self._unreadable(record, offset, found)
             elif offset == culprit:
                 retries.crashed(found, now)
+            elif found.info.why is Why.CHECKPOINT:
+                retries.books.finish(offset)
             elif found.info.why in REQUESTS:
                 retries.releasing[offset] = found
-            elif found.info.why is Why.TALLY:
-                retries.tallies.came(found.info, offset)
             else:
                 self._park(found, touched, now)
         if retries.caught_up:
@@ -59,7 +59,16 @@ class Intake:
     def _news(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
         """Those that weren't finished before they were read."""
         receive = self._retries.books.receive
-        return (record for record in records if receive(cast("int", record.offset())))
+        for record in records:
+            if not self._is_passed(record) and receive(cast("int", record.offset())):
+                yield record
+
+    def _is_passed(self, record: StoredRecord) -> bool:
+        """Whether it is a checkpoint's: where that lies there is nothing to be read, as at a transaction's marker."""
+        if record.key() is not None or not is_checkpoint(record.headers() or ()):
+            return False
+        self._retries.books.advance(cast("int", record.offset()) + 1)
+        return True
 
     def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
         """Parks messages of keys that are parked already, without their bodies; yields the other news.
@@ -72,7 +81,7 @@ class Intake:
         origin_of, known = retries.origins.follower, retries.origins.known
         for record in records:
             offset: int = record.offset()  # type: ignore[assignment]  # what was read has one
-            if not receive(offset):
+            if self._is_passed(record) or not receive(offset):
                 continue
             line = line_of(record.key())
             if line is None or offset == culprit:

@@ -5,9 +5,8 @@ partition's. Either way it is one holder's, and the key is blocked in `queues` b
 through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
 
 Rules
-1. I5: from the retry partition no more is handed out than its map has room for; the lowest unfinished one always.
-2. What must not start unnoted (`suspects`) doesn't go before its note is durable; a suspect goes alone.
-3. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`burials`).
+1. What must not start unnoted (`suspects`) doesn't go before its note is durable; a suspect goes alone.
+2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`burials`).
 """
 
 from __future__ import annotations
@@ -47,50 +46,41 @@ class RetryLeases:
         """Whether something parked may be handed out."""
         return bool(self._retries.loose) or self._retries.parking.first() is not None
 
-    def take(self, limit: int, run: int, main_room: int, now: float) -> Iterator[Taken]:
+    def take(self, limit: int, run: int, now: float) -> Iterator[Taken]:
         """Up to `limit` runs, the smallest origin first. The caller makes a lease of each before it asks on."""
         retries = self._retries
-        room = retries.rooms.retry()
         for _ in range(limit):
             probing = retries.outage.fresh
             fresh = retries.parking.first_fresh() if probing else None
             first = fresh or retries.parking.first()
             earlier = bool(retries.loose) and (first is None or retries.loose[0][0].origin < first[0])
             if retries.loose and fresh is None and (probing or earlier):
-                taken = self._take_loose(room)
+                taken = self._take_loose()
             elif first is None:
                 return
             else:
-                taken = self._take_keyed(*first, run, room, main_room, now)
+                taken = self._take_keyed(*first, run, now)
             if taken is None:
                 return
-            if taken.entries is None:
-                main_room -= len(taken.records)
-            else:
-                room -= len(taken.records)
             yield taken
 
-    def _take_loose(self, room: int) -> Taken | None:
+    def _take_loose(self) -> Taken | None:
         entry, record = self._retries.loose[0]
-        if room <= 0 and entry.offset != self._retries.books.committable:
-            return None
         if self._must_wait(entry):
             return None
         self._retries.loose.popleft()
         return Taken(None, [record], [entry])
 
-    def _take_keyed(
-        self, origin: int, key: bytes, run: int, room: int, main_room: int, now: float
-    ) -> Taken | None:
+    def _take_keyed(self, origin: int, key: bytes, run: int, now: float) -> Taken | None:
         retries = self._retries
         line = retries.parking.lines[key]
         entry = line.peek()
         if entry is None or origin < entry.origin:
-            taken = self._take_main(origin, key, line, entry, run, main_room)
-        elif (room <= 0 and entry.offset != retries.books.committable) or self._must_wait(entry):
+            taken = self._take_main(origin, key, line, entry, run)
+        elif self._must_wait(entry):
             taken = None
         else:
-            taken = self._take_parked(key, line, entry, min(run, max(1, room)), now)
+            taken = self._take_parked(key, line, entry, run, now)
         if taken is not None:
             retries.parking.unsettle(key)
             self._queues.block(key)
@@ -101,21 +91,17 @@ class RetryLeases:
         return self.is_noted(entry) and not self._retries.suspects.takes(entry.offset)
 
     def is_noted(self, entry: Entry) -> bool:
-        """Whether it must not start unnoted (rule 2)."""
+        """Whether it must not start unnoted (rule 1)."""
         return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
 
-    def _take_main(
-        self, origin: int, key: bytes, line: Line, entry: Entry | None, run: int, room: int
-    ) -> Taken | None:
+    def _take_main(self, origin: int, key: bytes, line: Line, entry: Entry | None, run: int) -> Taken | None:
         suspects = self._retries.main_suspects
-        if room <= 0 and origin != self._offsets.committable:
-            return None
         if suspects.concerns(origin):
             if not suspects.takes(origin):
                 return None
             run = min(run, suspects.together(origin))
         below = min([*(line.moving or ()), NEVER if entry is None else entry.origin])
-        return Taken(key, self._queues.take_from(key, min(run, max(1, room)), below))
+        return Taken(key, self._queues.take_from(key, run, below))
 
     def _take_parked(self, key: bytes, line: Line, entry: Entry | None, run: int, now: float) -> Taken:
         retries = self._retries
@@ -136,10 +122,6 @@ class RetryLeases:
             if not entry.never_failed or entry.origin >= below or entry.due > now:
                 break
         return Taken(key, records, entries)
-
-    def lent(self, lease: Lease) -> None:
-        """A lease was made of what was taken from the retry partition."""
-        self._retries.rooms.lent(lease)
 
     def finish(self, records: Iterable[Record]) -> None:
         """These are acked."""

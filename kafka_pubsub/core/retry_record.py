@@ -41,6 +41,7 @@ __all__ = [
     "dead_headers",
     "decode",
     "encode",
+    "is_checkpoint",
     "read",
     "retry_headers",
 ]
@@ -66,22 +67,22 @@ class Why(IntEnum):
     NACKED = 0  #: nacked, or its handler raised
     EXPIRED = 1  #: nobody said a word before its deadline
     BACKLOG = 2  #: it waited behind a message that was parked or slow; never delivered itself
-    TAIL = 3  #: moved within the retry topic to make room in the map; nothing else changed
     CRASHED = 4  #: its process died while its handler was the only suspect
     EXHAUSTED = 5  #: attempts used up, parked until released
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
     DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
     UNBURIED = 9  #: attempts used up: to become a dead letter, not to be delivered
-    TALLY = 10  #: no message: it tells which records of the retry partition are finished (`tally`)
+    CHECKPOINT = 10  #: no message: a record of a checkpoint (`checkpoint`)
     DELAYED = 11  #: nacked, to wait for as long as the handler said
 
 
+_CHECKPOINT = bytes([Why.CHECKPOINT])
 _REASONS = {why.value: why for why in Why}
 #: What isn't a message but a request.
 REQUESTS = frozenset({Why.RELEASE, Why.DROP})
 #: What isn't a message.
-NO_MESSAGES = REQUESTS | {Why.TALLY}
+NO_MESSAGES = REQUESTS | {Why.CHECKPOINT}
 _WAITING = {why.value: why for why in Why if why not in NO_MESSAGES}
 
 
@@ -159,6 +160,9 @@ class RetryRecord:
     def timestamp(self) -> tuple[int, int]:
         return self.stored.timestamp()
 
+    def leader_epoch(self) -> int | None:
+        return self.stored.leader_epoch()
+
     def __len__(self) -> int:
         return len(self.stored)
 
@@ -223,6 +227,14 @@ def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> Ret
             f"not from partition {partition} of {topic} (id {topic_id!r})"
         )
     return RetryRecord(record, info, topic)
+
+
+def is_checkpoint(headers: Sequence[Header]) -> bool:
+    """Whether a record with these headers is one of a checkpoint."""
+    name, value = headers[0] if headers else ("", None)
+    if name != RETRY_HEADER or value is None or value[1:2] != _CHECKPOINT:
+        return False
+    return isinstance(decode(value), RetryInfo)
 
 
 class Scan:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.notes import NOTHING, Notes
+from kafka_pubsub.core.checkpoint import Named
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Doubt, Notes
 from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.redelivery import Backoff, Policy
-from kafka_pubsub.core.retry_books import Tally
+from kafka_pubsub.model import UNREAD, LogEnd
 
 __all__ = [
     "BACKLOG",
@@ -59,27 +60,36 @@ class Rules(NamedTuple):
 
 
 class RetryStart(NamedTuple):
-    """What an ownership with a retry partition is told besides.
+    """What an ownership is told of its retry partition.
 
-    `clean`: the last owner said that nothing it had started was left, or nobody owned the partition before. The ends
-    are those of the logs at the takeover: `main_end` as far as the dead owner may have come, `main_exists` the whole of
-    it, asked for after `end`. `wall`: the wall clock less the core's clock then, in seconds. `known` is what the retry
-    partition's map tells, `tally` what the record tells that the map names.
+    `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
+    the retry partition's at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less the
+    core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the last
+    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main. `read` and
+    `main_read`: behind the last record of each that was ever read.
     """
 
     topic: str
     topic_id: str
     position: int
     known: Sequence[Run] = ()
-    clean: bool = True
     main_notes: Notes = NOTHING
-    main_end: int = 0
+    main_doubt: Doubt = NO_DOUBT
     notes: Notes = NOTHING
+    doubt: Doubt = NO_DOUBT
     end: int = 0
     wall: float = 0.0
     nonce: int = 0
     main_exists: int = EVERYTHING
-    tally: Tally | None = None
+    retry_id: str = ""
+    checkpoint: Named | None = None
+    told: Sequence[Run] = ()
+    main_told: Sequence[Run] = ()
+    read: LogEnd = UNREAD
+    main_read: LogEnd = UNREAD
+    #: Whether the positions are older than what was written since: the broker had forgotten the group's. Then main
+    #: isn't read before the retry partition is caught up.
+    older: bool = False
 
 
 class Start(NamedTuple):
@@ -88,9 +98,8 @@ class Start(NamedTuple):
     number: int
     epoch: int
     writer: int
-    stored: Commit | CommitBoth
+    stored: CommitBoth
     position: int
+    retry: RetryStart
     known: Sequence[Run] = ()
     held_back: Sequence[bytes] = ()
-    #: None: the subscription has no retry topic; what isn't acked comes again in its place.
-    retry: RetryStart | None = None

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterator
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.leases import Lease, Leases
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import Doubt, Notes
+from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord
-from kafka_pubsub.core.suspects import Suspects
 
 __all__ = ["StartedNotes"]
 
@@ -22,21 +22,30 @@ __all__ = ["StartedNotes"]
 class StartedNotes:
     """The `Noter` of one partition's commits."""
 
-    def __init__(self, leases: Leases, main_suspects: Suspects, suspects: Suspects) -> None:
+    def __init__(self, leases: Leases, retries: Retries) -> None:
         self._leases = leases
-        self.main_suspects = main_suspects
-        self.suspects = suspects
+        self._retries = retries
         #: Records that the last commit noted, or would have if there had been room.
         self._named: set[tuple[bool, int]] = set()
+
+    @property
+    def older(self) -> bool:
+        """Noter: whether newer copies of main's messages may lie in the retry partition."""
+        return self._retries.older
+
+    @property
+    def doubts(self) -> tuple[Doubt, Doubt]:
+        """Noter: what may have been started in main and in the retry partition."""
+        return self._retries.main_suspects.doubt, self._retries.suspects.doubt
 
     def main_notes(self, position: int, gone: Collection[int]) -> Notes:
         """Noter: of the main partition."""
         self._named = {_place(record) for record in self._current()}
-        return self.main_suspects.note(self._wishes(position, retried=False), position, gone)
+        return self._retries.main_suspects.note(self._wishes(position, retried=False), position, gone)
 
     def retry_notes(self, position: int, gone: Collection[int]) -> Notes:
         """Noter: of the retry partition."""
-        return self.suspects.note(self._wishes(position, retried=True), position, gone)
+        return self._retries.suspects.note(self._wishes(position, retried=True), position, gone)
 
     def _wishes(self, position: int, *, retried: bool) -> list[int]:
         return [offset for there, offset in self._named if there is retried and offset >= position]

@@ -1,8 +1,10 @@
-"""After a crash: which messages may have killed the process, and how each gets its turn alone.
+"""After crashes: which messages may have killed the process, and how each gets its turn alone.
 
-Theory. A commit's metadata notes what was started (`notes`). A takeover without the clean flag finds suspects in it,
-but a message that kills at once may not have been noted. So until the takeover's position is passed (`ends`: what
-the dead owner can have read) no handler starts unnoted: a lease waits until a commit that notes it has been answered.
+Theory. One owner that ends in disorder was mostly killed by something else, so the next one starts at full speed. Its
+commits say how far its predecessor may have come (`doubt`), until the position has passed that. If it ends in disorder
+before, one of those messages may be what kills. A commit's metadata notes what was started (`notes`), so the next owner
+finds suspects in it, but a message that kills at once may not have been noted. So until the position has passed (`end`)
+no handler starts unnoted: a lease waits until a commit that notes it has been answered.
 The next crash then leaves the culprit among the noted ones. Suspects are delivered one at a time, over all partitions
 of the process, each noted as *the trial*; if its process dies then, it was the one, and only its crash count rises.
 
@@ -30,7 +32,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.core import notes
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Suspects", "Turn"]
@@ -74,10 +76,12 @@ class Turn:
 class Suspects:
     """The suspects in one log (main or retry) of one partition. Offsets are that log's own."""
 
-    def __init__(self, turn: Turn, found: Notes = notes.NOTHING, end: int = 0) -> None:
+    def __init__(self, turn: Turn, found: Notes = notes.NOTHING, doubt: Doubt = NO_DOUBT) -> None:
         self._turn = turn
-        #: Below this offset no handler starts unnoted; 0: the last owner left in good order.
-        self.end = end
+        #: What the commits say of owners that ended in disorder.
+        self.doubt = doubt
+        #: Below this offset no handler starts unnoted; 0: not more than one owner has ended in disorder.
+        self.end = end = doubt.end if doubt.twice else 0
         #: Noted by dead owners and not finished since. Empty: nobody is under suspicion.
         self.left: set[int] = set(notes.offsets(found)) if end else set()
         #: The one that was on trial when its process died.
@@ -154,15 +158,16 @@ class Suspects:
         """
         return offset in self.left or self.room > 0 or not self._bench
 
-    def together(self, offset: int | None, most: int = TOGETHER) -> int:
+    def together(self, offset: int | None) -> int:
         """How many messages of its key may be noted together with that one, itself included (rule 3)."""
         if offset is None or any(each >= offset for each in self.left):
             return 1
-        return max(1, min(most, TOGETHER, self.room // SHARE))
+        return max(1, min(TOGETHER, self.room // SHARE))
 
     def passed(self, committable: int) -> None:
         """All below that offset is finished."""
-        if committable >= self.end:
+        if committable >= self.doubt.end:
+            self.doubt = NO_DOUBT
             self.end = 0
             self.left.clear()
 

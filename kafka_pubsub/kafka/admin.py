@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
@@ -46,10 +45,12 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     NotFound,
 )
+from kafka_pubsub.kafka.broker_settings import least_setting
 from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
-from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.places import kafka_partition
+from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
 
 __all__ = ["KafkaAdmin"]
@@ -224,11 +225,15 @@ class KafkaAdmin:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written (open transactions included)."""
-        doing = f"range of {partition.topic}[{partition.partition}]"
+        return self.log_ranges([partition])[partition]
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in two requests to each leader."""
+        doing = "ranges of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
         level = IsolationLevel.READ_UNCOMMITTED
-        first = self._offsets([partition], OffsetSpec.earliest(), level, doing)
-        end = self._offsets([partition], OffsetSpec.latest(), level, doing)
-        return first[partition], end[partition]
+        first = self._offsets(partitions, OffsetSpec.earliest(), level, doing)
+        end = self._offsets(partitions, OffsetSpec.latest(), level, doing)
+        return {each: (first[each], end[each]) for each in partitions}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""
@@ -246,11 +251,11 @@ class KafkaAdmin:
         found = self._stored(group, [KafkaPartition(*each) for each in partitions], stable=False)
         return {each: found.get(each, Committed(None, "")) for each in partitions}
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
         doing = f"set the position of group {group!r}"
         wanted = ConsumerGroupTopicPartitions(
-            group, [KafkaPartition(*partition, offset) for partition, offset in positions.items()]
+            group, [kafka_partition(place, to) for place, to in positions.items()]
         )
 
         def commit(client: AdminClient, left: float) -> None:
@@ -278,40 +283,20 @@ class KafkaAdmin:
     def _stored(
         self, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
     ) -> Mapping[TopicPartition, Committed]:
-        """Asked by a consumer that joins nothing.
+        return stored_offsets(self._handles, self._deadline, group, partitions, stable=stable)
 
-        An answer "not the coordinator" kills the process when it meets an admin client (librdkafka 2.16: its handler
-        of such answers wants a group).
-        """
-        doing = f"position of group {group!r}"
-        level = "read_committed" if stable else "read_uncommitted"
-        trouble = Trouble()
-        rules: dict[str, ConfigValue] = {
-            "group.id": group,
-            "isolation.level": level,
-            "enable.auto.commit": False,
-        }
-        consumer = self._handles.consumer({}, rules, trouble.note)
+    # -- brokers ---------------------------------------------------------------------------------------------
 
-        def offsets(left: float) -> Mapping[TopicPartition, Committed]:
-            found = consumer.committed(list(partitions), timeout=left)
-            for each in found:
-                if each.error is not None:
-                    raise KafkaException(each.error)
-            return {
-                TopicPartition(each.topic, each.partition): Committed(each.offset, each.metadata or "")
-                for each in found
-                if each.offset != OFFSET_INVALID
-            }
+    def metadata_limit(self) -> int | None:
+        """The least `offset.metadata.max.bytes` of the brokers that tell theirs; None: none of them does."""
 
-        try:
-            return ask(
-                offsets, doing, address=self._handles.address, trouble=trouble, deadline=self._deadline
-            )
-        except NotFound:
-            return {}
-        finally:
-            self._handles.close_consumer(consumer)
+        def least(client: AdminClient, left: float) -> int | None:
+            def wait(answer: concurrent.futures.Future[_T]) -> _T:
+                return self._wait(client, answer, left)
+
+            return least_setting(client, "offset.metadata.max.bytes", wait)
+
+        return self._ask_here("settings of the brokers", least)
 
     # -- groups ----------------------------------------------------------------------------------------------
 

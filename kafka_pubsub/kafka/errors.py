@@ -206,7 +206,9 @@ _MEANINGS: Mapping[int, _Meaning] = {
         InvalidArgument, "the broker refuses the record as it stands (a compacted topic needs a key)"
     ),
     KafkaError.OFFSET_METADATA_TOO_LARGE: _Meaning(
-        InvalidArgument, "the text beside the offset is above the broker's offset.metadata.max.bytes (4096)"
+        InvalidArgument,
+        "the broker stores less text beside an offset than this; set offset.metadata.max.bytes on every broker to "
+        "4096, Kafka's default, or more",
     ),
     KafkaError._INVALID_ARG: _Meaning(InvalidArgument, "librdkafka refuses an argument or setting"),
     KafkaError.POLICY_VIOLATION: _Meaning(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import ReadFrom, TopicPartition
 
 __all__ = ["Listener"]
 
@@ -14,7 +14,7 @@ __all__ = ["Listener"]
 class Listener(Protocol):
     """The shape of the client's rebalance listener."""
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """New partitions; returns where to read each from."""
         ...
 

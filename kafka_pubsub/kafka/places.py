@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import OFFSET_INVALID, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import Committed, ReadFrom, TopicPartition
 
-__all__ = ["name_of", "plain", "say_nothing", "where_of"]
+__all__ = ["committed_of", "kafka_partition", "name_of", "plain", "say_nothing", "where_of"]
+
+
+def kafka_partition(partition: TopicPartition, to: ReadFrom | Committed) -> KafkaPartition:
+    """A partition with an offset, and what goes with it, in librdkafka's words."""
+    if isinstance(to, Committed):
+        stored = to
+    else:
+        stored = Committed(to, "") if isinstance(to, int) else Committed(to.offset, "", to.epoch)
+    offset = OFFSET_INVALID if stored.offset is None else stored.offset
+    if stored.epoch is None:
+        return KafkaPartition(*partition, offset, stored.metadata)
+    return KafkaPartition(*partition, offset, stored.metadata, stored.epoch)
+
+
+def committed_of(partition: KafkaPartition) -> Committed:
+    """What is stored of a partition, as librdkafka tells it."""
+    offset = None if partition.offset == OFFSET_INVALID else partition.offset
+    return Committed(offset, partition.metadata or "", partition.leader_epoch)
 
 
 def say_nothing(records: Sequence[Message], ends: dict[TopicPartition, int | None]) -> bool:

@@ -85,6 +85,9 @@ class Held:
         """Not available: it isn't stored."""
         return (0, 0)
 
+    def leader_epoch(self) -> None:
+        """None: it isn't stored."""
+
     def __len__(self) -> int:
         return len(self._value or b"")
 

@@ -14,6 +14,7 @@ listener for the events. Three things about that queue are not obvious:
 Rules
 1. One thread reads (`read`, `seek`, `pause`, `resume`); `commit`, `committed` and `log_range` may come from others,
    also while a listener's method runs. After `close` they are `FailedPrecondition`; a close waits for those running.
+   What the group gives us while we leave it is declined, and the listener isn't told.
 2. `failed(partition, error, fatal)`: fatal means that waiting won't help: that partition (or, without one, this
    reader) won't read on. The same trouble is told once a second, not 20 times.
 3. A commit's answer is by partition. `BrokerUnavailable` and `DeadlineExceeded`: unknown or not now, commit again.
@@ -28,13 +29,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.calls import Bounded, ask
-from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.commits import Commits
 from kafka_pubsub.kafka.errors import (
     CONNECTION,
     PARTITION_FATAL,
@@ -47,10 +48,10 @@ from kafka_pubsub.kafka.gate import Gate
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.listener import Listener
 from kafka_pubsub.kafka.membership import membership_of, renewed
-from kafka_pubsub.kafka.places import name_of, plain, say_nothing, where_of
+from kafka_pubsub.kafka.places import committed_of, kafka_partition, name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 
 __all__ = ["KafkaLogReader"]
 
@@ -61,30 +62,17 @@ _T = TypeVar("_T")
 #: Seconds. `committed()` is asked at every assignment, inside a rebalance, which the group waits for.
 _COMMITTED_DEADLINE = 30.0
 
-#: Seconds that a commit is tried again after an answer that passes by itself; the next commit follows anyhow.
-_COMMIT_DEADLINE = 2.0
-
-#: Seconds for one commit. Against a broker that is down librdkafka itself gives up after the session's 6 s,
-#: against a frozen one never.
-_COMMIT_TIMEOUT = 7.0
-
 #: Seconds for a close: milliseconds, if anybody answers; else a last commit, and time for the broker to come back.
 _CLOSE_DEADLINE = 15.0
 
-#: Seconds that `close` gives the group to take our partitions back before it leaves without.
-_REVOKE_DEADLINE = 10.0
-
-#: Seconds between two looks at the revocation while closing.
-_CLOSE_SLICE = 0.05
+#: Seconds that `close` gives the group to take our partitions back before it leaves without; and between two looks.
+_REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.05
 
 #: Seconds between two looks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
 
 #: Seconds between two reports of the same trouble.
 _REPORT_EVERY = 1.0
-
-#: Refusals of a commit that may concern one partition of several.
-_OF_ONE_PARTITION = (InvalidArgument, NotFound, PermissionDenied)
 
 
 class KafkaLogReader:
@@ -101,14 +89,22 @@ class KafkaLogReader:
         defaults, rules = reader_settings(group, member, group_protocol)
         self._consumer = handles.consumer(defaults, rules, self._on_error)
         self._calls = Gate()
-        self._commits = Bounded("kafka_pubsub-commit")
+        self._commits = Commits(
+            group,
+            self._commit_now,
+            self._is_member,
+            handles.address,
+            self._trouble,
+        )
+        # Whether we leave the group for good: what it gives us then is declined.
+        self._leaving = False
         # Held by `read`, so that a `close` from another thread waits for it to return.
         self._reading = threading.Lock()
         # Whether no broker at all could be reached when last heard of.
         self._down = False
         self._listener: Listener | None = None
         # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
-        self._assigned: dict[TopicPartition, int | None] = {}
+        self._assigned: dict[TopicPartition, ReadFrom | None] = {}
         # Whether the group counts us as a member, as far as we were told.
         self._joined = False
         # Our place in the group, as of the last assignment or rise of the epoch; None: none, or it was taken from us.
@@ -170,12 +166,7 @@ class KafkaLogReader:
             for each in found:
                 if each.error is not None:
                     raise KafkaException(each.error)
-            return {
-                TopicPartition(each.topic, each.partition): Committed(
-                    None if each.offset == OFFSET_INVALID else each.offset, each.metadata or ""
-                )
-                for each in found
-            }
+            return {TopicPartition(each.topic, each.partition): committed_of(each) for each in found}
 
         self._handles.check()
         with self._calls.one():
@@ -195,60 +186,51 @@ class KafkaLogReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        """Commits and waits for the answers."""
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        """Begins a commit; `answered` is called once, from another thread."""
         self._handles.check()
-        answers: dict[TopicPartition, PubSubError | None] = {}
-        with self._calls.one():
-            member = self._joined and self._consumer.memberid()
-        if not member:
-            # The broker would take it for a commit from outside the group, and not fence it.
-            return dict.fromkeys(
-                positions, FailedPrecondition(f"group {self._group!r}: not a member of it now")
-            )
-        given_up: PubSubError | None = None
-        for request in requests(positions, answers):
-            if given_up is not None and self.unanswered():  # the others would wait for it as long, one by one
-                answers.update(dict.fromkeys(plain(request), given_up))
-                continue
-            answers.update(self._commit_request(request))
-            given_up = answers[plain(request)[0]]
-        return answers
+        self._calls.check()
+        self._commits.begin(positions, answered)
 
     def unanswered(self) -> bool:
-        """Whether librdkafka still has a commit of ours in hand, which it would send under a newer membership."""
+        """Whether a commit is in hand."""
         return self._commits.busy
+
+    def settle(self) -> bool:
+        """Waits for the answer; False: it doesn't come, and librdkafka may send the commit under a newer membership."""
+        return self._commits.settle()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
         return self._admin.log_range(partition)
 
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in two requests to each leader."""
+        return self._admin.log_ranges(partitions)
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read or never can be; it passes markers once librdkafka says "end"."""
-        if self._assigned.get(partition) is None:
-            return None
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
         with self._calls.one():
-            return self._positions([partition])[partition]
+            mine = [each for each in partitions if self._assigned.get(each) is not None]
+            return {place: position.offset for place, position in self._positions(mine).items()}
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether the end was told where we are now."""
-        position = self.position(partition)
+        position = self.positions([partition]).get(partition)
         return position is not None and position == self._ends.get(partition)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record read of the partition is the first at or after `offset`."""
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
+        """The next record read of the partition is the first from there on."""
         with self._calls.one():
             try:
-                self._consumer.seek(KafkaPartition(*partition, offset))
+                self._consumer.seek(kafka_partition(partition, to))
             except KafkaException as failure:
                 raise translate(failure, f"seek in {name_of(partition)}") from None
-            self._assigned[partition] = offset
+            self._assigned[partition] = to
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads nothing more of them; what isn't ours any more is left alone."""
@@ -262,8 +244,8 @@ class KafkaLogReader:
             self._switch(self._consumer.resume, mine, "resume")
             # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek
             # to where we are does (tried: 700 ms and 3 ms).
-            for where, offset in self._positions(mine).items():
-                self._start_again(where, offset)
+            for where, position in self._positions(mine).items():
+                self._start_again(where, position)
 
     def close(self) -> None:
         """Gives the partitions back (`revoked`), waits for running commits, leaves the group."""
@@ -289,15 +271,18 @@ class KafkaLogReader:
 
     def _abandon(self, why: str) -> None:
         self._calls.closed, self._listener = True, None
+        self._commits.close()
         self._handles.abandon(self._consumer)
         _LOGGER.warning("group %r: %s; it will notice", self._group, why)
 
     def _leave(self) -> None:
+        self._leaving = True
         with self._calls.together():
             try:
                 self._give_back()
             finally:
                 self._calls.close()
+                self._commits.close()
                 self._handles.leave_group(self._consumer)
 
     def _wait(self, max_records: int, timeout: float) -> list[Message]:
@@ -318,6 +303,10 @@ class KafkaLogReader:
             self._membership = renewed(self._consumer, membership)
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        if self._leaving:
+            # A rebalance ended just now. Not answered, the client would take what is offered.
+            self._answer(consumer, [])
+            return
         self._joined = True
         # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
         self._membership = membership_of(consumer, self._group)
@@ -327,17 +316,20 @@ class KafkaLogReader:
         for each in mine:
             self._assigned[each] = starts.get(each)
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
-        answer = [KafkaPartition(*each, starts.get(each, 0)) for each in mine]
-        (consumer.incremental_assign if self._incremental else consumer.assign)(answer)
+        answer = [kafka_partition(each, starts.get(each, 0)) for each in mine]
+        self._answer(consumer, answer)
         # librdkafka remembers from an earlier assignment who was paused.
         consumer.resume(answer)
         idle = [KafkaPartition(*each) for each in mine if each not in starts]
         if idle:
             consumer.pause(idle)
 
+    def _answer(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
+
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         # librdkafka's client unassigns by itself when this returns, by the protocol in force.
-        mine = plain(partitions)
+        mine = self._held(partitions)
         self._tell(lambda listener: listener.revoked(mine))
         self._forget(mine)
         if not self._incremental:
@@ -345,9 +337,13 @@ class KafkaLogReader:
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._joined, self._membership = False, None
-        mine = plain(partitions)
+        mine = self._held(partitions)
         self._forget(mine)
         self._tell(lambda listener: listener.lost(mine))
+
+    def _held(self, partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
+        """Those of them that the listener knows of: the others were declined."""
+        return [each for each in plain(partitions) if each in self._assigned]
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         self._moved.update(partitions)
@@ -385,19 +381,23 @@ class KafkaLogReader:
             self._start_again(where, start)
         return kept
 
-    def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Where the next record of each will come from."""
         if not partitions:
             return {}
         found = self._consumer.position([KafkaPartition(*each) for each in partitions])
         return {
-            where: each.offset if each.offset >= 0 else self._assigned[where] or 0
+            where: LogEnd(each.offset, each.leader_epoch) if each.offset >= 0 else self._started(where)
             for where, each in zip(plain(found), found, strict=True)
         }
 
-    def _start_again(self, partition: TopicPartition, offset: int) -> None:
+    def _started(self, partition: TopicPartition) -> LogEnd:
+        start = self._assigned[partition] or 0
+        return LogEnd(start) if isinstance(start, int) else start
+
+    def _start_again(self, partition: TopicPartition, start: ReadFrom) -> None:
         try:
-            self._consumer.seek(KafkaPartition(*partition, offset))
+            self._consumer.seek(kafka_partition(partition, start))
         except KafkaException as failure:
             # Not fetching yet: then it will begin where the assignment said, which is the same place.
             if error_of(failure).code() != KafkaError._STATE:
@@ -447,32 +447,13 @@ class KafkaLogReader:
 
     # -- parts -----------------------------------------------------------------------------------------------
 
-    def _commit_request(self, offsets: list[KafkaPartition]) -> Mapping[TopicPartition, PubSubError | None]:
-        doing = f"commit of group {self._group!r}"
-        try:
-            found = ask(
-                lambda _: self._commits.run(lambda: self._commit_now(offsets), _COMMIT_TIMEOUT),
-                doing,
-                address=self._handles.address,
-                trouble=self._trouble,
-                deadline=_COMMIT_DEADLINE,
-            )
-        except PubSubError as refused:
-            if len(offsets) == 1 or not isinstance(refused, _OF_ONE_PARTITION):
-                return dict.fromkeys(plain(offsets), refused)
-            # librdkafka raises one partition's error for all of them, though the others were stored.
-            alone = [self._commit_request([each]) for each in offsets]
-            return {partition: answer for each in alone for partition, answer in each.items()}
-        return {
-            TopicPartition(each.topic, each.partition): None
-            if each.error is None
-            else translate(each.error, f"{doing} in {each.topic}[{each.partition}]")
-            for each in found
-        }
-
     def _commit_now(self, offsets: list[KafkaPartition]) -> list[KafkaPartition]:
         with self._calls.one():
             return self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def _is_member(self) -> bool:
+        with self._calls.one():
+            return self._joined and bool(self._consumer.memberid())
 
     def _switch(
         self,

@@ -17,8 +17,9 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
     "queued.max.messages.kbytes": 16_384,
     # Records a partition that librdkafka tries to have ready; the bound in kilobytes above is what limits.
     "queued.min.messages": 10_000,
-    # Milliseconds. A partition that is assigned or resumed joins the next fetch, so an idle fetch must end soon.
-    "fetch.wait.max.ms": 100,
+    # Milliseconds. A partition that is assigned or resumed joins the next fetch, so an idle fetch must end soon; but
+    # each costs both sides something, and they are most of what an idle subscription costs.
+    "fetch.wait.max.ms": 200,
     # Bytes of one answer: it is held beside the queue, so it counts twice.
     "fetch.max.bytes": 16 * 1024 * 1024,
     # Milliseconds. Who joins while the only broker is coming back may lose the question what its topic looks like, and

@@ -1,7 +1,7 @@
 """Reads single records again, by a consumer that belongs to no group.
 
-Theory: all partitions that were ever asked for stay assigned and paused. For a fetch one is resumed, a seek says
-where, and what comes is looked through. A seek costs 2 to 4 ms, an assignment 20 to 100 (tried), so offsets near
+Theory: all partitions that were ever asked for stay assigned and paused. For a fetch some are resumed, a seek of each
+says where, and what comes is looked through. A seek costs 2 to 4 ms, an assignment 20 to 100 (tried), so offsets near
 each other are read in one go and only far ones are sought.
 
 Rules
@@ -17,7 +17,7 @@ from __future__ import annotations
 import bisect
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -28,7 +28,8 @@ from kafka_pubsub.kafka.calls import explain
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
 from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.model import Fetched, StoredRecord, TopicPartition
+from kafka_pubsub.kafka.tails import find_lost_tails
+from kafka_pubsub.model import Fetched, LogEnd, StoredRecord, TopicPartition
 
 __all__ = ["KafkaRecordFetch"]
 
@@ -41,6 +42,8 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
     "fetch.wait.max.ms": 10,
     # Bytes of one answer; a few hundred neighbours of the record that was sought, usually not wanted.
     "fetch.message.max.bytes": 256 * 1024,
+    # Bytes of one answer for many partitions.
+    "fetch.max.bytes": 8 * 1024 * 1024,
 }
 
 _RULES: Mapping[str, ConfigValue] = {
@@ -89,20 +92,31 @@ class KafkaRecordFetch:
         self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
     ) -> Fetched:
         """The records at the offsets; see the port."""
-        if not offsets:
-            return Fetched((), ())
-        search = _Search(offsets, max_bytes)
+        return self.fetch_all({partition: offsets}, max_bytes, timeout)[partition]
+
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions at once."""
+        searches = {place: _Search(offsets, max_bytes) for place, offsets in wanted.items()}
         with self._lock:
             consumer = self._ready()
             end = time.monotonic() + timeout
             try:
-                while not search.over and time.monotonic() < end:
-                    self._run(consumer, partition, search, end)
+                while (left := _unfinished(searches)) and time.monotonic() < end:
+                    self._run(consumer, left, end)
             except KafkaException as failure:
                 self._drop()
-                doing = f"read again in {partition.topic}[{partition.partition}]"
+                doing = "read again in " + ", ".join(sorted({place.topic for place in wanted}))
                 raise explain(failure, doing, self._handles.address, self._trouble) from None
-        return search.found()
+        return {place: search.found() for place, search in searches.items()}
+
+    def lost_tails(
+        self, read: Mapping[TopicPartition, LogEnd], timeout: float
+    ) -> Mapping[TopicPartition, int]:
+        """The logs that lost something of what was read, and from where on."""
+        self._handles.check()
+        return find_lost_tails(self._handles, read, timeout)
 
     def close(self) -> None:
         """Lets go of the consumer."""
@@ -125,47 +139,63 @@ class KafkaRecordFetch:
         if consumer is not None:
             self._handles.close_consumer(consumer)
 
-    def _run(self, consumer: Consumer, partition: TopicPartition, search: _Search, end: float) -> None:
-        """From the lowest wanted offset on, as long as the next one is near."""
-        search.begin()
-        place = KafkaPartition(*partition, search.start)
-        if partition in self._assigned:
-            consumer.resume([place])
-            consumer.seek(place)
-        else:
-            consumer.incremental_assign([place])
-            self._assigned.add(partition)
+    def _run(self, consumer: Consumer, searches: Mapping[TopicPartition, _Search], end: float) -> None:
+        """In each partition from the lowest wanted offset on, as long as the next one is near."""
+        for search in searches.values():
+            search.begin()
+        places = {place: KafkaPartition(*place, search.start) for place, search in searches.items()}
+        known = [each for place, each in places.items() if place in self._assigned]
+        fresh = [each for place, each in places.items() if place not in self._assigned]
+        if known:
+            consumer.resume(known)
+            for each in known:
+                consumer.seek(each)
+        if fresh:
+            consumer.incremental_assign(fresh)
+            self._assigned.update(places)
+        running = dict(searches)
         suspicious = time.monotonic() + _SILENCE
         try:
-            while search.running and (now := time.monotonic()) < end:
+            while running and (now := time.monotonic()) < end:
                 records = consumer.consume(_BATCH, 0) or consumer.consume(1, min(_SLICE, end - now))
                 for record in records:
-                    _look(record, partition, search)
+                    _look(record, running)
+                through = [place for place, search in running.items() if not search.running]
+                for place in through:
+                    del running[place]
+                if through and running:
+                    consumer.pause([places[place] for place in through])
                 if not records and now > suspicious:
-                    _check_there(consumer, partition, end - now)
+                    _check_there(consumer, running, end - now)
                     suspicious = end
         finally:
-            consumer.pause([place])
+            consumer.pause(list(places.values()))
 
 
-def _check_there(consumer: Consumer, partition: TopicPartition, seconds: float) -> None:
-    """`UNKNOWN_TOPIC_OR_PART` if it doesn't exist, which a partition that was assigned by hand never says."""
-    topic = consumer.list_topics(partition.topic, max(seconds, _SLICE)).topics.get(partition.topic)
-    if topic is None or (topic.error is None and partition.partition not in topic.partitions):
-        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-    if topic.error is not None and topic.error.code() not in TRANSIENT:
-        raise KafkaException(topic.error)
+def _unfinished(searches: Mapping[TopicPartition, _Search]) -> dict[TopicPartition, _Search]:
+    return {place: search for place, search in searches.items() if not search.over}
 
 
-def _look(record: Message, partition: TopicPartition, search: _Search) -> None:
+def _check_there(consumer: Consumer, places: Iterable[TopicPartition], seconds: float) -> None:
+    """`UNKNOWN_TOPIC_OR_PART` if one doesn't exist, which a partition that was assigned by hand never says."""
+    for name in {place.topic for place in places}:
+        topic = consumer.list_topics(name, max(seconds, _SLICE)).topics.get(name)
+        numbers = {place.partition for place in places if place.topic == name}
+        if topic is None or (topic.error is None and not numbers <= topic.partitions.keys()):
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        if topic.error is not None and topic.error.code() not in TRANSIENT:
+            raise KafkaException(topic.error)
+
+
+def _look(record: Message, searches: Mapping[TopicPartition, _Search]) -> None:
     error, offset = record.error(), record.offset()
-    if record.topic() != partition.topic:
-        return
+    topic, partition = record.topic(), record.partition()
+    search = searches.get(TopicPartition(topic or "", -1 if partition is None else partition))
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         # What concerns the whole topic comes with the number of a partition that means nothing.
-        if error.code() not in TRANSIENT:
+        if error.code() not in TRANSIENT and any(place.topic == topic for place in searches):
             raise KafkaException(error)
-    elif record.partition() != partition.partition:
+    elif search is None:
         return
     elif error is None:
         # Its header values are typed wider than they are.
@@ -188,7 +218,7 @@ class _Search:
         #: Whether the run that was begun goes on.
         self.running = False
         #: Whether nothing more can be found, or may be.
-        self.over = False
+        self.over = not self._wanted
 
     def begin(self) -> None:
         """A run from the lowest wanted offset."""

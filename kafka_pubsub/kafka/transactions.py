@@ -42,6 +42,7 @@ from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.membership import in_force
 from kafka_pubsub.model import (
     Ending,
+    Further,
     Membership,
     NewRecord,
     Outcome,
@@ -51,8 +52,6 @@ from kafka_pubsub.model import (
 )
 
 __all__ = ["KafkaTransactions"]
-
-Requests = Sequence[list[KafkaPartition]]
 
 _log = logging.getLogger("kafka_pubsub.transactions")
 
@@ -124,6 +123,10 @@ _OF_THE_RECORD = frozenset(
 )
 
 
+#: Requests that store positions; or what makes them, once it is known where the records are.
+_Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
+
+
 class KafkaTransactions:
     """A `Transactions`."""
 
@@ -157,7 +160,8 @@ class KafkaTransactions:
     ) -> Outcome:
         """Stores all or nothing; see the port."""
         doing = f"transaction of group {membership.group!r}"
-        offsets = partial(_later, positions, doing) if callable(positions) else _requests(positions, doing)
+        if not callable(positions):
+            _requests(positions, doing)  # what no log could take is said before anything begins
         if not in_force(membership):
             return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
         with self._lock:
@@ -165,7 +169,7 @@ class KafkaTransactions:
                 producer = self._ready()
             except PubSubError as failure:
                 return _aborted(failure)
-            attempt = _Attempt(producer, records, offsets, membership)
+            attempt = _Attempt(producer, records, positions, membership, doing)
             try:
                 attempt.prepare()
             except PubSubError as failure:
@@ -280,20 +284,22 @@ class _Attempt:
         self,
         producer: Producer,
         records: Sequence[NewRecord],
-        offsets: Requests | Callable[[], Requests],
+        positions: Positions | PositionsLater,
         membership: Membership,
+        doing: str,
     ) -> None:
         self._producer = producer
         self._records = records
-        self._requests = offsets
+        self._positions = positions
         self._membership = membership
+        self._doing = doing
         self._calls = Bounded(_THREAD)
         self._waiting = 0
         self._failed: KafkaError | None = None
         #: Records that the log won't take, by their number, and why.
         self.refused: dict[int, KafkaError] = {}
         #: Where the records were stored, by their order; -1: not yet.
-        self.offsets = [-1] * len(records)
+        self.offsets: list[int] = []
 
     @property
     def stuck(self) -> bool:
@@ -309,15 +315,18 @@ class _Attempt:
         """Everything but the commit."""
         end = time.monotonic() + _DEADLINE
         self._producer.begin_transaction()
-        for number, record in enumerate(self._records):
-            self._write(number, record)
-        requests = self._requests
-        if callable(requests):
+        self._write_all(self._records)
+        positions = self._positions
+        while callable(positions):
             self._wait_for_reports(end)
-            requests = requests()
+            given = positions(self.offsets)
+            if given is None:
+                raise FailedPrecondition(f"{self._doing}: no positions came for its records")
             end = time.monotonic() + _DEADLINE
+            records, positions = given if isinstance(given, Further) else ((), given)
+            self._write_all(records)
         # While the coordinator answers, the records are on their way.
-        for request in requests:
+        for request in _requests(positions, self._doing):
             left = max(end - time.monotonic(), _SLICE)
             self._call(
                 partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
@@ -360,6 +369,12 @@ class _Attempt:
         purged = self._failed is None or self._failed.code() in _PURGED
         return failure if purged else KafkaException(self._failed)
 
+    def _write_all(self, records: Sequence[NewRecord]) -> None:
+        first = len(self.offsets)
+        self.offsets += [-1] * len(records)
+        for number, record in enumerate(records, first):
+            self._write(number, record)
+
     def _write(self, number: int, record: NewRecord) -> None:
         def delivered(error: KafkaError | None, stored: Message) -> None:
             self._waiting -= 1
@@ -396,14 +411,7 @@ def _aborted(reason: PubSubError) -> Outcome:
     return Outcome(Ending.ABORTED, (), reason)
 
 
-def _later(positions: PositionsLater, doing: str) -> Requests:
-    given = positions()
-    if given is None:
-        raise FailedPrecondition(f"{doing}: no positions came for its records")
-    return _requests(given, doing)
-
-
-def _requests(positions: Positions, doing: str) -> Requests:
+def _requests(positions: Positions, doing: str) -> Sequence[list[KafkaPartition]]:
     if not positions:
         raise InvalidArgument(f"{doing}: without a position nothing fences it against a newer owner")
     refused: dict[TopicPartition, PubSubError | None] = {}

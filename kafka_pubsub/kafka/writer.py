@@ -101,7 +101,7 @@ class _Channel:
     __slots__ = ("quick",)
 
     def __init__(self) -> None:
-        self.quick: Callable[[bytes, bytes | None, int, Report], None] | None = None
+        self.quick: Callable[..., None] | None = None
 
 
 class _Session:

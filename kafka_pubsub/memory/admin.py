@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.memory import groups
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
@@ -81,14 +82,14 @@ class MemoryAdmin:
             logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
             return {log.partition: log.stable_end for log in logs}
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
         self._may("set_positions", group)
         with self._cluster.change():
             entry = self._cluster.group(group)
             if entry.members:
                 raise FailedPrecondition(f"group {group} has {len(entry.members)} members: close them first")
-            wanted = {partition: Committed(offset, "") for partition, offset in positions.items()}
+            wanted = {at: Committed(to, "") if isinstance(to, int) else to for at, to in positions.items()}
             for partition, value in wanted.items():
                 problem = entry.problem(partition, value)
                 if problem is not None:
@@ -132,6 +133,10 @@ class MemoryAdmin:
             if members:
                 raise FailedPrecondition(f"group {group} has {len(members)} members: close them first")
             self._cluster.delete_group(group)
+
+    def metadata_limit(self) -> int | None:
+        """As a stock broker has it."""
+        return groups.METADATA_LIMIT + 1
 
     def close(self) -> None:
         """Nothing to let go."""

@@ -229,6 +229,11 @@ class MemoryCluster:
         with self.change():
             self.log(TopicPartition(topic, partition)).truncate(before)
 
+    def lose_tail(self, topic: str, partition: int, end: int) -> None:
+        """A leader is elected whose log ends at `end`, though others had more."""
+        with self.change():
+            self.log(TopicPartition(topic, partition)).lose(end)
+
     def add_partitions(self, topic: str, total: int) -> None:
         """Somebody raises the partition count to `total`."""
         with self.change():

@@ -234,7 +234,8 @@ class Group:
             return InvalidArgument("metadata: must not contain NUL")
         if len(value.metadata) > METADATA_LIMIT:
             return InvalidArgument(
-                f"metadata: {len(value.metadata)} characters, at most {METADATA_LIMIT} can be committed"
+                f"metadata: {len(value.metadata)} characters, and at most {METADATA_LIMIT} can be committed: raise "
+                f"offset.metadata.max.bytes"
             )
         return None
 

@@ -7,6 +7,7 @@ Rules
    reader stops: the first offset of the oldest open transaction, `end` if none is open.
 3. A transaction stays open in this partition until its marker is written (`finish`). Deciding a transaction and
    writing its markers are two steps, so that a reader can see the decided one still closed.
+4. A record bears its leader's epoch. A new leader may lack the last records (`lose`): it begins a new epoch there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["PartitionLog"]
 class PartitionLog:
     """The log of one partition."""
 
-    __slots__ = ("_offsets", "_open", "_records", "end", "partition", "start", "topic")
+    __slots__ = ("_begun", "_offsets", "_open", "_records", "end", "partition", "start", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -35,6 +36,13 @@ class PartitionLog:
         self._records: list[MemoryRecord] = []
         # Open transaction -> its offsets here, never empty; no entry: none is open.
         self._open: dict[str, list[int]] = {}
+        # Where each leader epoch began, by its number.
+        self._begun: list[int] = [0]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the leader."""
+        return len(self._begun) - 1
 
     @property
     def stable_end(self) -> int:
@@ -50,7 +58,9 @@ class PartitionLog:
         transaction: str | None = None,
     ) -> MemoryRecord:
         """Stores a record at the end; in a transaction it is hidden until that one's marker."""
-        record = MemoryRecord(self.topic, self.partition, self.end, key, value, headers, milliseconds)
+        record = MemoryRecord(
+            self.topic, self.partition, self.end, key, value, headers, milliseconds, self.epoch
+        )
         if transaction is not None:
             self._open.setdefault(transaction, []).append(self.end)
         self._offsets.append(self.end)
@@ -83,6 +93,20 @@ class PartitionLog:
         first = bisect_left(self._offsets, self.start)
         del self._offsets[:first]
         del self._records[:first]
+
+    def lose(self, end: int) -> None:
+        """A leader takes over whose log ends there: what is above is gone, whatever was promised of it."""
+        self.end = min(self.end, max(end, self.start))
+        first = bisect_left(self._offsets, self.end)
+        del self._offsets[first:]
+        del self._records[first:]
+        kept = {name: [each for each in offsets if each < self.end] for name, offsets in self._open.items()}
+        self._open = {name: offsets for name, offsets in kept.items() if offsets}
+        self._begun = [*(min(begun, self.end) for begun in self._begun), self.end]
+
+    def end_of(self, epoch: int | None) -> int:
+        """The end of what the leaders up to this epoch wrote; None: the end of the log."""
+        return self._begun[epoch + 1] if epoch is not None and epoch < self.epoch else self.end
 
     def at(self, offset: int) -> MemoryRecord | None:
         """The record at the offset, committed or not; None if there is none (any more)."""

@@ -12,7 +12,7 @@ Rules
    `failed` once, as fatal, and stands still until a `seek`.
 4. As with Kafka's client, a share may be empty: `assigned` is told so, and `revoked` or `lost` end it like any
    other. A pause ends with the assignment.
-5. While a late commit is on its way no other is sent, as by Kafka's adapter, which makes the next one wait.
+5. While a late commit is on its way no other is sent, as by Kafka's adapter. It is answered when it arrives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, Membership, TopicPartition
+from kafka_pubsub.model import Answered, CommitAnswers, Committed, Membership, ReadFrom, TopicPartition
 
 __all__ = ["MemoryReader"]
 
@@ -39,7 +39,7 @@ _COMMITTED_PATIENCE = 30.0
 class Listener(Protocol):
     """The shape of the client's rebalance listener."""
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """New partitions; returns where to read each from."""
         ...
 
@@ -132,9 +132,9 @@ class MemoryReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """Everything below it was read or never can be."""
-        return self._positions.get(partition)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Everything below them was read or never can be."""
+        return {each: self._positions[each] for each in partitions if each in self._positions}
 
     def at_end(self, partition: TopicPartition) -> bool:
         """Whether all that is committed was read."""
@@ -147,38 +147,38 @@ class MemoryReader:
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        """Commits as the member that this reader is now, under the generation it knows."""
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        """Commits as the member that this reader is now, under the generation it knows; a late one is answered late."""
         self._check_open()
         if self.unanswered():
             waiting = BrokerUnavailable(
                 "injected: the commit before isn't answered yet; nothing was committed"
             )
-            return dict.fromkeys(positions, waiting)
+            answered(dict.fromkeys(positions, waiting))
+            return
         fate = self._faults.commit(self._group, self._client, positions)
         if fate is Fate.REFUSED:
             refusal = BrokerUnavailable(
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
-            return dict.fromkeys(positions, refusal)
+            answered(dict.fromkeys(positions, refusal))
+            return
         send = functools.partial(self._send, self._member, self._generation, dict(positions))
+        unknown = dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
         if fate is Fate.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
                 self._late += 1
-                self._cluster.later.at(now + lateness, functools.partial(self._arrives, send))
-        else:
-            with self._cluster.changed:  # nobody waits for commits, so nobody is woken
-                answer = send()
-                if fate is Fate.DONE:
-                    return answer
-        return dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
+                self._cluster.later.at(now + lateness, lambda: self._arrives(send, answered, unknown))
+            return
+        with self._cluster.changed:  # nobody waits for commits, so nobody is woken
+            answer = send()
+        answered(answer if fate is Fate.DONE else unknown)
 
-    def _arrives(self, send: Callable[[], object]) -> None:
+    def _arrives(self, send: Callable[[], object], answered: Answered, unknown: CommitAnswers) -> None:
         self._late -= 1
         send()
+        answered(unknown)
 
     def _send(
         self, member: str | None, generation: int, positions: Mapping[TopicPartition, Committed]
@@ -195,19 +195,27 @@ class MemoryReader:
             self._cluster.catch_up()
             return self._late > 0
 
+    def settle(self) -> bool:
+        """Whether nothing is late: that isn't waited for."""
+        return not self.unanswered()
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """The first offset still stored, and the next one to be written."""
+        return self.log_ranges([partition])[partition]
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The same of many, in one request."""
         self._may_ask("log_range")
         with self._cluster.changed:
-            log = self._cluster.log(partition)
-            return log.start, log.end
+            logs = {partition: self._cluster.log(partition) for partition in partitions}
+            return {partition: (log.start, log.end) for partition, log in logs.items()}
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Reads on from the offset."""
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
+        """Reads on from there."""
         self._check_open()
         if partition not in self._held:
             raise FailedPrecondition(f"seek: {partition.topic}:{partition.partition} isn't assigned here")
-        self._positions[partition] = offset
+        self._positions[partition] = _offset(to)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads nothing from them until `resume`; those that aren't assigned are passed over."""
@@ -285,7 +293,7 @@ class MemoryReader:
         self._share = list(share)
         self._membership = Membership(self._group, (self._member, self._generation))
         starts = listener.assigned(tuple(share))
-        self._positions = {at: offset for at, offset in starts.items() if at in self._held}
+        self._positions = {at: _offset(start) for at, start in starts.items() if at in self._held}
 
     # Records
 
@@ -356,3 +364,7 @@ class Tell(Protocol):
     def __call__(self, partitions: Sequence[TopicPartition]) -> None:
         """They go."""
         ...
+
+
+def _offset(start: ReadFrom) -> int:
+    return start if isinstance(start, int) else start.offset

@@ -15,7 +15,7 @@ _CREATE_TIME = 1
 class MemoryRecord:
     """A record; `offset` is None for one that never got a place in a log."""
 
-    __slots__ = ("_headers", "_key", "_milliseconds", "_offset", "_partition", "_topic", "_value")
+    __slots__ = ("_epoch", "_headers", "_key", "_milliseconds", "_offset", "_partition", "_topic", "_value")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class MemoryRecord:
         value: bytes | None,
         headers: Sequence[Header] | None,
         milliseconds: int,
+        epoch: int | None = None,
     ) -> None:
         self._topic = topic
         self._partition = partition
@@ -34,6 +35,7 @@ class MemoryRecord:
         self._value = value
         self._headers = tuple(headers) if headers else None
         self._milliseconds = milliseconds
+        self._epoch = epoch
 
     def topic(self) -> str:
         """The topic's name."""
@@ -62,6 +64,10 @@ class MemoryRecord:
     def timestamp(self) -> tuple[int, int]:
         """The kind of the timestamp, and milliseconds since the epoch."""
         return (_CREATE_TIME, self._milliseconds)
+
+    def leader_epoch(self) -> int | None:
+        """The epoch of the leader that took it; None for one without a place."""
+        return self._epoch
 
     def __len__(self) -> int:
         return len(self._value) if self._value is not None else 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Fetched, TopicPartition
+from kafka_pubsub.model import Fetched, LogEnd, TopicPartition
 
 __all__ = ["MemoryRecordFetch"]
 
@@ -46,6 +46,28 @@ class MemoryRecordFetch:
                     records.append(record)
                     max_bytes -= len(record)
         return Fetched(tuple(records), tuple(missing))
+
+    def lost_tails(
+        self, read: Mapping[TopicPartition, LogEnd], timeout: float
+    ) -> Mapping[TopicPartition, int]:
+        """The logs that lost something of what was read, and from where on."""
+        lost: dict[TopicPartition, int] = {}
+        for place, end in read.items():
+            error = self._faults.request("lost_tails", place.topic)
+            if error is not None:
+                raise error
+            with self._cluster.changed:
+                log = self._cluster.log(place)
+                last = log.end_of(end.epoch)
+                if log.start < end.offset and last < end.offset:
+                    lost[place] = max(last, log.start)
+        return lost
+
+    def fetch_all(
+        self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        """The same of many partitions."""
+        return {place: self.fetch(place, offsets, max_bytes, timeout) for place, offsets in wanted.items()}
 
     def close(self) -> None:
         """Nothing to let go."""

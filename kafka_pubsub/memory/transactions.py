@@ -26,8 +26,8 @@ from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.memory.transaction_log import Target, Transaction
 from kafka_pubsub.model import (
-    Committed,
     Ending,
+    Further,
     Membership,
     NewRecord,
     Outcome,
@@ -39,6 +39,8 @@ from kafka_pubsub.model import (
 __all__ = ["MemoryTransactions"]
 
 Steps = Generator[Step, None, Outcome]
+#: Why a transaction is aborted, and which of its records were refused.
+Failure = tuple[PubSubError, Mapping[int, PubSubError]]
 
 
 class MemoryTransactions:
@@ -83,7 +85,8 @@ class MemoryTransactions:
         membership: Membership,
     ) -> Steps:
         """The same in steps: each `next` names the step that the one after it will take."""
-        _check(positions)
+        if not callable(positions):
+            _check(positions)
         if self._closed:
             return _aborted(FailedPrecondition(f"the transactions of {self._id} are closed"))
         if self._epoch is None:
@@ -96,19 +99,9 @@ class MemoryTransactions:
         if isinstance(begun, PubSubError):
             return _aborted(begun)
         offsets: list[int] = []
-        for number, record in enumerate(records):
-            yield Step.WRITE
-            refused = self._refused(record)
-            problem = refused or self._try(Step.WRITE, functools.partial(self._write, begun, record, offsets))
-            if problem is not None:
-                return (yield from self._abort(begun, problem, {} if refused is None else {number: refused}))
-        yield Step.OFFSETS
-        given = _given(positions)
-        if isinstance(given, PubSubError):
-            return (yield from self._abort(begun, given))
-        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, given, membership))
-        if problem is not None:
-            return (yield from self._abort(begun, problem))
+        failed = yield from self._prepare(begun, records, positions, membership, offsets)
+        if failed is not None:
+            return (yield from self._abort(begun, *failed))
         yield Step.COMMIT
         unknown = self._commit(begun)
         yield Step.ANSWER
@@ -159,6 +152,41 @@ class MemoryTransactions:
             return DeadlineExceeded(f"injected: no answer to {step.value} of a transaction came")
         return problem
 
+    def _prepare(
+        self,
+        begun: Transaction,
+        records: Sequence[NewRecord],
+        positions: Positions | PositionsLater,
+        membership: Membership,
+        offsets: list[int],
+    ) -> Generator[Step, None, Failure | None]:
+        """Everything but the commit."""
+        while True:
+            if (failed := (yield from self._write_all(begun, records, offsets))) is not None:
+                return failed
+            yield Step.OFFSETS
+            given = _given(positions, offsets)
+            if isinstance(given, PubSubError):
+                return given, {}
+            if not isinstance(given, Further):
+                break
+            records, positions = given
+        found = given
+        problem = self._try(Step.OFFSETS, lambda: self._send_offsets(begun, found, membership))
+        return None if problem is None else (problem, {})
+
+    def _write_all(
+        self, begun: Transaction, records: Sequence[NewRecord], offsets: list[int]
+    ) -> Generator[Step, None, Failure | None]:
+        for number, record in enumerate(records, len(offsets)):
+            yield Step.WRITE
+            if (refused := self._refused(record)) is not None:
+                return refused, {number: refused}
+            problem = self._try(Step.WRITE, functools.partial(self._write, begun, record, offsets))
+            if problem is not None:
+                return problem, {}
+        return None
+
     def _refused(self, record: NewRecord) -> PubSubError | None:
         """Why no transaction could hold the record now."""
         refused = self._faults.refuses(self._id, record.topic, record.key)
@@ -185,7 +213,7 @@ class MemoryTransactions:
         return None
 
     def _send_offsets(
-        self, begun: Transaction, positions: Mapping[TopicPartition, Committed], membership: Membership
+        self, begun: Transaction, positions: Positions, membership: Membership
     ) -> PubSubError | None:
         try:
             with self._cluster.change():
@@ -261,11 +289,15 @@ def _place(membership: Membership) -> tuple[str | None, int]:
             return None, -1
 
 
-def _given(positions: Positions | PositionsLater) -> Positions | PubSubError:
-    """The positions, waited for if need be, or why none go with the records."""
-    given = positions() if callable(positions) else positions
+def _given(
+    positions: Positions | PositionsLater, offsets: Sequence[int]
+) -> Positions | Further | PubSubError:
+    """The positions, asked for if need be, or why none go with the records."""
+    given = positions(offsets) if callable(positions) else positions
     if given is None:
         return FailedPrecondition("no positions came for the records")
+    if isinstance(given, Further):
+        return given
     try:
         _check(given)
     except InvalidArgument as error:
@@ -278,8 +310,8 @@ def _check(positions: Positions | PositionsLater) -> None:
         return  # checked when they come
     if not positions:
         raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
-    for offset, metadata in positions.values():
-        if offset is None or offset < 0:
-            raise InvalidArgument(f"{offset} isn't an offset that can be committed")
-        if "\0" in metadata:
+    for to in positions.values():
+        if to.offset is None or to.offset < 0:
+            raise InvalidArgument(f"{to.offset} isn't an offset that can be committed")
+        if "\0" in to.metadata:
             raise InvalidArgument("the text beside an offset can't hold a NUL character")

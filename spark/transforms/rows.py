@@ -10,7 +10,7 @@ Rules
 2. Nothing of a record is lost: `key` and `headers` hold its bytes, beside the columns that read them as text. A
    body that is null is a tombstone.
 3. Whatever can't be read as ours is an ordinary message, as for a subscription.
-4. Control records of ours (a command in a retry topic, a tally) are no messages, and left out.
+4. Control records of ours (a command in a retry topic, a checkpoint) are no messages, and left out.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ Rules
 1. What is read at different moments may contradict itself though nothing is wrong. So ends are taken before the
    commits, what lies below them counts as parked or dead, and what lies behind them only excuses.
 2. A record in the retry topic is unfinished when neither the retry partition's position nor its map says
-   otherwise, nor the tally that the map may name (`core/tally.py`); commands of ours and tallies are no messages.
+   otherwise, nor the checkpoint that the map may name (`core/checkpoint.py`). Neither commands of ours nor checkpoints
+   are messages.
 3. What was replayed on purpose comes late on purpose: it isn't held against the order.
-4. A tally may tell of 50,000 runs, and as many messages may lie between them. So runs are cut up by their offsets, and
-   each message is held against a few.
+4. A checkpoint may tell of many thousand runs, and as many messages may lie between them. So runs are cut up by their
+   offsets, and each message is held against a few.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.checkpoint import Named, united
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_books import united
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.model import Committed, TopicPartition
 
@@ -39,7 +40,7 @@ __all__ = [
     "dead_letters",
     "finished",
     "judged",
-    "named_tallies",
+    "named_checkpoints",
     "parked",
     "positions",
     "unreadable",
@@ -65,9 +66,9 @@ def positions(
     topic: str,
     commits: Mapping[TopicPartition, Committed],
     copy: Mapping[int, int],
-    tallies: Mapping[int, Sequence[Run]] | None = None,
+    told: Mapping[int, Sequence[Run]] | None = None,
 ) -> Positions:
-    """The commits of `topic`; where there is none, the catalog's copy. `tallies`: what those tell that they name."""
+    """The commits of `topic`; where there is none, the catalog's copy. `told`: by the checkpoints that they name."""
     known = {at.partition: found for at, found in commits.items() if at.topic == topic}
     rows, cut, broken = [], [], []
     for number in sorted({*known, *copy}):
@@ -77,8 +78,8 @@ def positions(
         if found.metadata and said is None:
             broken.append(TopicPartition(topic, number))
         rows.append((topic, number, offset))
-        told = (tallies or {}).get(number, ()) if said is not None and said.tally is not None else ()
-        runs = united(() if said is None else said.runs, told)
+        more = (told or {}).get(number, ()) if said is not None and said.more else ()
+        runs = united(() if said is None else said.runs, more, offset)
         cut += [(topic, number, bucket, parts) for bucket, parts in _cut(runs).items()]
     table = spark.createDataFrame(rows, "topic string, partition int, position bigint")
     schema = "topic string, partition int, bucket bigint, runs array<struct<start:bigint,end:bigint>>"
@@ -98,14 +99,14 @@ def _cut(runs: Sequence[Run]) -> dict[int, list[Run]]:
     return parts
 
 
-def named_tallies(topic: str, commits: Mapping[TopicPartition, Committed]) -> dict[int, int]:
-    """Of each partition of a retry topic whose commit names a tally, where that lies."""
+def named_checkpoints(commits: Mapping[TopicPartition, Committed], topics: Sequence[str]) -> dict[int, Named]:
+    """Of each partition of these topics where the checkpoint lies that its commit needs."""
     named = {}
     for place, stored in commits.items():
-        if place.topic == topic and stored.metadata and stored.offset is not None:
+        if place.topic in topics and stored.metadata and stored.offset is not None:
             said = ack_map.decode(stored.metadata, stored.offset)
-            if said is not None and said.tally is not None:
-                named[place.partition] = said.tally
+            if said is not None and said.more and said.checkpoint is not None:
+                named[place.partition] = said.checkpoint
     return named
 
 

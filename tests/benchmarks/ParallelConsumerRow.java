@@ -14,6 +14,7 @@ import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicLongArray;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 
@@ -40,6 +41,8 @@ public final class ParallelConsumerRow {
 
         AtomicLong handled = new AtomicLong();
         AtomicLong started = new AtomicLong();
+        // When each fifth of what is measured was through: whether it gets slower the longer it runs.
+        AtomicLongArray fifths = new AtomicLongArray(5);
         AtomicLong ended = new AtomicLong();
         CountDownLatch done = new CountDownLatch(1);
         long last = warmup + measured;
@@ -50,7 +53,11 @@ public final class ParallelConsumerRow {
             long count = handled.incrementAndGet();
             if (count == warmup) {
                 started.set(System.nanoTime());
-            } else if (count == last) {
+            }
+            if (count > warmup && count <= last && (count - warmup) % (measured / 5) == 0) {
+                fifths.set((int) ((count - warmup) / (measured / 5)) - 1, System.nanoTime());
+            }
+            if (count == last) {
                 ended.set(System.nanoTime());
                 done.countDown();
             }
@@ -62,7 +69,12 @@ public final class ParallelConsumerRow {
             System.exit(1);
         }
         double seconds = (ended.get() - started.get()) / 1e9;
-        System.out.println("{\"seconds\": " + seconds + ", \"count\": " + measured + "}");
+        StringBuilder paces = new StringBuilder();
+        for (int part = 0; part < 5; part++) {
+            long from = part == 0 ? started.get() : fifths.get(part - 1);
+            paces.append(part == 0 ? "" : ", ").append(Math.round(measured / 5 / ((fifths.get(part) - from) / 1e9)));
+        }
+        System.out.println("{\"seconds\": " + seconds + ", \"count\": " + measured + ", \"fifths\": [" + paces + "]}");
         System.out.flush();
         System.exit(0);
     }

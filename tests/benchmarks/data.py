@@ -11,9 +11,11 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["VALUE_BYTES", "Head", "Payloads", "head", "key_name", "keys", "places"]
+__all__ = ["A_KEY_EACH", "VALUE_BYTES", "Head", "Payloads", "head", "key_name", "keys", "places"]
 
 VALUE_BYTES = 1024
+#: Instead of a number of keys: each message has one of its own.
+A_KEY_EACH = 0
 _HEAD = struct.Struct("<IIQ")
 # Slices of one random megabyte are as incompressible as fresh bytes, and cost nothing to make.
 _POOL_BYTES = 1 << 20
@@ -38,7 +40,9 @@ def key_name(number: int) -> str:
 
 
 def keys(count: int, distinct: int, seed: int = 1) -> Iterator[int]:
-    """The numbers of the keys, message by message, in random order."""
+    """The numbers of the keys, message by message, in random order; `A_KEY_EACH`: none twice, in their order."""
+    if distinct == A_KEY_EACH:
+        return iter(range(count))
     choose = random.Random(seed).randrange
     return (choose(distinct) for _ in range(count))
 

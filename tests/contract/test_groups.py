@@ -7,6 +7,7 @@ import pytest
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.contract.world import World, until
+from tests.support import commit
 
 
 def test_positions_set_from_outside_are_what_a_member_finds(world: World) -> None:
@@ -72,11 +73,15 @@ def test_positions_survive_the_last_member_and_can_be_set_again(world: World) ->
     member = world.member(group, topic)
     until(lambda: member.owned, member)
     at = TopicPartition(topic, 0)
-    assert member.reader.commit({at: Committed(4, "note")}) == {at: None}
+    assert commit(member.reader, {at: Committed(4, "note")}) == {at: None}
     member.reader.close()
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(4, "note")}
     world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 1})
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(1, "")}
+
+
+def test_the_room_beside_a_position_is_told(world: World) -> None:
+    assert world.backend.admin.metadata_limit() == 4096
 
 
 def test_a_deleted_group_is_forgotten(world: World) -> None:

@@ -87,6 +87,25 @@ def test_who_leaves_is_told_revoked_and_the_others_take_over(world: World) -> No
     until(lambda: first.owned == _all(topic, 2), first)
 
 
+def test_a_reader_that_closes_takes_no_share_that_comes_meanwhile(world: World) -> None:
+    """A listener that took it on would ask a reader that answers no more, and its stream would end."""
+    topic, group = world.topic(partitions=2), world.name("group")
+    first = world.member(group, topic)
+    until(lambda: first.owned, first)
+    second = world.member(group, topic)
+
+    def has_given_up() -> bool:
+        first.step(0)  # so short that its next share isn't told in the same read
+        return not first.owned
+
+    until(has_given_up, second)
+    until(lambda: second.owned, second)
+    second.step(0.5)  # the first one's share has come by now, and waits to be told
+    first.reader.close()
+    assert len(first.listener.heard("assigned")) == 1
+    until(lambda: second.owned == _all(topic, 2), second)
+
+
 def test_a_second_close_changes_nothing(world: World) -> None:
     topic = world.topic()
     member = world.member(world.name("group"), topic)

@@ -73,7 +73,7 @@ def test_a_partition_left_out_can_be_started_later(world: World) -> None:
     member = world.member(world.name("group"), at.topic, starts=lambda partition: None)
     until(lambda: member.owned, member)
     _quiet(member, 3)
-    assert member.reader.position(at) is None
+    assert member.reader.positions([at]).get(at) is None
     member.reader.seek(at, 2)
     member.reader.resume([at])
     until(lambda: len(member.records) == 3, member)

@@ -16,8 +16,18 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     NotFound,
 )
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Further,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    TopicPartition,
+)
 from tests.contract.world import Member, World, until
+from tests.support import commit
 
 
 class Scene:
@@ -59,7 +69,7 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
 def _read_to_the_end(scene: Scene) -> None:
     end = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
     # The marker of an abort may follow the answer, so the position may come to stand behind this end.
-    until(lambda: (scene.member.reader.position(scene.behind) or 0) >= end, scene.member)
+    until(lambda: (scene.member.reader.positions([scene.behind]).get(scene.behind) or 0) >= end, scene.member)
 
 
 def test_records_and_positions_are_stored_together(world: World) -> None:
@@ -91,8 +101,9 @@ def test_positions_that_come_later_are_asked_for_when_the_records_are_taken(worl
     before = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
     asked: list[int] = []
 
-    def positions() -> dict[TopicPartition, Committed]:
+    def positions(offsets: Sequence[int]) -> Positions:
         asked.append(scene.member.reader.high_watermarks([scene.behind])[scene.behind])
+        assert list(offsets) == [before, before + 1]
         return {scene.at: Committed(5, "map")}
 
     outcome = world.transactions().transact(scene.records(b"a", b"b"), positions, scene.membership)
@@ -102,14 +113,29 @@ def test_positions_that_come_later_are_asked_for_when_the_records_are_taken(worl
     until(lambda: len(scene.member.records) == 2, scene.member)
 
 
+def test_records_that_come_later_are_in_the_same_transaction(world: World) -> None:
+    scene = Scene(world)
+    before = scene.member.reader.high_watermarks([scene.behind])[scene.behind]
+
+    def named(offsets: Sequence[int]) -> Positions:
+        return {scene.at: Committed(5, f"named {offsets[1]}")}
+
+    outcome = world.transactions().transact(
+        scene.records(b"a"), lambda _: Further(scene.records(b"b", b"c"), named), scene.membership
+    )
+    assert (outcome.ending, list(outcome.offsets)) == (Ending.STORED, [before, before + 1, before + 2])
+    assert _committed(scene) == Committed(5, f"named {before + 1}")
+    until(lambda: len(scene.member.records) == 3, scene.member)
+
+
 def test_without_positions_nothing_is_stored_and_the_next_transaction_is(world: World) -> None:
     scene, writer = Scene(world), world.transactions()
-    outcome = writer.transact(scene.records(b"a"), lambda: None, scene.membership)
+    outcome = writer.transact(scene.records(b"a"), lambda _: None, scene.membership)
     assert (_ended(outcome, Ending.ABORTED).refused, list(outcome.offsets)) == ({}, [])
-    bad = writer.transact(scene.records(b"b"), lambda: {scene.at: Committed(5, "a\0b")}, scene.membership)
+    bad = writer.transact(scene.records(b"b"), lambda _: {scene.at: Committed(5, "a\0b")}, scene.membership)
     assert isinstance(_ended(bad, Ending.ABORTED).reason, InvalidArgument)
     _ended(
-        writer.transact(scene.records(b"c"), lambda: {scene.at: Committed(6, "")}, scene.membership),
+        writer.transact(scene.records(b"c"), lambda _: {scene.at: Committed(6, "")}, scene.membership),
         Ending.STORED,
     )
     until(lambda: scene.member.records, scene.member)
@@ -131,6 +157,35 @@ def test_one_transaction_after_the_other(world: World) -> None:
     assert scene.member.values() == [b"%d" % number for number in range(10)]
     assert offsets == [2 * number for number in range(10)], "each marker takes an offset"
     assert _committed(scene) == Committed(9, "")
+
+
+def test_positions_may_name_where_the_records_are_stored(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    asked: list[Sequence[int]] = []
+
+    def named(offsets: Sequence[int]) -> dict[TopicPartition, Committed]:
+        asked.append(list(offsets))
+        return {scene.at: Committed(4, f"at {offsets[1]}")}
+
+    for number in range(2):
+        outcome = writer.transact(scene.records(b"a", b"b"), named, scene.membership)
+        _ended(outcome, Ending.STORED)
+        assert asked.pop() == list(outcome.offsets) == [3 * number, 3 * number + 1]
+        assert _committed(scene) == Committed(4, f"at {3 * number + 1}")
+
+
+def test_positions_that_cannot_be_stored_store_no_records(world: World) -> None:
+    scene, writer = Scene(world), world.transactions()
+    outcome = writer.transact(
+        scene.records(b"a"), lambda offsets: {scene.at: Committed(4, "m" * 5000)}, scene.membership
+    )
+    _ended(outcome, Ending.ABORTED)
+    assert _committed(scene) == Committed(None, "")
+    _ended(
+        writer.transact(scene.records(b"b"), {scene.at: Committed(2, "")}, scene.membership), Ending.STORED
+    )
+    until(lambda: len(scene.member.records) == 1, scene.member)
+    assert scene.member.values() == [b"b"]
 
 
 def test_positions_alone_can_be_stored(world: World) -> None:
@@ -243,7 +298,7 @@ def test_what_is_refused_stores_nothing_and_the_next_goes_through(world: World, 
 def test_an_open_transaction_holds_the_positions_back_until_it_is_fenced(world: World) -> None:
     scene, dead = Scene(world), world.name("dead")
     reader = scene.member.reader
-    assert reader.commit({scene.at: Committed(1, f"by {dead}")}) == {scene.at: None}
+    assert commit(reader, {scene.at: Committed(1, f"by {dead}")}) == {scene.at: None}
     world.leave_open(dead, scene.records(b"never"), {scene.at: Committed(2, "open")}, scene.membership)
     with pytest.raises((DeadlineExceeded, BrokerUnavailable)):
         reader.committed([scene.at], 1.0)
@@ -256,7 +311,7 @@ def test_an_open_transaction_holds_the_positions_back_until_it_is_fenced(world: 
     assert reader.committed([scene.at], 20) == {scene.at: Committed(1, f"by {dead}")}
     _read_to_the_end(scene)
     assert scene.member.records == []
-    assert reader.position(scene.behind) == 2, "the aborted record and its marker"
+    assert reader.positions([scene.behind]).get(scene.behind) == 2, "the aborted record and its marker"
 
 
 def test_a_transaction_that_ends_shows_its_positions(world: World) -> None:
@@ -275,7 +330,7 @@ def test_a_plain_commit_into_an_open_transaction_wins_over_its_newer_map(world: 
     """Why there is one commit in flight."""
     scene = Scene(world)
     slow = world.leave_open(world.name("slow"), [], {scene.at: Committed(2, "newer")}, scene.membership)
-    assert scene.member.reader.commit({scene.at: Committed(1, "older")}) == {scene.at: None}
+    assert commit(scene.member.reader, {scene.at: Committed(1, "older")}) == {scene.at: None}
     slow.commit()
     assert _committed(scene) == Committed(1, "older")
 
@@ -335,7 +390,7 @@ def test_a_closed_writer_stores_nothing(world: World) -> None:
 def test_the_position_passes_what_is_never_read_and_follows_a_seek(world: World) -> None:
     scene = Scene(world)
     reader = scene.member.reader
-    assert world.reader(scene.group).position(scene.behind) is None
+    assert not world.reader(scene.group).positions([scene.behind])
     assert not world.reader(scene.group).at_end(scene.behind)
     writer = world.transactions()
     for value in (b"a", b"b"):
@@ -346,14 +401,14 @@ def test_the_position_passes_what_is_never_read_and_follows_a_seek(world: World)
     dead = world.name("dead")
     world.leave_open(dead, scene.records(b"x", b"y"), {scene.at: Committed(2, "")}, scene.membership)
     assert reader.high_watermarks([scene.behind]) == {scene.behind: 6}
-    until(lambda: reader.position(scene.behind) == 4, scene.member)
+    until(lambda: reader.positions([scene.behind]).get(scene.behind) == 4, scene.member)
     assert scene.member.values() == [b"a", b"b"]
     writer.fence(dead)
-    until(lambda: reader.position(scene.behind) == 7, scene.member)
+    until(lambda: reader.positions([scene.behind]).get(scene.behind) == 7, scene.member)
     until(lambda: reader.at_end(scene.behind), scene.member)
     scene.member.records.clear()
     reader.seek(scene.behind, 2)
-    position = reader.position(scene.behind)
+    position = reader.positions([scene.behind]).get(scene.behind)
     assert position is not None
     assert position <= 2 or scene.member.records
     _read_to_the_end(scene)

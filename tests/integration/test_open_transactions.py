@@ -107,7 +107,8 @@ def test_the_command_that_is_named_within_half_a_minute_ends_the_transaction(
     import jgo
 
     tools = jgo.build("org.apache.kafka:kafka-tools:4.3.1", cache_dir=tmp_path).all_jars
-    with scene.sub.pull(scene.handle):
+    with scene.sub.pull(scene.handle) as stream:
+        until(lambda: stream.stats.partitions, "the assignment")
         scene.open_transaction()
         began = time.monotonic()
         scene.topic.publish(b"1", ordering_key="k").result(PATIENCE)

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from kafka_pubsub.client.publish_many import PublishItem
 from kafka_pubsub.client.publish_pool import WriterPool
 from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.config import Batching, PublishFlow
@@ -102,20 +103,23 @@ def assert_truthful(futures: list[Future[str]], stored: list[int]) -> None:
             assert number not in stored, error.message
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["one by one", "one call"])
 @pytest.mark.parametrize("primed", [False, True], ids=["fresh", "primed"])
 @pytest.mark.parametrize("refused", [0, 50])
 def test_a_message_that_the_broker_refuses_leaves_no_later_one_of_its_key(
-    bench: Bench, primed: bool, refused: int
+    bench: Bench, primed: bool, refused: int, many: bool
 ) -> None:
     name = bench.topic(limit=SMALL_LIMIT)
     publisher = bench.publisher(name)
     publisher.configure(batching=SMALL_BATCHES)
     if primed:
         publisher.publish(b"-1:", ordering_key="K").result(PATIENCE)
-    futures: list[Future[str]] = [
-        publisher.publish(b"%d:" % number + b"x" * (30_000 if number == refused else 500), ordering_key="K")
-        for number in range(400)
-    ]
+    bodies = [b"%d:" % number + b"x" * (30_000 if number == refused else 500) for number in range(400)]
+    futures: list[Future[str]] = (
+        list(publisher.publish_many({"data": body, "ordering_key": "K"} for body in bodies))
+        if many
+        else [publisher.publish(body, ordering_key="K") for body in bodies]
+    )
 
     errors = [outcome(future) for future in futures]
     stored = [number_of(body) for _, body in bench.stored(name) if body != b"-1:"]
@@ -283,3 +287,23 @@ def test_callbacks_may_publish_wait_and_flush(bench: Bench) -> None:
     publisher.publish(b"0:", ordering_key="K").add_done_callback(again)
     assert ended.wait(PATIENCE)
     assert [number_of(body) for _, body in bench.stored(name, 1)] == list(range(101))
+
+
+def test_many_messages_of_one_call_lie_where_their_ids_say_in_each_keys_order(bench: Bench) -> None:
+    name = bench.topic()
+    publisher = bench.publisher(name)
+    stored_before = 0
+    for _ in range(2):  # the first call begins before anything is primed, the second takes the quick way
+        items: list[bytes | PublishItem] = [
+            {"data": b"%d:" % number, "ordering_key": f"k{number % 50}", "attributes": {"n": str(number)}}
+            for number in range(3_000)
+        ]
+        ids = publisher.publish_many(items).result(PATIENCE)
+        assert len(set(ids)) == len(items)
+        records = bench.stored(name)
+        assert len(records) == stored_before + len(items)
+        stored_before = len(records)
+    for key in {key for key, _ in records}:
+        numbers = [number_of(body) for each, body in records if each == key]
+        half = len(numbers) // 2
+        assert numbers[:half] == numbers[half:] == sorted(numbers[:half])

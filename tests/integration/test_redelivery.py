@@ -18,7 +18,7 @@ from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.relocating import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.kafka import reader
+from kafka_pubsub.kafka import commits
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from tests.support import until
 
@@ -122,11 +122,11 @@ def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
     assert sub.state().lag == 0
 
 
-def test_a_tally_takes_over_what_the_map_has_no_room_for(
+def test_a_checkpoint_takes_over_what_the_map_has_no_room_for(
     kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One key fails all the time, the others' messages once each: their ends lie scattered among those that wait."""
-    monkeypatch.setattr(ack_map, "CAPACITY", ack_map._OVERHEAD + 40)
+    monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 60)
     ps.create_topic(name, partitions=1)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
     first = Seen(
@@ -140,7 +140,7 @@ def test_a_tally_takes_over_what_the_map_has_no_room_for(
     def named() -> bool:
         (stored,) = looker.committed([place], PATIENCE)
         found = ack_map.decode(stored.metadata or "", stored.offset)
-        return found is not None and found.tally is not None
+        return found is not None and found.checkpoint is not None and found.more
 
     with sub.pull(first):
         last = publish_until(ps, name, 0, named, keys=5)
@@ -243,18 +243,21 @@ def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
 def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
     kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a frozen coordinator: librdkafka has it in hand, and we have stopped waiting."""
+    """As with a frozen coordinator: librdkafka has it in hand, and its answer doesn't come in time."""
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True)
     members: list[KafkaLogReader] = []
-    unanswered, frozen = KafkaLogReader.unanswered, threading.Event()
+    commit_now, frozen, thaw = KafkaLogReader._commit_now, threading.Event(), threading.Event()
 
-    def in_hand(self: KafkaLogReader) -> bool:
+    def commit_late(self: KafkaLogReader, offsets: list[TopicPartition]) -> list[TopicPartition]:
         if self not in members:
             members.append(self)
-        return (self is members[0] and frozen.is_set()) or unanswered(self)
+        if self is members[0] and frozen.is_set():
+            assert thaw.wait(PATIENCE)
+        return commit_now(self, offsets)
 
-    monkeypatch.setattr(KafkaLogReader, "unanswered", in_hand)
+    monkeypatch.setattr(commits, "_PATIENCE", 0.5)
+    monkeypatch.setattr(KafkaLogReader, "_commit_now", commit_late)
     seen = Seen(lambda message: False)
     with sub.pull(seen) as stream:
         publish(ps, name, range(100), 50)
@@ -267,6 +270,7 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
         seen.wait_for(last + 100)
         assert not stream.done()
         assert members[0].closed
+        thaw.set()
     seen.check()
     assert sub.state().lag == 0
 
@@ -285,8 +289,6 @@ def test_a_commit_that_is_stored_late_undoes_nothing(
             assert thaw.wait(PATIENCE)
         return commit_now(self, offsets)
 
-    monkeypatch.setattr(reader, "_COMMIT_TIMEOUT", 0.5)
-    monkeypatch.setattr(reader, "_COMMIT_DEADLINE", 0.1)
     monkeypatch.setattr(KafkaLogReader, "_commit_now", commit_late)
     seen = Seen(lambda message: int(message.data) >= 3 and message.delivery_attempt < 2)
     with sub.pull(seen) as stream:
@@ -294,7 +296,7 @@ def test_a_commit_that_is_stored_late_undoes_nothing(
         assert held.wait(PATIENCE)
         publish(ps, name, range(3, 9), 3)
         until(lambda: stream.stats.received >= 9)
-        time.sleep(3.0)  # the commit is given up after 0.5 s; a relocation would follow within 0.2 s
+        time.sleep(3.0)  # a relocation would follow within 0.2 s
         assert stream.stats.relocated == 0
         thaw.set()
         seen.wait_for(9)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named, Part, joined, united
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
+from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Exhausted
-from kafka_pubsub.core.retry_books import Tally
 from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
-from kafka_pubsub.core.tally import TallyRecord
 from kafka_pubsub.model import Header
 from tests.support import FakeBody
 
@@ -36,14 +37,12 @@ class Stored(FakeBody):
     """A record of the retry log."""
 
     def __init__(
-        self, size: int, offset: int, key: bytes | None, headers: Sequence[Header], value: bytes | None = None
+        self, size: int, offset: int, key: bytes | None, headers: Sequence[Header], part: Part | None = None
     ) -> None:
         super().__init__(size, offset, key)
         self._headers = list(headers)
-        self._bytes = value
-
-    def value(self) -> bytes:
-        return super().value() if self._bytes is None else self._bytes
+        #: What it says, if it is a checkpoint's.
+        self.part = part
 
     def headers(self) -> list[Header] | None:
         return self._headers
@@ -58,6 +57,8 @@ class Transaction:
     state: str = "sent"  # sent, appended, decided
     committed: bool = False
     refused: dict[int, str] = field(default_factory=dict)
+    #: Where the first record of its checkpoint lies.
+    checkpoint: int | None = None
     #: Whether its marker in the retry log isn't visible yet. (That of its offsets delays `committed()`, which waits.)
     retry_marker: bool = False
 
@@ -81,8 +82,10 @@ class Plan:
     killers: frozenset[int] = frozenset()
     broken: bool = False
     inline: bool = True
-    #: How much likelier a crash is while commits name a tally.
-    after_tallies: float = 1.0
+    #: Chance that the broker forgets the group's positions.
+    forgets: float = 0.0
+    #: How much likelier a crash is while commits name a checkpoint.
+    after_checkpoints: float = 1.0
     #: Chances at each step that the owner's process stood still, and that the wall clock is set, right or wrong.
     doubts: float = 0.0
     clock_steps: float = 0.0
@@ -98,7 +101,11 @@ class RetryLog:
         self.main: list[FakeBody] = []
         self.retry: list[tuple[Stored, Transaction | None]] = []
         self.retry_end = 0
+        #: Below that offset the retry log was deleted.
+        self.retry_start = 0
         self.stored = EMPTY
+        #: Whether the group has no positions: they are those of the newest checkpoint.
+        self.forgotten = False
         self.generation = 0
         self.transactions: list[Transaction] = []
         self.acked: set[int] = set()
@@ -148,41 +155,84 @@ class RetryLog:
         claimed = finished - waiting
         done = self.acked | self.dead.keys()
         assert claimed <= done, f"claims: {claimed - done} is called finished"
-        self.stored = commit
+        self.stored, self.forgotten = commit, False
         if news := (claimed & self.acked) - self.durable:
             self.say(f"durable now: {sorted(news)}")
             self.durable |= news
 
     def finished_by(self, commit: CommitBoth) -> set[int]:
-        found = ack_map.decode(commit.metadata, commit.offset)
-        assert found is not None
-        covered = {o for start, end in found.runs for o in range(start, end)}
+        covered = {o for start, end in self.runs_of(commit)[0] for o in range(start, end)}
         return {m.offset() for m in self.main if m.offset() < commit.offset or m.offset() in covered}
 
-    def tally(self, named: int | None) -> Tally | None:
-        """The tally that a commit names: it is there, and committed."""
+    def checkpoint(self, named: Named | None) -> Checkpoint | None:
+        """The checkpoint that a commit names: it is there, and committed."""
         if named is None:
             return None
-        record, each = next((record, each) for record, each in self.retry if record.offset() == named)
-        assert each is None or each.committed, "a tally is named that nobody may read"
-        runs = tally.decode(record.value())
-        assert runs is not None
-        return Tally(named, runs)
+        assert named.offset >= self.retry_start, "the named checkpoint was deleted"
+        parts: list[Part] = []
+        for record, each in self.retry:
+            part = record.part if record.offset() >= named.offset else None
+            if part is not None and part.checkpoint.nonce == named.nonce:
+                assert each is None or each.committed, "a checkpoint is named that can't be read"
+                parts.append(part)
+        found = joined(parts)
+        assert found is not None, "a checkpoint is named that isn't whole"
+        return found
+
+    def recall(self) -> None:
+        """The newest checkpoint counts; what has become durable since isn't any more."""
+        self.stored, self.forgotten = EMPTY, True
+        begins = [
+            Named(record.offset(), record.part.checkpoint.nonce)
+            for record, each in self.retry
+            if record.part is not None
+            and record.part.number == 0
+            and record.offset() >= self.retry_start
+            and (each is None or each.committed)
+        ]
+        if begins:
+            found = self.checkpoint(begins[-1])
+            assert found is not None
+            main = self.recalled(begins[-1], found.main)
+            self.stored = CommitBoth(main.offset, main.metadata, self.recalled(begins[-1], found.retry))
+        claimed = self.finished_by(self.stored) - self.waiting_by(self.stored)
+        self.durable &= claimed
+
+    @staticmethod
+    def recalled(named: Named, log: Log) -> Commit:
+        more = any(end > log.position for _, end in log.runs)
+        said = AckMap(0, (), True, named.nonce >> NONCE_SHIFT, checkpoint=named, more=more)
+        return Commit(log.position, ack_map.encode(said, log.position))
+
+    def runs_of(self, commit: CommitBoth) -> tuple[list[Run], list[Run]]:
+        """What a commit calls finished above both positions, by itself and by the checkpoint that it names."""
+        found = ack_map.decode(commit.metadata, commit.offset)
+        beside = ack_map.decode(commit.retry.metadata, commit.retry.offset)
+        main = self.whole(found, commit.offset, lambda checkpoint: checkpoint.main)
+        return main, self.whole(beside, commit.retry.offset, lambda checkpoint: checkpoint.retry)
+
+    def whole(self, found: AckMap | None, position: int, log_of: Callable[[Checkpoint], Log]) -> list[Run]:
+        """The runs of one half."""
+        if found is None:
+            return []
+        told = self.checkpoint(found.checkpoint)
+        runs = () if told is None else log_of(told).runs
+        self.more(found, runs, position)
+        return united(found.runs, runs, position)
+
+    def more(self, found: AckMap, runs: Sequence[Run], position: int) -> None:
+        assert found.more == any(end > position for _, end in runs), "what a checkpoint tells isn't said"
 
     def waiting_by(self, commit: CommitBoth) -> set[int]:
         """Origins that wait in the retry log, by its own books."""
         retry = commit.retry
-        found = ack_map.decode(retry.metadata, retry.offset)
-        assert found is not None
-        told = self.tally(found.tally)
-        runs = [*found.runs, *(() if told is None else told.runs)]
-        covered = {o for start, end in runs for o in range(start, end)}
+        covered = {o for start, end in self.runs_of(commit)[1] for o in range(start, end)}
         waiting = set()
         for record, each in self.retry:
             if record.offset() >= retry.offset and record.offset() not in covered:
                 info = decode(record._headers[-1][1]) if record._headers else None
                 committed = each is None or each.committed
-                if committed and isinstance(info, RetryInfo) and info.why is not Why.TALLY:
+                if committed and isinstance(info, RetryInfo) and info.why is not Why.CHECKPOINT:
                     waiting.add(info.origin)
         return waiting
 
@@ -191,12 +241,20 @@ class RetryLog:
         for relocation in each.relocate.records:
             if not relocation.dead:
                 record = relocation.record
-                value = record.value() if isinstance(record, TallyRecord) else None
-                body = Stored(len(record), self.retry_end, record.key(), relocation.headers, value)
-                self.retry.append((body, each))
-                self.retry_end += 1
-                each.retry_marker = True
+                self.put(each, Stored(len(record), self.retry_end, record.key(), relocation.headers))
+        for part in each.relocate.parts:
+            if each.checkpoint is None:
+                each.checkpoint = self.retry_end
+            elif self.random.random() < 0.3:
+                self.inject_broken()  # another writer's record may lie between two parts
+            self.put(each, Stored(10, self.retry_end, None, each.relocate.said, part))
         each.state = "appended"
+
+    def put(self, each: Transaction, body: Stored) -> None:
+        """A record of a transaction is in the log."""
+        self.retry.append((body, each))
+        self.retry_end += 1
+        each.retry_marker = True
 
     def decide(self, each: Transaction) -> None:
         current = each.owner.generation == self.generation
@@ -213,7 +271,7 @@ class RetryLog:
                         assert self.dead[origin] == self.plan.max_attempts, "buried too early, or too late"
                 else:
                     info = decode(relocation.headers[-1][1])
-                    if isinstance(info, RetryInfo) and info.why is not Why.TALLY:
+                    if isinstance(info, RetryInfo):
                         self.check_attempt(each.owner, info)
                         self.due[info.origin] = info.due
         elif current and self.chance(self.plan.refusals) and each.relocate.records:
@@ -221,14 +279,14 @@ class RetryLog:
         if each.retry_marker:
             self.retry_end += 1  # the marker takes an offset
         if each.committed:
-            self.apply(each.relocate.commit)
+            named = each.relocate.named
+            self.apply(each.relocate.commit if named is None else named(each.checkpoint or 0))
 
     def check_attempt(self, owner: Member, info: RetryInfo) -> None:
         """Each failure is one attempt more; waiting and moving on are none."""
         before = self.said.get(info.origin, RetryInfo("", 0, info.origin))
         self.said[info.origin] = info
         half = owner.partition.half
-        assert half is not None
         if info == before:
             return  # moved within the retry partition
         crashed = info.crashes - before.crashes

@@ -19,6 +19,7 @@ from __future__ import annotations
 from random import Random
 
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.effects import (
     Bury,
     CommitBoth,
@@ -28,6 +29,7 @@ from kafka_pubsub.core.effects import (
     Relocate,
     Restart,
     Stop,
+    Trim,
     Withdraw,
 )
 from kafka_pubsub.core.events import (
@@ -50,7 +52,7 @@ from kafka_pubsub.core.events import (
 )
 from kafka_pubsub.core.fates import LATEST
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.notes import NOTHING
+from kafka_pubsub.core.notes import NO_DOUBT, NOTHING
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import LONGEST_DELAY, Backoff, Policy
 from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode
@@ -90,22 +92,30 @@ class World(Handlers):
         main, retry = self.stored, self.stored.retry
         found = ack_map.decode(main.metadata, main.offset)
         found_retry = ack_map.decode(retry.metadata, retry.offset)
-        named = self.named()
+        named = found_retry.checkpoint if found_retry else None
+        told = self.checkpoint(named)
+        known, known_retry = self.runs_of(main)
         shift = self.random.choice([0.0, 37.5])
+        clean, end = not main.metadata or (found is not None and found.clean), self.main_end()
         start = RetryStart(
             "t",
             TOPIC_ID,
             retry.offset,
-            found_retry.runs if found_retry else (),
-            not main.metadata or (found is not None and found.clean),
+            known_retry,
             found.notes if found else NOTHING,
-            len(self.main) and self.main[-1].offset() + 1,
+            (found.doubt if found else NO_DOUBT).next(main.offset, clean=clean, reach=end),
             found_retry.notes if found_retry else NOTHING,
+            (found_retry.doubt if found_retry else NO_DOUBT).next(
+                retry.offset, clean=clean, reach=self.retry_end
+            ),
             self.retry_end,
             WALL - shift + self.wrong_by,
             self.generation,
-            main_exists=len(self.main) and self.main[-1].offset() + 1,
-            tally=self.tally(named),
+            main_exists=end,
+            checkpoint=named,
+            told=() if told is None else told.retry.runs,
+            main_told=() if told is None else told.main.runs,
+            older=self.forgotten or (found is not None and found.older),
         )
         rules = Rules(
             self.plan.ordered,
@@ -119,11 +129,13 @@ class World(Handlers):
         if not same_process:
             self.lingering.clear()
         partition = Partition(
-            Start(0, self.generation, 42, main, main.offset, found.runs if found else (), held, start),
+            Start(0, self.generation, 42, main, main.offset, start, known, held),
             rules,
             self.random.random,
         )
-        self.say(f"takes over from {main.offset}/{retry.offset} clean={start.clean} held={held}")
+        self.say(
+            f"takes over from {main.offset}/{retry.offset} clean={clean} {start.main_doubt} {start.doubt} held={held}"
+        )
         return Owner(
             partition,
             self.processes,
@@ -134,6 +146,23 @@ class World(Handlers):
             shift=shift,
             wrong_by=self.wrong_by,
         )
+
+    def main_end(self) -> int:
+        return self.main[-1].offset() + 1 if self.main else 0
+
+    def forget(self) -> None:
+        """The group is empty for so long that the broker forgets its positions."""
+        self.say("forgotten")
+        self.stale.clear()
+        self.lingering.clear()
+        self.generation += 1
+        for each in list(self.transactions):
+            if each.state != "decided":
+                each.state, each.committed = "decided", False
+            each.retry_marker = False
+        self.transactions.clear()
+        self.recall()
+        self.owner = self.take_over(same_process=False)
 
     def crash(self, *, stall: bool = False) -> None:
         """The owner's process dies, or is cut off and goes on without knowing."""
@@ -177,7 +206,7 @@ class World(Handlers):
         wake = owner.partition.wakeup_at()
         assert wake is None or wake == owner.partition.wakeup_at()
 
-    def obey(self, owner: Owner, effect: Effect) -> None:  # noqa: C901
+    def obey(self, owner: Owner, effect: Effect) -> None:
         self.say(f"{owner.generation}:   -> {str(effect)[:200]}")
         if isinstance(effect, Deliver):
             for lease in effect.leases:
@@ -190,18 +219,24 @@ class World(Handlers):
         elif isinstance(effect, Relocate):
             self.begin_transaction(owner, effect)
         elif isinstance(effect, Bury):
-            assert owner.burying is None, "two burials"
-            owner.burying, owner.written = effect, None  # for lack of room what was written may be given up
+            assert owner.burying is None and owner.written is None, "two burials"  # noqa: PT018
+            owner.burying = effect
         elif isinstance(effect, ReadBodies):
             assert owner.asked is None
             owner.asked = list(effect.offsets)
-        elif isinstance(effect, Stop | Withdraw):
+        elif isinstance(effect, Trim):
+            self.retry_start = max(self.retry_start, effect.offset)
+        elif isinstance(effect, Restart):
+            self.restart(owner)
+        else:
+            self.take_away(owner, effect)
+
+    def take_away(self, owner: Owner, effect: Effect) -> None:
+        if isinstance(effect, Stop | Withdraw):
             for walker in owner.walkers:
                 if walker.lease in effect.leases:
                     walker.stopped = True
                     walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
-        elif isinstance(effect, Restart):
-            self.restart(owner)
 
     def begin_transaction(self, owner: Owner, effect: Relocate) -> None:
         assert owner.commit is None, "a transaction beside a plain commit"
@@ -229,7 +264,8 @@ class World(Handlers):
 
     def fetch(self, owner: Owner) -> None:
         batch = [m for m in self.main if m.offset() >= owner.read_main][: self.random.randint(1, 8)]
-        if batch:
+        half = owner.partition.half
+        if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)
             self.do(owner, Fetched(batch, inline))
@@ -299,7 +335,7 @@ class World(Handlers):
         if self.chance(self.plan.unknown):
             ending = Ending.UNKNOWN
         owner.doubts = owner.doubts and not (ending is Ending.STORED and owner.made_since)
-        self.do(owner, Relocated(ending, each.refused))
+        self.do(owner, Relocated(ending, each.refused, each.checkpoint if each.committed else None))
 
     # The schedule
 
@@ -318,7 +354,7 @@ class World(Handlers):
         if owner is not self.owner:
             return  # its transaction's outcome was unknown
         self.say("revoke")
-        self.do(owner, Revoked())
+        self.do(owner, Revoked(closing=self.generation % 3 == 0))
         self.quiet(owner)
         if owner is not self.owner:
             return
@@ -343,16 +379,17 @@ class World(Handlers):
             walker.stopped = True
         self.do(owner, Returned())
 
-    def named(self) -> int | None:
-        """The offset of the tally that the last commit names."""
-        retry = self.stored.retry
-        found = ack_map.decode(retry.metadata, retry.offset)
-        return None if found is None else found.tally
+    def named(self) -> Named | None:
+        """The checkpoint that the last commit names."""
+        found = ack_map.decode(self.stored.retry.metadata, self.stored.retry.offset)
+        return None if found is None else found.checkpoint
 
     def step(self) -> None:
         """Something happens."""
-        if self.chance(self.plan.crashes * (self.plan.after_tallies if self.named() is not None else 1)):
+        if self.chance(self.plan.crashes * (self.plan.after_checkpoints if self.named() is not None else 1)):
             self.crash(stall=self.chance(self.plan.stalls))
+        elif self.chance(self.plan.forgets):
+            self.forget()
         elif self.chance(0.01):
             self.revoke()
         elif self.plan.doubts and self.chance(self.plan.doubts):

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.checkpoints import Checkpoints
 from kafka_pubsub.core.commits import COMMIT_INTERVAL, Commits
 from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Notes
 from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.rules import RetryStart, Start
 from kafka_pubsub.errors import InvariantViolated
 from tests.support import FakeBody
 
 WRITER = 42
+NOWHERE = CommitBoth(0, "", Commit(0, ""))
+
+
+class NothingNoted:
+    """A `Noter` of a partition without handlers."""
+
+    older = False
+    doubts = (NO_DOUBT, NO_DOUBT)
+
+    def main_notes(self, position: int, gone: Collection[int]) -> Notes:
+        return NOTHING
+
+    def retry_notes(self, position: int, gone: Collection[int]) -> Notes:
+        return NOTHING
+
+
+def commits_of(offsets: Offsets) -> Commits:
+    """The commits of a partition whose retry partition is empty."""
+    start = Start(0, 1, WRITER, NOWHERE, 0, RetryStart("t", "id", 0))
+    return Commits(start, offsets, RetryBooks(0), NothingNoted())
 
 
 class CommitsMachine(RuleBasedStateMachine):
@@ -22,14 +48,14 @@ class CommitsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.offsets = Offsets(0)
-        self.commits = Commits(self.offsets, WRITER, Commit(0, ""))
+        self.commits = commits_of(self.offsets)
         self.finished: set[int] = set()
         self.received = 0
         #: Never on the grid, where rounding decides; `test_woken_when_due_...` is about that.
         self.now = 0.005
         self.last_made: float | None = None
         #: What the log holds.
-        self.log: Commit | CommitBoth = Commit(0, "")
+        self.log = NOWHERE
 
     @rule(count=st.integers(1, 6))
     def receive(self, count: int) -> None:
@@ -44,7 +70,7 @@ class CommitsMachine(RuleBasedStateMachine):
         self.finished.add(offset)
         self.commits.dirty = True
 
-    def said(self, commit: Commit | CommitBoth, *, clean: bool) -> None:
+    def said(self, commit: CommitBoth, *, clean: bool) -> None:
         """The commit says exactly what is finished, no more and no less."""
         found = ack_map.decode(commit.metadata, commit.offset)
         assert found is not None
@@ -96,14 +122,13 @@ class CommitsMachine(RuleBasedStateMachine):
     def last_word(self) -> None:
         """At a revoke, whatever the time; nothing if there is nothing to say."""
         dirty = self.commits.dirty
-        commit = self.commits.last_word()
+        commit = self.commits.last_word(clean=True)
         assert (commit is not None) == dirty
         if commit is not None:
             self.said(commit, clean=True)
 
     @invariant()
     def books_agree(self) -> None:
-        self.commits.check()
         assert self.commits.stored == self.log
         due = self.commits.due_at()
         assert (due is None) == (not self.commits.dirty or self.commits.in_flight is not None)
@@ -127,7 +152,7 @@ TestCommits = CommitsMachine.TestCase
 
 
 def test_woken_when_due_the_next_commit_is_a_whole_interval_later() -> None:
-    commits = Commits(Offsets(0), WRITER, Commit(0, ""))
+    commits = commits_of(Offsets(0))
     now = 0.0
     for _ in range(2000):
         commits.make(now)
@@ -140,20 +165,21 @@ def test_woken_when_due_the_next_commit_is_a_whole_interval_later() -> None:
 
 def test_a_last_word_replaces_what_was_never_answered() -> None:
     offsets = Offsets(0)
-    commits = Commits(offsets, WRITER, Commit(0, ""))
+    commits = commits_of(offsets)
     offsets.receive([FakeBody(offset=0)])
     offsets.finish([FakeBody(offset=0)])
     commits.dirty = True
     commits.make(0.0)
-    last = commits.last_word()
+    last = commits.last_word(clean=True)
     assert last is not None
     assert last.offset == 1
 
 
-def test_a_map_that_outgrew_its_place_is_noticed() -> None:
+def test_a_map_that_outgrew_its_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoints, "wanted", lambda self, size, now: False)
     offsets = Offsets(0)
-    records = [FakeBody(offset=offset) for offset in range(2 * ack_map.bit_span())]
+    records = [FakeBody(offset=offset) for offset in range(2 * ack_map.CAPACITY)]
     offsets.receive(records)
     offsets.finish(records[1::2])
     with pytest.raises(InvariantViolated, match="I5"):
-        Commits(offsets, WRITER, Commit(0, "")).check()
+        commits_of(offsets).transaction((), 0.0)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.core import ack_map, notes
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.notes import Doubt, Notes
 from kafka_pubsub.core.offsets import Offsets
 from tests.support import FakeBody
 
@@ -91,34 +91,31 @@ def test_a_map_comes_back_as_it_was_written(position: int, pairs: list[tuple[int
     text = ack_map.encode(written, position)
     assert ack_map.decode(text, position) == written
     assert ack_map.decode(text, position + 1) is None
-    if len(runs) <= ack_map.most_runs(at - position):
-        assert len(text) <= ack_map.CAPACITY
 
 
-@given(st.integers(1, 3000), st.data())
-def test_what_fits_never_outgrows_the_metadata(count: int, data: st.DataObject) -> None:
-    wide = data.draw(st.lists(st.integers(2**14, 2**35), max_size=20))
-    sizes = (wide + [16383] * (2 * count))[: 2 * count]
-    runs, at = [], 0
-    for gap, length in zip(sizes[::2], sizes[1::2], strict=True):
-        runs.append((at + gap, at + gap + length))
-        at += gap + length
-    if count <= ack_map.most_runs(at):
-        assert len(ack_map.encode(AckMap(2**60 - 1, tuple(runs)), 0)) <= ack_map.CAPACITY
+named = st.none() | st.builds(Named, st.integers(0, 2**60), st.integers(0, 2**60))
+
+doubts = st.builds(Doubt, st.integers(0, 2**41), st.booleans())
 
 
-@given(st.integers(0, 2**40), st.integers(0, 2**30), st.floats(0.01, 0.99), st.integers(0, 2**62))
-def test_whatever_is_finished_in_a_bit_span_fits(position: int, seed: int, share: float, beyond: int) -> None:
-    chance = random.Random(seed).random
-    finished = [at for at in range(1, ack_map.bit_span()) if chance() < share]
-    runs = list(notes.as_runs(position + at for at in finished))
-    if beyond and runs and runs[-1][1] < position + ack_map.bit_span():
-        runs.append((position + ack_map.bit_span() - 1, position + ack_map.bit_span() + beyond))
-    assert len(runs) <= ack_map.most_runs(ack_map.bit_span())
-    written = AckMap(2**60 - 1, tuple(runs), True, 5)
+@given(
+    st.integers(0, 2**40),
+    st.sets(st.integers(0, 90), max_size=20),
+    named,
+    st.booleans(),
+    st.booleans(),
+    doubts,
+)
+def test_what_else_a_map_says_comes_back(
+    position: int, noted: set[int], checkpoint: Named | None, more: bool, clean: bool, doubt: Doubt
+) -> None:
+    told = Notes(notes.as_runs(position + at for at in noted))
+    written = AckMap(3, ((position + 5, position + 7),), clean, 9, told, checkpoint, more, not more)
+    written = written._replace(doubt=doubt.next(position, clean=True, reach=0))
     text = ack_map.encode(written, position)
-    assert len(text) <= ack_map.CAPACITY - ack_map.NOTED
     assert ack_map.decode(text, position) == written
+    bare = ack_map.encode(written._replace(notes=notes.NOTHING), position)
+    assert ack_map.bare_size(text, told, position) == len(bare)
 
 
 @given(st.text(max_size=60))

@@ -1,30 +1,38 @@
 """The whole core: one partition driven by everything that can happen, against a naive model.
 
 The machine plays the shell: it reads a log, hands leases to holders that do anything holders may do, answers
-commits (or crashes before), loses and regains the partition. Time is a number.
+commits and transactions (or crashes before), loses and regains the partition. Its retry partition is read at once
+(`retry_world` is about one that isn't). Time is a number.
 
 What is promised
   I1  one record of a key with a handler at a time; a redelivery comes before its successors
   I2  nothing below the committed position is unfinished
   I3  a record is in one place (Partition.check)
   I4  a verdict on a lease that is over changes nothing
-  I5  the map always fits (Partition.check)
+  I5  what is finished can always be committed
   lost  when all handlers ack, everything is finished
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, Stop, Withdraw
+from kafka_pubsub.core.effects import (
+    CommitBoth,
+    Deliver,
+    Effect,
+    ReadBodies,
+    Relocate,
+    Stop,
+    Withdraw,
+)
 from kafka_pubsub.core.events import (
+    Bodies,
     CommitAnswered,
     Demand,
     Ended,
@@ -39,6 +47,9 @@ from kafka_pubsub.core.events import (
     Record,
     Release,
     Released,
+    Relocated,
+    RetryCaughtUp,
+    RetryFetched,
     Returned,
     Revoked,
     Settled,
@@ -50,40 +61,15 @@ from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Backoff
 from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.model import Ending
+from tests.property.holders import Inline, Walker
+from tests.property.two_logs import TwoLogs
 from tests.support import FakeBody
 
 KEYS = [b"a", b"b", b"c", None]
 
 
-@dataclass(eq=False)
-class Inline:
-    """An inline lease of the model: what its walking thread has made of it so far."""
-
-    lease: Lease
-    records: list[Record]
-    reached: int = 0
-    acked: set[int] = field(default_factory=set)
-    left: list[Release] = field(default_factory=list)
-    skip: set[bytes] = field(default_factory=set)
-    skipped: list[Record] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Walker:
-    """A holder of the model: takes its lease's records in order."""
-
-    lease: Lease
-    first: int  # offset at which it began
-    acked: int = 0
-    began: bool = False
-    stopped: bool = False
-    withdrawn: bool = False
-    kept: bool = False
-    started: float = 0.0
-    offsets: list[int] = field(default_factory=list)
-
-
-class PartitionMachine(RuleBasedStateMachine):
+class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     """Plays shell, log and handlers."""
 
     ordered = True
@@ -92,24 +78,20 @@ class PartitionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.log: list[tuple[int, bytes | None]] = []
-        self.next = 0
-        self.read_to = 0
+        self.read_to = self.retry_read = 0
         self.walkers: list[Walker] = []
         self.lingering: list[Walker] = []
         self.inline: Inline | None = None
-        self.acked: set[int] = set()
-        self.durable: set[int] = set()
-        self.stored: Commit | CommitBoth = Commit(0, "")
         self.epoch = 0
+        #: Whether a commit is in flight; with its transaction, if it has one.
         self.unanswered = False
-        self.late = 0
-        self.partition = self.begin(())
+        self.flight: Relocate | None = None
+        self.begin(())
 
-    def begin(self, held_back: tuple[bytes, ...]) -> Partition:
+    def begin(self, held_back: tuple[bytes, ...]) -> None:
+        """A new ownership, whose retry partition is read at once."""
         self.epoch += 1
-        found = ack_map.decode(self.stored.metadata, self.stored.offset)
-        known = found.runs if found else ()
+        known, retry = self.runs_of(self.stored)[0], self.retry_start(self.epoch)
         rules = Rules(
             self.ordered,
             ack_deadline=10,
@@ -117,11 +99,22 @@ class PartitionMachine(RuleBasedStateMachine):
             backoff=Backoff(1, 4),
             exactly_once=self.exactly_once,
         )
-        start = Start(0, self.epoch, 42, self.stored, self.stored.offset, known, held_back)
-        partition = Partition(start, rules, lambda: 0.5)
-        self.read_to = partition.offsets.position
-        self.unanswered = False
-        return partition
+        start = Start(0, self.epoch, 42, self.stored, self.stored.offset, retry, known, held_back)
+        self.partition = Partition(start, rules, lambda: 0.5)
+        self.read_to = self.partition.offsets.position
+        self.retry_read = retry.position
+        self.unanswered, self.flight = False, None
+        self.feed()
+        self.do(RetryCaughtUp(self.retry_read))
+        self.do(Tick())
+        self.settle_commit(accepted=True)
+
+    def feed(self) -> None:
+        """The retry partition is read on to its end."""
+        news = self.retry[self.retry_read :]
+        self.retry_read = max(self.retry_read, len(self.retry))
+        if news:
+            self.do(RetryFetched(news))
 
     def do(self, event: Event) -> None:
         self.obey(self.partition.handle(event, self.now))
@@ -134,23 +127,19 @@ class PartitionMachine(RuleBasedStateMachine):
         if isinstance(effect, Deliver):
             for lease in effect.leases:
                 self.delivered(lease)
-        elif isinstance(effect, Commit):
+        elif isinstance(effect, CommitBoth | Relocate):
             assert not self.unanswered, "two commits in flight"
             self.unanswered = True
-            self.check_commit(effect)
+            self.flight = effect if isinstance(effect, Relocate) else None
+            if isinstance(effect, CommitBoth):
+                self.claimed(effect)
+        elif isinstance(effect, ReadBodies):
+            self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
         elif isinstance(effect, Stop | Withdraw):
             for walker in self.walkers:
                 if walker.lease in effect.leases:
                     walker.stopped = True
                     walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
-
-    def check_commit(self, commit: Commit) -> None:
-        found = ack_map.decode(commit.metadata, commit.offset)
-        assert found is not None
-        covered = {o for start, end in found.runs for o in range(start, end)}
-        said = {o for o, _ in self.log if o < commit.offset or o in covered}
-        assert said <= self.acked, f"committed before the ack: {said - self.acked}"
-        assert commit.offset >= self.stored.offset
 
     def delivered(self, lease: Lease) -> None:
         offsets = [record.offset() for record in lease.records]
@@ -187,7 +176,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if not any(offset >= self.read_to for offset, _ in self.log):
             self.next += markers
             self.read_to = max(self.read_to, self.next)
-            self.do(ReadUpTo(self.next))
+            self.do(ReadUpTo(self.next, self.retry_read))
 
     # Inline: the fetcher takes what it has read
 
@@ -381,18 +370,17 @@ class PartitionMachine(RuleBasedStateMachine):
         self.settle_commit(accepted)
 
     def settle_commit(self, accepted: bool) -> None:
-        commit = self.partition.commits.in_flight
-        self.unanswered = False
-        if accepted and commit is not None:
-            self.store(commit)
-        self.do(CommitAnswered(accepted))
-
-    def store(self, commit: Commit | CommitBoth) -> None:
-        self.stored = commit
-        found = ack_map.decode(commit.metadata, commit.offset)
-        assert found is not None
-        covered = {o for start, end in found.runs for o in range(start, end)}
-        self.durable |= {o for o, _ in self.log if o < commit.offset or o in covered}
+        commit, flight = self.partition.commits.in_flight, self.flight
+        self.unanswered, self.flight = False, None
+        if flight is None:
+            if accepted and commit is not None:
+                self.store(commit)
+            self.do(CommitAnswered(accepted))
+        elif accepted:
+            self.do(Relocated(Ending.STORED, checkpoint=self.take(flight)))
+            self.feed()
+        else:
+            self.do(Relocated(Ending.ABORTED))
 
     # Ownership. The thread that says so isn't walking any more: whoever closes has taken over before.
 
@@ -407,7 +395,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if self.unanswered:
             self.settle_commit(accepted)
         self.do(Revoked())
-        if self.unanswered:
+        while self.unanswered:
             self.settle_commit(accepted)
 
     @precondition(lambda self: not self.partition.open and self.partition.commits.stored == self.stored)
@@ -428,7 +416,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def replace(self) -> None:
         # acks that the log never learned of are lost with the ownership: those messages come again
         self.acked &= self.durable
-        self.partition = self.begin(tuple(w.lease.key for w in self.lingering if w.lease.key is not None))
+        self.begin(tuple(w.lease.key for w in self.lingering if w.lease.key is not None))
 
     @rule()
     def crash(self) -> None:
@@ -454,11 +442,11 @@ class PartitionMachine(RuleBasedStateMachine):
         for _ in range(len(self.log) * 4 + 20):
             self.now += 30
             self.do(Tick())
-            if self.unanswered:
+            while self.unanswered:
                 self.settle_commit(accepted=True)
             self.walkers = [w for w in self.walkers if not (w.kept and w.withdrawn)]
             self.fetch_all()
-            self.do(ReadUpTo(self.next))
+            self.do(ReadUpTo(self.next, self.retry_read))
             self.do(Demand(100, 100))
             for walker in [w for w in self.walkers if not w.kept]:
                 self.acked.update(walker.offsets[walker.acked :])

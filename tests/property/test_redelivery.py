@@ -1,13 +1,11 @@
-"""When a message comes again: the bounds of the backoff, and the line of those that wait."""
+"""When a message comes again: the bounds of the backoff."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.redelivery import SOON, Backoff, Waiting
-from tests.support import FakeBody
+from kafka_pubsub.core.redelivery import SOON, Backoff
 
 ATTEMPTS = st.one_of(st.integers(2, 12), st.integers(2, 10**9))
 JITTER = st.floats(0, 1, exclude_max=True)
@@ -57,54 +55,3 @@ def test_a_minimum_of_nothing_grows_too() -> None:
 
 def test_without_a_policy_it_is_soon_but_not_at_once() -> None:
     assert {Backoff().wait(attempt, 0.7) for attempt in (2, 3, 50)} == {SOON}
-
-
-class WaitingMachine(RuleBasedStateMachine):
-    """Adds and lets time pass, against a plain list."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting = Waiting()
-        self.now = 0.0
-        self.next = 0
-        self.model: list[tuple[float, int, bytes | None]] = []
-
-    @rule(
-        key=st.sampled_from([b"a", b"b", None]),
-        attempt=st.integers(2, 9),
-        wait=st.sampled_from([0.0, 1.0, 1.0, 7.5]),
-    )
-    def add(self, key: bytes | None, attempt: int, wait: float) -> None:
-        self.waiting.add(FakeBody(offset=self.next, key=key), key, attempt, self.now + wait)
-        assert self.waiting.attempts[self.next] == attempt
-        self.model.append((self.now + wait, self.next, key))
-        self.next += 1
-
-    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 8.0]))
-    def wait(self, seconds: float) -> None:
-        """All that is due comes out, the earliest first, each once; nothing else does."""
-        self.now += seconds
-        come = [(record.offset(), key) for record, key in self.waiting.due(self.now)]
-        assert come == [(offset, key) for due, offset, key in sorted(self.model) if due <= self.now]
-        self.model = [entry for entry in self.model if entry[0] > self.now]
-
-    @precondition(lambda self: self.model)
-    @rule()
-    def sleep_until_woken(self) -> None:
-        """Waking at the announced time and not earlier is enough."""
-        due = self.waiting.next_due()
-        assert due is not None
-        self.now = max(self.now, due)
-        assert self.waiting.due(self.now)
-        self.model = [entry for entry in self.model if entry[0] > self.now]
-
-    @invariant()
-    def same_as_the_model(self) -> None:
-        assert len(self.waiting) == len(self.model)
-        assert self.waiting.next_due() == min((due for due, _, _ in self.model), default=None)
-        offsets = sorted(record.offset() for record, _ in self.waiting.records())
-        assert offsets == sorted(offset for _, offset, _ in self.model)
-        assert set(offsets) <= self.waiting.attempts.keys()
-
-
-TestWaiting = WaitingMachine.TestCase

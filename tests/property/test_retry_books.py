@@ -9,9 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.retry_books import RetryBooks, Tally
+from kafka_pubsub.core.checkpoint import united
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.errors import InvariantViolated
 
 
@@ -25,8 +27,8 @@ class RetryBooksMachine(RuleBasedStateMachine):
         self.next = 0
         self.read_to = 0
         self.finished: set[int] = set()
-        #: The tally that commits name.
-        self.tally: Tally | None = None
+        #: What the checkpoint tells that commits name.
+        self.told: list[Run] = []
 
     @rule(count=st.integers(1, 6), hole=st.sampled_from([0, 1, 1, 4]))
     def write(self, count: int, hole: int) -> None:
@@ -58,22 +60,15 @@ class RetryBooksMachine(RuleBasedStateMachine):
             self.books.finish(offset)
         self.finished.update(some)
         assert (foreseen.committable, foreseen.runs) == (self.books.committable, self.books.runs)
-        assert (foreseen.fresh, foreseen.tally) == (self.books.fresh, self.books.tally)
+        assert foreseen.fresh == self.books.fresh
         with pytest.raises(InvariantViolated):
             self.books.finish(some[0])
 
-    @precondition(lambda self: self.unfinished())
-    @rule(data=st.data())
-    def name_a_tally(self, data: st.DataObject) -> None:
-        offset = data.draw(st.sampled_from(self.unfinished()))
-        self.tally = Tally(offset, tally.decode(tally.encode(self.books.runs)) or ())
-        self.books.name(self.tally)
-        assert not self.books.fresh
-
     @rule()
-    def give_the_tally_up(self) -> None:
-        self.tally = None
-        self.books.name(None)
+    def write_a_checkpoint(self) -> None:
+        self.told = self.books.runs
+        self.books.tell(self.told)
+        assert not self.books.fresh
 
     @rule()
     def crash(self) -> None:
@@ -81,21 +76,15 @@ class RetryBooksMachine(RuleBasedStateMachine):
         said = AckMap(7, tuple(self.books.fresh))
         found = ack_map.decode(ack_map.encode(said, position), position)
         assert found is not None
-        self.books = RetryBooks(position, found.runs, self.tally)
+        self.books = RetryBooks(position, united(found.runs, self.told, position), self.told)
         self.read_to = position
 
     @invariant()
-    def map_and_tally_tell_all_and_nothing_else(self) -> None:
-        runs = [*self.books.fresh, *(() if self.tally is None else self.tally.runs)]
+    def map_and_checkpoint_tell_all_and_nothing_else(self) -> None:
+        runs = [*self.books.fresh, *self.told]
         told = {offset for start, end in runs for offset in range(start, end)}
         above = {offset for offset in self.log if offset >= self.books.committable}
         assert told & above == self.finished & above
-        assert self.books.run_count == len(self.books.fresh)
-
-    @invariant()
-    def what_waits_is_counted(self) -> None:
-        holes = self.books.position - self.books.committable - len(self.unfinished())
-        assert len(self.unfinished()) <= self.books.waiting <= len(self.unfinished()) + holes
 
     @invariant()
     def agrees_with_the_model(self) -> None:
@@ -107,12 +96,6 @@ class RetryBooksMachine(RuleBasedStateMachine):
         if unfinished:
             assert self.books.committable == unfinished[0]
         assert self.books.lowest(5) == unfinished[:5]
-
-    @invariant()
-    def whatever_may_finish_lies_within_the_span(self) -> None:
-        reach = self.books.committable + self.books.span
-        assert all(offset < reach for offset in self.unfinished())
-        assert all(end <= reach for _, end in self.books.runs)
 
     @invariant()
     def a_run_holds_something_finished_and_so_does_each_gap(self) -> None:
@@ -139,17 +122,3 @@ def test_a_marker_behind_each_record_costs_no_run() -> None:
 def test_a_record_that_was_never_read_cannot_be_finished() -> None:
     with pytest.raises(InvariantViolated):
         RetryBooks(5).finish(5)
-
-
-def test_what_is_handed_out_beyond_the_last_run_fits_the_map() -> None:
-    """Few offsets are finished, all where bits reach; what is handed out next lies far beyond."""
-    books = RetryBooks(0)
-    for offset in range(4 * ack_map.bit_span()):
-        books.receive(offset)
-    for offset in range(1, 20_000, 100):
-        books.finish(offset)
-    handed = range(ack_map.bit_span(), books.position, 2)
-    for offset in handed[: max(0, ack_map.most_runs(books.span) - books.run_count)]:
-        books.finish(offset)
-    text = ack_map.encode(AckMap(2**60 - 1, tuple(books.runs)), books.committable)
-    assert len(text) <= ack_map.CAPACITY - ack_map.NOTED

@@ -60,6 +60,9 @@ class Record:
     def headers(self) -> list[Header] | None:
         return self._headers
 
+    def leader_epoch(self) -> int | None:
+        return None
+
     def timestamp(self) -> tuple[int, int]:
         return (1, 1234)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_pubsub.core import notes
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.notes import MOST, ROOM, Notes
+from kafka_pubsub.core.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
 from kafka_pubsub.core.suspects import ROW, Suspects, Turn
 from tests.support import FakeBody
 
@@ -38,6 +38,32 @@ def test_what_is_a_duty_is_noted_and_notes_fit(duty: set[int], wishes: set[int])
     assert len(notes.offsets(found)) <= max(MOST, len(duty))
 
 
+def twice(end: int) -> Doubt:
+    """Two owners have ended in disorder."""
+    return Doubt(end, twice=True)
+
+
+def test_one_end_in_disorder_is_no_reason_for_care_a_second_without_progress_is() -> None:
+    first = NO_DOUBT.next(3, clean=False, reach=50)
+    assert first == Doubt(50)
+    assert Suspects(Turn(), Notes(((3, 5),)), first).end == 0, "full speed"
+    assert first.next(20, clean=True, reach=80) == first, "a rebalance settles nothing"
+    assert first.next(20, clean=False, reach=80) == Doubt(80, twice=True)
+    assert first.next(50, clean=False, reach=80) == Doubt(80), "there was progress"
+    assert first.next(50, clean=True, reach=80) == NO_DOUBT
+    assert Doubt(80, twice=True).next(20, clean=True, reach=90) == Doubt(80, twice=True)
+    assert NO_DOUBT.next(50, clean=False, reach=50) == NO_DOUBT, "nothing can have been started"
+
+
+def test_the_doubt_is_over_when_the_position_has_passed_it() -> None:
+    for doubt in (Doubt(50), twice(50)):
+        each = Suspects(Turn(), Notes(((3, 5),)), doubt)
+        each.passed(49)
+        assert each.doubt == doubt
+        each.passed(50)
+        assert (each.doubt, each.end, each.left) == (NO_DOUBT, 0, set())
+
+
 def lease_of(*offsets: int) -> Lease:
     return Lease(0, 1, b"k%d" % offsets[0], [FakeBody(1, offset) for offset in offsets], 1)
 
@@ -64,7 +90,7 @@ class World:
         parts = []
         for number in range(self.partitions):
             end = 0 if self.clean else self.size
-            each = Suspects(turn, self.stored[number], end)
+            each = Suspects(turn, self.stored[number], twice(end))
             parts.append(each)
             if each.culprit is not None:
                 self.blame(number, each)
@@ -197,7 +223,7 @@ def test_only_the_killers_are_buried(killers: set[int], data: st.DataObject) -> 
 
 
 def test_a_key_is_noted_several_messages_at_a_time_and_what_is_acked_is_noted_no_more() -> None:
-    each = Suspects(Turn(), notes.NOTHING, 100)
+    each = Suspects(Turn(), notes.NOTHING, twice(100))
     together = each.together(3)
     assert together > 1
     lease = lease_of(3, 4, 5)
@@ -211,7 +237,7 @@ def test_a_key_is_noted_several_messages_at_a_time_and_what_is_acked_is_noted_no
 
 
 def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
-    each = Suspects(Turn(), notes.NOTHING, 10_000)
+    each = Suspects(Turn(), notes.NOTHING, twice(10_000))
     at = keys = 0
     while each.room > 0:
         run = list(range(at, at + each.together(at)))
@@ -219,7 +245,7 @@ def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
         at, keys = at + len(run), keys + 1
     assert keys > 10
     each.check()
-    suspicious = Suspects(Turn(), Notes(((3, 5),)), 10)
+    suspicious = Suspects(Turn(), Notes(((3, 5),)), twice(10))
     assert suspicious.together(3) == 1
     assert suspicious.together(4) == 1
     assert suspicious.together(2) == 1, "what follows in its key may be a suspect"
@@ -227,7 +253,7 @@ def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
 
 
 def test_notes_that_fill_all_room_keep_nobody_from_being_tried() -> None:
-    each = Suspects(Turn(), Notes(((10, 10 + notes.MOST),)), 1000)
+    each = Suspects(Turn(), Notes(((10, 10 + notes.MOST),)), twice(1000))
     assert each.room == 0
     # An earlier message of a suspect's key was acked, but that was never committed.
     assert each.takes(3)
@@ -245,20 +271,20 @@ def test_notes_that_fill_all_room_keep_nobody_from_being_tried() -> None:
 
 
 def test_a_crash_leaves_few_suspects_and_others_go_on_beside_them() -> None:
-    first = Suspects(Turn(), notes.NOTHING, 10_000)
+    first = Suspects(Turn(), notes.NOTHING, twice(10_000))
     at = 0
     while first.room > 0:
         first.admit(lease_of(at), [at])
         at += 1
     left = first.note((), 0)
     assert len(notes.offsets(left)) < notes.MOST / 2
-    second = Suspects(Turn(), left, 10_000)
+    second = Suspects(Turn(), left, twice(10_000))
     assert second.room > 0
     assert second.together(at) > 1
 
 
 def test_an_unanswered_note_starts_nothing() -> None:
-    each = Suspects(Turn(), notes.NOTHING, 10)
+    each = Suspects(Turn(), notes.NOTHING, twice(10))
     lease = lease_of(3)
     each.admit(lease, [3])
     each.note((), 0)
@@ -269,7 +295,7 @@ def test_an_unanswered_note_starts_nothing() -> None:
 
 
 def test_a_takeover_after_a_clean_stop_suspects_nobody() -> None:
-    each = Suspects(Turn(), Notes(((3, 5),), 3), 0)
+    each = Suspects(Turn(), Notes(((3, 5),), 3), NO_DOUBT)
     assert not each.left
     assert each.culprit is None
     assert not each.concerns(3)
@@ -277,7 +303,7 @@ def test_a_takeover_after_a_clean_stop_suspects_nobody() -> None:
 
 def test_one_trial_at_a_time_over_two_partitions() -> None:
     turn = Turn()
-    first, second = (Suspects(turn, Notes(((3, 5),)), 10) for _ in range(2))
+    first, second = (Suspects(turn, Notes(((3, 5),)), twice(10)) for _ in range(2))
     leases = [lease_of(3), lease_of(3)]
     for each, lease in zip((first, second), leases, strict=True):
         each.admit(lease, [3])
@@ -305,7 +331,7 @@ def test_one_trial_at_a_time_over_two_partitions() -> None:
 
 def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> None:
     turn = Turn()
-    each, other = (Suspects(turn, Notes(((0, 2 * ROW),)), 2 * ROW) for _ in range(2))
+    each, other = (Suspects(turn, Notes(((0, 2 * ROW),)), twice(2 * ROW)) for _ in range(2))
     for offset in range(2 * ROW):
         each.admit(lease_of(offset), [offset])
     other.admit(lease_of(0), [0])
@@ -331,7 +357,7 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
     def holds() -> bool:
         return turn.holder is each
 
-    each = Suspects(turn, Notes(((3, 4),)), 10)
+    each = Suspects(turn, Notes(((3, 4),)), twice(10))
     lease = lease_of(3)
     each.admit(lease, [3])
     each.try_next()
@@ -355,7 +381,7 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
 
 
 def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
-    each = Suspects(Turn(), Notes(((3, 4),)), 10)
+    each = Suspects(Turn(), Notes(((3, 4),)), twice(10))
     benched, unnoted, sent = lease_of(3), lease_of(4), lease_of(5)
     each.admit(sent, [5])
     each.note((), 0)
@@ -367,7 +393,7 @@ def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
 
 
 def test_what_is_passed_is_forgotten() -> None:
-    each = Suspects(Turn(), Notes(((3, 4),)), 10)
+    each = Suspects(Turn(), Notes(((3, 4),)), twice(10))
     each.passed(9)
     assert each.concerns(9)
     each.passed(10)
@@ -380,7 +406,7 @@ def test_a_neighbour_partitions_innocent_is_not_blamed_each_time() -> None:
     world = World(6, {1}, 2)  # the first message of partition 1
     for life in range(40):
         turn = Turn()
-        parts = [Suspects(turn, stored, 6 if life else 0) for stored in world.stored]
+        parts = [Suspects(turn, stored, twice(6 if life else 0)) for stored in world.stored]
         for number, each in enumerate(parts):
             if each.culprit is not None:
                 world.blame(number, each)
@@ -405,6 +431,6 @@ def test_a_neighbour_partitions_innocent_is_not_blamed_each_time() -> None:
 
 
 def test_a_culprit_stays_one_until_its_move_has_committed() -> None:
-    each = Suspects(Turn(), Notes(((3, 4),), 3), 10)
+    each = Suspects(Turn(), Notes(((3, 4),), 3), twice(10))
     assert each.culprit == 3
     assert each.note((), 0) == Notes(((3, 4),), 3)

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes to run them in")
     parser.add_argument("--seed", type=int, help="run this one seed only")
     parser.add_argument("--trace", action="store_true", help="with --seed: print what happens, step by step")
-    parser.add_argument("--retry", action="store_true", help="worlds that redeliver through a retry topic")
+    parser.add_argument("--retry", action="store_true", help="worlds with troubles of the retry topic")
     given = parser.parse_args(arguments)
     if given.seed is not None:
         return run_one(given.seed, trace=given.trace, retry=given.retry)

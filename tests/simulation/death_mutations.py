@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pubsub.core.fates import Fates
 from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.notes import NOTHING
+from kafka_pubsub.core.notes import NOTHING, Doubt
 from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.retry_record import RetryInfo, Why
 from kafka_pubsub.core.started_notes import StartedNotes
@@ -33,8 +33,10 @@ def attempts_lost(patch: Patch) -> None:
 
 def attempts_forgotten_in_a_crash(patch: Patch) -> None:
     """What was started isn't noted."""
-    patch.setattr(StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self.main_suspects))
-    patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self.suspects))
+    patch.setattr(
+        StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self._retries.main_suspects)
+    )
+    patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self._retries.suspects))
 
 
 def _unnoted(suspects: Suspects) -> object:
@@ -45,6 +47,16 @@ def _unnoted(suspects: Suspects) -> object:
 def started_unnoted(patch: Patch) -> None:
     """After a crash handlers start as ever."""
     patch.setattr(Suspects, "concerns", lambda self, offset: False)
+
+
+def ends_uncounted(patch: Patch) -> None:
+    """How many owners have ended in disorder isn't counted."""
+    real = Doubt.next
+
+    def following(self: Doubt, position: int, *, clean: bool, reach: int) -> Doubt:
+        return real(self, position, clean=clean, reach=reach)._replace(twice=False)
+
+    patch.setattr(Doubt, "next", following)
 
 
 def several_trials(patch: Patch) -> None:
@@ -88,6 +100,7 @@ DEATH_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     attempts_lost: foci.failing,
     attempts_forgotten_in_a_crash: foci.killing,
     started_unnoted: foci.killing,
+    ends_uncounted: foci.killing,
     several_trials: foci.killing,
     culprit_forgotten: foci.killing,
     burial_untold: foci.unburied,

@@ -54,7 +54,7 @@ class Faults(FaultPlan):
             return Fate.DONE
         if world.chance(world.plan.refused):
             return Fate.REFUSED
-        if world.plan.retry is not None and world.chance(world.plan.retry.late_commits):
+        if world.chance(world.plan.retry.late_commits):
             return Fate.LATE
         return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
 
@@ -70,7 +70,7 @@ class Faults(FaultPlan):
 
     def transaction(self, transactional_id: str, step: Step) -> Fate:
         world, retry = self._world, self._perhaps_dies()
-        if world.calm or retry is None:
+        if world.calm:
             return Fate.DONE
         if step is Step.COMMIT and world.chance(retry.unknown):
             return Fate.ANSWER_LOST if world.chance(0.5) else Fate.LATE
@@ -83,16 +83,16 @@ class Faults(FaultPlan):
 
     def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
         world, retry = self._world, self._world.plan.retry
-        late = retry is not None and not world.calm and world.chance(retry.late_markers)
+        late = not world.calm and world.chance(retry.late_markers)
         return world.between(0.0, LATEST) if late else 0.0
 
     def read_limit(self, group: str, member: str, limit: int) -> int:
         self._perhaps_dies()
         return limit if self._world.calm else min(limit, self._world.plan.read_limit)
 
-    def _perhaps_dies(self) -> RetryPlan | None:
+    def _perhaps_dies(self) -> RetryPlan:
         retry, process = self._world.plan.retry, self.process
-        if retry is not None and process is not None:
+        if process is not None:
             process.alive()
             if not self._world.calm and self._world.chance(retry.dies):
                 process.die("before a request")
@@ -100,7 +100,7 @@ class Faults(FaultPlan):
 
     def _on_its_way(self) -> None:
         retry, process = self._perhaps_dies(), self.process
-        if retry is None or process is None or self._world.calm:
+        if process is None or self._world.calm:
             return
         if self._world.chance(retry.meanwhile):
             process.waits()

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.offsets import Run
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 
@@ -62,13 +62,13 @@ class Log:
         #: Of keys that came from other partitions when the topic grew: what must be finished there before they begin.
         self.inherited: dict[bytes, dict[int, list[int]]] = {}
 
-    def covered(self, offset: int, metadata: str) -> set[int]:
-        """The records that a stored position and its map call finished."""
+    def covered(self, offset: int, metadata: str, told: Sequence[Run] = ()) -> set[int]:
+        """The records that a stored position and its map call finished, and what the checkpoint tells that it names."""
         found = ack_map.decode(metadata, offset) if metadata else None
         promise(found is not None or not metadata, f"metadata beside {offset} can't be read")
         order = self.order
         said = set(order[: bisect_left(order, offset)])
-        for start, end in found.runs if found is not None else ():
+        for start, end in (*(() if found is None else found.runs), *told):
             said.update(order[bisect_left(order, start) : bisect_left(order, end)])
         return said
 
@@ -141,11 +141,6 @@ class Ledger:
         """The subscription begins here: what lies before is none of its business."""
         self._stored(partition, position, "")
 
-    def forgotten(self, partition: int, position: int) -> None:
-        """The broker forgot the group's positions; the catalog's copy stands in."""
-        log = self.logs[partition]
-        log.durable, log.position = log.covered(position, ""), position
-
     # Ownerships
 
     def owns(self, process: str, partition: int, epoch: int) -> Ownership:
@@ -202,29 +197,11 @@ class Ledger:
 
     # Commits
 
-    def commit_made(self, owner: Ownership, commit: Commit | CommitBoth, known: Collection[int]) -> None:
-        """The client decided to commit this when it knew of the acks `known`."""
-        log = self.logs[owner.partition]
-        promise(len(commit.metadata) <= ack_map.CAPACITY, f"I5: {owner!r}: {len(commit.metadata)} characters")
-        said = log.covered(commit.offset, commit.metadata)
-        unsaid = set(known) - said
-        promise(not unsaid, f"I5: {owner!r} commits {commit.offset} without its acks of {sorted(unsaid)}")
-        self._only_acked(owner, said)
-
     def left(self, partition: int, known: Collection[int]) -> None:
         """A partition was given up without a last word by somebody who knew of the acks `known`."""
         log = self.logs[partition]
         unsaid = set(known) - log.durable - log.gone
         promise(not unsaid, f"I5: {partition} was given up without a word of {sorted(unsaid)}")
-
-    def _only_acked(self, owner: Ownership, said: set[int]) -> None:
-        early = said - owner.finished - self.logs[owner.partition].gone
-        promise(not early, f"I2: {owner!r} commits {sorted(early)}, which nobody has acked")
-
-    def commit_stored(self, owner: Ownership, commit: Commit | CommitBoth) -> None:
-        """The log has stored this."""
-        self._only_acked(owner, self.logs[owner.partition].covered(commit.offset, commit.metadata))
-        self._stored(owner.partition, commit.offset, commit.metadata)
 
     def _stored(self, partition: int, offset: int, metadata: str) -> None:
         log = self.logs[partition]

@@ -17,16 +17,17 @@ from kafka_pubsub.client.holders import Holder, Reports
 from kafka_pubsub.client.inline import InlineHolder
 from kafka_pubsub.core import inline
 from kafka_pubsub.core.commits import Commits
-from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Stop, Withdraw
+from kafka_pubsub.core.effects import CommitBoth, Effect, Stop, Withdraw
 from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets, Run
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.redelivery import Waiting
+from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.core.verdicts import Verdicts
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message
@@ -132,11 +133,6 @@ def map_truncated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Offsets, "runs", lambda self: real(self)[:1])
 
 
-def map_unbounded(patch: pytest.MonkeyPatch) -> None:
-    """Nobody asks whether the map has room before records are handed out."""
-    patch.setattr(Offsets, "room", lambda self, handed, capacity: len(self.unfinished))
-
-
 def known_not_skipped(patch: pytest.MonkeyPatch) -> None:
     """What an earlier map calls finished is delivered again."""
     patch.setattr(Offsets, "_news", lambda self, records: [r for r in records if r.offset() >= self.position])
@@ -155,7 +151,7 @@ def known_not_kept(patch: pytest.MonkeyPatch) -> None:
 def refusal_taken_for_success(patch: pytest.MonkeyPatch) -> None:
     """A refused commit isn't sent again."""
     real = Commits.answered
-    patch.setattr(Commits, "answered", lambda self, *, accepted: real(self, accepted=True))
+    patch.setattr(Commits, "answered", lambda self, *, accepted, **more: real(self, accepted=True, **more))
 
 
 def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
@@ -165,8 +161,8 @@ def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
 
 def no_last_word(patch: pytest.MonkeyPatch) -> None:
     """A partition goes without a last commit."""
-    patch.setattr(Commits, "last_word", lambda self: None)
-    patch.setattr(Coordinator, "returns", lambda self, number, committed: None)
+    patch.setattr(RetryHalf, "last_word", lambda self, now, closing: None)
+    patch.setattr(Coordinator, "returns", lambda self, number, committed, beside: None)
 
 
 # Order and holders (I1)
@@ -205,8 +201,10 @@ def held_back_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A new ownership doesn't know which keys old handlers still have."""
     real = Partition.__init__
 
-    def init(self: Partition, start: Start, rules: Rules, jitter: Callable[[], float]) -> None:
-        real(self, start._replace(held_back=()), rules, jitter)
+    def init(
+        self: Partition, start: Start, rules: Rules, jitter: Callable[[], float], turn: Turn | None = None
+    ) -> None:
+        real(self, start._replace(held_back=()), rules, jitter, turn)
 
     patch.setattr(Partition, "__init__", init)
     patch.setattr(Partition, "_ended", lambda self, event, now: ())
@@ -329,11 +327,6 @@ def _passed_as(monkeypatch: pytest.MonkeyPatch, change: Callable[[Passed], Passe
 # Life
 
 
-def redelivery_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What is in backoff never becomes due."""
-    patch.setattr(Waiting, "due", lambda self, now: [])
-
-
 def deadline_ignored(patch: pytest.MonkeyPatch) -> None:
     """A kept message never expires."""
     patch.setattr(Leases, "due", lambda self, now: [])
@@ -381,7 +374,7 @@ def stored_map_ignored(patch: pytest.MonkeyPatch) -> None:
     """A new owner doesn't read the map beside the position."""
     real = Coordinator._start
 
-    def start(self: Coordinator, number: int, stored: Commit | CommitBoth, begin: object) -> int:
+    def start(self: Coordinator, number: int, stored: CommitBoth, begin: object) -> int:
         return real(self, number, stored, begin._replace(known=()))  # type: ignore[attr-defined]
 
     patch.setattr(Coordinator, "_start", start)

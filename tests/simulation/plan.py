@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
+from kafka_pubsub.client import checkpoints as reading
 from kafka_pubsub.client import engine, rebalances
-from kafka_pubsub.core import ack_map, chores, commits, fates, flow, outage, retries, retry_half
+from kafka_pubsub.core import ack_map, checkpoints, chores, commits, fates, flow, outage, retries, retry_half
+from kafka_pubsub.core.checkpoint import split
 from kafka_pubsub.core.redelivery import Backoff, Policy
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.memory import groups
@@ -34,10 +37,11 @@ TROUBLE = {
     "transaction": 0.5,
     "retention": 0.12,
     "compaction": 0.2,
-    "forget": 0.3,
 }
 #: The shares of worlds whose acks are exactly-once, and whose topic grows.
 ASKING, GROWING = 0.25, 0.1
+#: A retry topic without troubles of its own.
+CALM = RetryPlan(Policy(), actions={"mover": 10.0})
 #: What a handler may make of a message.
 CONDUCT = {
     "ack": 60.0,
@@ -85,8 +89,7 @@ class Plan:
     inline: bool
     beside: float
     taken_over: float
-    #: None: it redelivers in place.
-    retry: RetryPlan | None = None
+    retry: RetryPlan
     #: Chances that an ack asks for an answer, and that its callback waits for that. Above 0: acks are exactly-once.
     asks: float = 0.0
     waits: float = 0.0
@@ -95,21 +98,19 @@ class Plan:
 
     @classmethod
     def draw(cls, random: Random, *, retry: bool = False) -> Plan:
-        """What the seed decides."""
+        """What the seed decides; `retry`: also about troubles of the retry topic, of which there are none else."""
         plan = cls._drawn(random)
         return plan._with_retries(random) if retry else plan
 
     def _with_retries(self, random: Random) -> Plan:
-        """The same world with a retry topic; its map has no room below that of the notes."""
+        """The same world with troubles of the retry topic."""
         retry = RetryPlan.draw(random, self.keys)
         plan = replace(
             self,
             retry=retry,
             steps=random.choice([30, 60, 100, 180]),
-            actions={**self.actions, "forget": 0.0, **retry.actions},
+            actions={**self.actions, **retry.actions},
             rules=retry.rules(self.rules),
-            capacity=random.choice([536, 540, 550, 625, 4095, 4095]),
-            window=max(8, self.window),
         )
         return plan.of_killers() if retry.killers_only else plan
 
@@ -127,17 +128,14 @@ class Plan:
         )
 
     def with_more(self, random: Random) -> Plan:
-        """The same world, in some seeds with exactly-once acks, or a topic that grows; then no positions are forgotten.
-
-        With a retry topic commits may be stored late, and wall clocks may be wrong.
-        """
+        """The same world, in some seeds with exactly-once acks, a topic that grows, late commits or wrong clocks."""
         plan = self
         if random.random() < ASKING:
             plan = plan.asking(random.choice([0.3, 1.0]), random.choice([0.0, 0.3]))
         if random.random() < GROWING:
             plan = plan.growing(random.randint(1, 4))
         retry = plan.retry
-        if retry is not None and not retry.killers_only:
+        if not retry.killers_only:
             late, wrong = random.choice([0.0, 0.0, 0.05, 0.2]), random.choice([0.0, 0.0, 0.0, 1.0, 3600.0])
             plan = replace(plan, retry=replace(retry, late_commits=late, wrong_clocks=wrong))
             plan = replace(plan, actions={**plan.actions, "set_clock": 1.0 if wrong else 0.0})
@@ -145,14 +143,11 @@ class Plan:
 
     def growing(self, partitions: int) -> Plan:
         """The same world with a topic that grows by so many partitions."""
-        return replace(self, grows=partitions, actions={**self.actions, "forget": 0.0, "grow": 1.0})
+        return replace(self, grows=partitions, actions={**self.actions, "grow": 1.0})
 
     def asking(self, asks: float, waits: float) -> Plan:
         """The same world with exactly-once acks."""
-        actions = {**self.actions, "forget": 0.0}
-        return replace(
-            self, asks=asks, waits=waits, actions=actions, rules=self.rules._replace(exactly_once=True)
-        )
+        return replace(self, asks=asks, waits=waits, rules=self.rules._replace(exactly_once=True))
 
     @classmethod
     def _drawn(cls, random: Random) -> Plan:
@@ -186,14 +181,15 @@ class Plan:
             read_limit=random.choice([1, 3, 10, 1000]),
             refused=0.0 if calm else random.choice([0.0, 0.0, 0.1, 0.5]),
             answer_lost=0.0 if calm else random.choice([0.0, 0.0, 0.1, 0.5]),
-            capacity=random.choice([17, 31, 61, 4095, 4095]),
-            window=random.choice([2, 8, 2000, 2000]),
+            capacity=random.choice([556, 560, 580, 650, 4095, 4095]),
+            window=random.choice([8, 8, 2000, 2000]),
             before=random.choice([0, 0, 5]),
-            actions={**life, **trouble},
+            actions={**life, **trouble, **CALM.actions},
             conduct={"ack": CONDUCT["ack"], **({} if calm else others)},
             inline=random.random() < 0.6,
             beside=random.choice([0.0, 0.1, 0.3]),
             taken_over=random.choice([0.0, 0.3, 0.6]),
+            retry=CALM,
         )
 
 
@@ -204,7 +200,7 @@ Focus = Callable[[Plan], Plan]
 @contextmanager
 def scaled(plan: Plan) -> Iterator[None]:
     """The world's limits, shrunk to the plan's while it runs."""
-    beside = plan.retry or RetryPlan(Policy())
+    beside = plan.retry
     limits: list[tuple[object, str, object]] = [
         (ack_map, "CAPACITY", plan.capacity),
         (groups, "METADATA_LIMIT", plan.capacity),
@@ -212,12 +208,15 @@ def scaled(plan: Plan) -> Iterator[None]:
         (engine, "POSTED", 2),
         (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
         (rebalances, "TRY_AGAIN", 0.0),
+        (reading, "_PATIENCE", 0.0),
         (retries, "BACKLOG", beside.backlog),
         (chores, "BACKLOG", beside.backlog),
         (outage, "ENOUGH", beside.enough),
         (fates, "LONGEST_DELAY", 20.0),
         (retry_half, "TRIM", beside.trim),
     ]
+    if plan.capacity < 4095:
+        limits += [(checkpoints, "EVERY", 3.0), (commits, "split", partial(split, most=5))]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, value in limits:
         setattr(module, name, value)

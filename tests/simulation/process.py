@@ -13,34 +13,37 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ_WAIT, Engine
 from kafka_pubsub.client.rejoining import RejoiningReader
 from kafka_pubsub.client.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import Bury, CommitBoth, ReadBodies, Relocate, Restart, Trim
 from kafka_pubsub.core.events import Passed, Release, Settlement
 from kafka_pubsub.core.inline import finished
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
-from kafka_pubsub.model import AckFuture, Committed, Message, TopicPartition
+from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import ScriptedCrew
 from tests.simulation.faults import Faults
-from tests.simulation.ledger import Ledger, Ownership, promise
+from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RetryLedger
+from tests.simulation.retry_plan import LATEST
+from tests.simulation.spared import SparingCoordinator
 
 __all__ = ["Died", "Process", "World"]
 
 Answer = TypeVar("Answer")
 
 SESSION = 6.0
-#: Tries of an assignment: whoever holds it up is shut out at the first, so that the next succeeds.
-TRIES = 3
+#: Seconds between tries of an assignment, and tries: whoever holds it up is shut out at the first, so that the next
+#: succeeds, once the markers of what it had committed show.
+PAUSE = 0.5
+TRIES = 3 + int(LATEST / PAUSE)
 
 
 class Died(BaseException):
@@ -51,7 +54,7 @@ class World(Protocol):
     """What a process sees of the world around it."""
 
     plan: Plan
-    ledger: Ledger
+    ledger: RetryLedger
     answers: Answers
     cluster: MemoryCluster
     calm: bool
@@ -90,7 +93,7 @@ class SimulatedEngine(Engine):
 
     def fetches(self, thread: threading.Thread) -> bool:
         """It tries an assignment again: nothing but time helps."""
-        self.owner.world.time_passes(0.5)
+        self.owner.world.time_passes(PAUSE)
         self.owner.tries += 1
         promise(self.owner.tries <= TRIES, f"blocked: {self.owner.name} can't take on what it was assigned")
         return True
@@ -136,14 +139,8 @@ class SimulatedEngine(Engine):
         reported = self.owner.ownership_of(lease).reported
         reported.update(lease.records[at].offset() for at in done)
 
-    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        copy, stored = self.owner.world.record().positions, self.owner.stored()
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         self.owner.tries = 0
-        beside = self.owner.plan.retry is not None
-        for number in () if beside else {place.partition for place in partitions} - stored.keys():
-            if self.coordinator.returns(number, Committed(None, "")) is None:
-                # the broker forgot it; who begins anew does so at the copy, which may be newer than that
-                self.owner.ledger.forgotten(number, copy[number])
         positions = super().assigned(partitions)
         for place in partitions:
             if place.partition in self.coordinator.owned:
@@ -164,38 +161,49 @@ class SimulatedEngine(Engine):
         finally:
             self._leaving.clear()
 
+    def said(self, number: int) -> None:
+        """A partition that goes has had its last word, or is given up because something wasn't answered."""
+        self._leaving.pop(number, None)
+
+    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+        super().commit(commits)
+        for number in commits if self._reader.unanswered() else ():
+            self.said(
+                number
+            )  # an earlier commit wasn't answered: the membership ends, and no last word is sent
+
+    def lose(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.said(number)
+        super().lose(numbers)
+
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
 
-    def commit(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        if self.owner.plan.retry is not None:
-            self._commit_both(commits)
-            return
-        before = self.owner.stored()
-        authors = {number: self.owner.ownership(number) for number in commits}
-        super().commit(commits)
+    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+        super().send(commits)
         for number, commit in commits.items():
-            if number in self._leaving:
-                self.owner.ledger.commit_made(authors[number], commit, self._leaving.pop(number))
-            if self.owner.stored().get(number) != before.get(number):
-                self.owner.say(f"has committed {number}: {commit.offset}")
-                promise(
-                    number in self.owner.share(), f"{self.owner.name} commits {number}, which isn't its own"
-                )
-                self.owner.ledger.commit_stored(authors[number], commit)
-
-    def _commit_both(self, commits: Mapping[int, Commit | CommitBoth]) -> None:
-        super().commit(commits)
-        for number, commit in commits.items():
+            self.said(number)
             self.owner.say(f"commits {number}: {commit.offset}")
+            stored = self.owner.stored().get(number) == Committed(commit.offset, commit.metadata)
+            promise(
+                not stored or number in self.owner.share(), f"{self.owner.name} commits another's {number}"
+            )
         self.owner.look()
 
 
-class SimulatedCoordinator(Coordinator):
+class SimulatedCoordinator(SparingCoordinator):
     """The coordinator; tells the ledger what walks have acked."""
 
     owner: Process
+
+    def _have_done(
+        self, number: int, effect: Relocate | Bury | ReadBodies | Trim | Restart, now: float
+    ) -> None:
+        if isinstance(effect, Relocate | Restart):
+            self.owner.engine.said(number)
+        super()._have_done(number, effect, now)
 
     def passed(self, passed: Passed, now: float) -> None:
         if passed.lease.state is not LeaseState.OVER:
@@ -215,16 +223,14 @@ class Process:
         self.wrong_by = 0.0
         self._joining = RejoiningReader(lambda: self._backend.reader(self.subscription.name, name))
         number = world.bits()
-        self.relocating: SteppedRelocating | None = None
-        if world.plan.retry is not None:
-            self.relocating = SteppedRelocating(
-                world,
-                self._backend,
-                self.subscription,
-                number,
-                self._joining.membership,
-                self._joining.rejoin,
-            )
+        self.relocating = SteppedRelocating(
+            world,
+            self._backend,
+            self.subscription,
+            number,
+            self._joining.membership,
+            self._joining.rejoin,
+        )
         self.engine = SimulatedEngine(
             self._joining,
             self.subscription,
@@ -278,7 +284,7 @@ class Process:
         self.crew.sort()
         self._meanwhile()
         if not self.world.chance(0.1):
-            self.engine._commit_posted()
+            self.engine.commit_posted()
 
     def _meanwhile(self) -> None:
         """The runner doesn't wait for the fetcher."""
@@ -293,13 +299,11 @@ class Process:
 
     def mover(self) -> None:
         """One step of what moves."""
-        if self.relocating is not None:
-            self.relocating.step()
+        self.relocating.step()
 
     def look(self) -> None:
         """The ledger looks at the log."""
-        if isinstance(self.ledger, RetryLedger):
-            self.ledger.look()
+        self.ledger.look()
 
     # Death
 
@@ -391,7 +395,8 @@ class Process:
         """What the group has stored."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
-            return {place.partition: value for place, value in offsets.items()}
+            topic = self.subscription.topic
+            return {place.partition: value for place, value in offsets.items() if place.topic == topic}
 
     def ownership(self, number: int) -> Ownership:
         """The ledger's page of a partition that is here now."""
@@ -415,7 +420,7 @@ class Process:
         coordinator.check()
         active = sum(len(partition.leases.active) for partition in coordinator._all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
-        halves = [partition.half for partition in coordinator._all() if partition.half is not None]
+        halves = [partition.half for partition in coordinator._all()]
         begun = active - sum(half.benched for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
@@ -449,7 +454,7 @@ class Process:
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
         halves = sum(place.partition == lease.partition for place in self.reader._held)
-        whole = halves == (1 if self.plan.retry is None else 2)
+        whole = halves == 2
         promise(
             whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
         )
@@ -467,7 +472,7 @@ class Process:
             together,
             valid=valid,
             alone=alone,
-            now=self.world.now() + (0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks),
+            now=self.world.now() + self.plan.retry.wrong_clocks,
         )
         if self.poison(lease, message) == "kills":
             self.die(f"of {message.offset} of {lease.partition}")

@@ -15,15 +15,15 @@ from itertools import islice
 from typing import Protocol
 
 from kafka_pubsub.client.body_reader import BodyRequest, FoundBodies
-from kafka_pubsub.client.letter_writer import PATIENCE, Written
-from kafka_pubsub.client.mover import Flight, Landing, _by_flight
+from kafka_pubsub.client.letter_writer import PATIENCE, Written, completed, further
+from kafka_pubsub.client.mover import Flight, Landing, _by_flight, positions_of_all
 from kafka_pubsub.client.relocating import LANDING, Relocating, dead_letter_id, transactional_id
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import Step
 from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
-from kafka_pubsub.model import Ending, Membership, Outcome, Positions, TopicPartition
+from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
 from tests.simulation.retry_ledger import RETRY
 
 __all__ = ["SteppedRelocating"]
@@ -37,6 +37,7 @@ class Chances(Protocol):
     def chance(self, probability: float) -> bool: ...
     def now(self) -> float: ...
     def silent_until(self, since: float) -> float | None: ...
+    def time_passes(self, seconds: float) -> None: ...
 
 
 class SteppedRelocating(Relocating):
@@ -71,7 +72,7 @@ class SteppedRelocating(Relocating):
         self._letter_steps: Steps | None = None
         self._since = 0.0
         self._written_all = self._asked = False
-        self._positions: Positions | None = None
+        self._whole: Flight | None = None
 
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
         self._requests.append(BodyRequest(TopicPartition(RETRY, number), epoch, offsets))
@@ -90,7 +91,7 @@ class SteppedRelocating(Relocating):
         if self._letters is None:
             return bool(self._unwritten)
         if self._asked:
-            return self._positions is not None or self._waited
+            return self._whole is not None or self._waited
         until = self._world.silent_until(self._since) if self._written_all else None
         return until is None or until <= self._world.now()
 
@@ -119,7 +120,7 @@ class SteppedRelocating(Relocating):
     def _take_off(self) -> None:
         flights = self._together
         records = [record for flight in flights for record in flight.records]
-        positions = {place: to for flight in flights for place, to in flight.positions.items()}
+        positions = positions_of_all(flights)
         self._steps = self._transactions.steps(records, positions, flights[0].membership)
 
     def _end(self, outcome: Outcome) -> None:
@@ -147,11 +148,13 @@ class SteppedRelocating(Relocating):
         if self._letters is None:
             self._letters = flight = self._unwritten.popleft()
             self._written_all = self._asked = False
-            self._positions = None
+            self._whole = None
             self._letter_steps = self._writer.steps(
-                flight.records, lambda: self._positions, flight.membership
+                flight.records,
+                lambda _: None if self._whole is None else further(flight, self._whole),
+                flight.membership,
             )
-        elif self._asked and self._positions is None and not self._waited:
+        elif self._asked and self._whole is None and not self._waited:
             return  # the core has still time for its commit
         elif self._written_all and not self._asked:
             if self._world.silent_until(self._since) is not None:
@@ -177,19 +180,24 @@ class SteppedRelocating(Relocating):
     def _end_of_letters(self, outcome: Outcome) -> None:
         flight, self._letters = self._letters, None
         assert flight is not None
-        if self._positions is not None:
+        if self._whole is not None:
             if outcome.ending is Ending.UNKNOWN:
                 self._writer.fence(self._writer.transactional_id)
-            done = flight._replace(positions=self._positions)
-            self._landed(Landing(done, outcome.ending, outcome.offsets, outcome.refused, outcome.reason))
+            self._landed(
+                Landing(self._whole, outcome.ending, outcome.offsets, outcome.refused, outcome.reason)
+            )
         elif not self._asked:
             self._written(Written(flight, False, outcome.refused, outcome.reason))
 
-    def _completed(self, partition: int, epoch: int, positions: Positions) -> bool:
+    def _completed(self, rest: Flight) -> bool:
         flight = self._letters
-        if flight is None or not self._asked or (flight.partition, flight.epoch) != (partition, epoch):
+        if (
+            flight is None
+            or not self._asked
+            or (flight.partition, flight.epoch) != (rest.partition, rest.epoch)
+        ):
             return False
-        self._positions = positions
+        self._whole = completed(flight, rest)
         return True
 
     def _read(self) -> None:

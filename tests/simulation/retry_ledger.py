@@ -3,7 +3,7 @@
 Theory. The log's own truth is looked at after every action. What the group has stored of both partitions says which
 messages are *claimed*: called finished in main, and not waiting in the retry partition. A record of a transaction that
 is decided counts as there, though no reader sees it yet; one of a transaction that is open counts for nothing. Where
-what is stored names a tally, that is read from the log, too; a tally itself is no message.
+what is stored names a checkpoint, that is read from the log, too; a checkpoint itself is no message.
 
 What is promised besides (docs/invariants.md)
   claims   what is claimed was acked or is a dead letter, and is claimed for ever
@@ -14,7 +14,7 @@ What is promised besides (docs/invariants.md)
   attempt  it begins with the number that its newest retry record says, and that number counts deliveries that failed
   buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
   whole    key, value and headers are the publisher's
-  tally    one that is named lies in the log, readable and committed, and isn't finished yet
+  checkpoint   one that is named lies in the log, whole and committed
 What waits in the retry topic isn't gone, whatever has been taken out of main.
 """
 
@@ -24,15 +24,17 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Checkpoint, Named, joined, united
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_books import united
 from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.memory import MemoryCluster
 from kafka_pubsub.memory.log import PartitionLog
 from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition
+from kafka_pubsub.schema import checkpoints
 from tests.simulation.ledger import Ledger, Log, Ownership, promise
 
 __all__ = ["GRAVES", "RETRY", "RetryLedger"]
@@ -58,8 +60,8 @@ class Beside:
         self.begun: Counter[int] = Counter()
         #: What was stored when it was looked at last.
         self.stored = (NOWHERE, NOWHERE)
-        # What each tally tells that was ever named.
-        self._told: dict[int, Sequence[Run]] = {}
+        # What each checkpoint tells that was ever named.
+        self._told: dict[Named, Checkpoint] = {}
         #: Of each key how many of its offsets, from the first on, are finished for good.
         self.through: Counter[bytes] = Counter()
 
@@ -77,14 +79,14 @@ class Beside:
         end = self.log.stable_end
         if end > self._seen:
             for record in self.log.read(self._seen, 1_000_000):
-                if (info := self.info(record)) is not None and info.why is not Why.TALLY:
+                if (info := self.info(record)) is not None and info.why is not Why.CHECKPOINT:
                     self.newest[info.origin] = info
             self._seen = end
 
     def waiting(self, retry: Committed, hidden: Collection[int]) -> Iterator[RetryInfo]:
         """The messages that wait here by that commit; `hidden` are offsets that count for nothing."""
         for record in self._unfinished(retry, hidden):
-            if (info := self.info(record)) is not None and info.why is not Why.TALLY:
+            if (info := self.info(record)) is not None and info.why is not Why.CHECKPOINT:
                 yield info
 
     def rubbish(self, retry: Committed, hidden: Collection[int]) -> int:
@@ -101,28 +103,52 @@ class Beside:
                 yield record
 
     def _runs(self, retry: Committed, hidden: Collection[int]) -> Sequence[Run]:
-        """What that commit calls finished above its position, by itself and by the tally it names."""
-        start = retry.offset or 0
-        found = ack_map.decode(retry.metadata, start) if retry.metadata else None
-        if found is None or found.tally is None:
-            return () if found is None else found.runs
-        if found.tally not in self._told:
-            self._told[found.tally] = self._tally(found.tally, hidden)
-        in_map = any(first <= found.tally < end for first, end in found.runs)
-        promise(
-            found.tally >= start and not in_map, f"tally: {found.tally} is named, and finished at {start}"
+        """What that commit calls finished above its position, by itself and by the checkpoint it names."""
+        found = self._map(retry)
+        told = self.checkpoint(found, hidden)
+        return (
+            ()
+            if found is None
+            else united(found.runs, () if told is None else told.retry.runs, retry.offset or 0)
         )
-        return united(found.runs, self._told[found.tally])
 
-    def _tally(self, offset: int, hidden: Collection[int]) -> Sequence[Run]:
-        log = self.log
-        at = bisect_left(log._offsets, offset)
-        there = at < len(log._offsets) and log._offsets[at] == offset and offset not in hidden
-        promise(there, f"tally: {offset} is named, and nobody can read it")
-        info, runs = self.info(log._records[at]), tally.decode(log._records[at].value())
-        promise(info is not None and info.why is Why.TALLY, f"tally: {offset} is named, which is {info}")
-        promise(runs is not None, f"tally: {offset} is named, and damaged")
-        return runs or ()
+    def main_runs(self, main: Committed, hidden: Collection[int]) -> Sequence[Run]:
+        """The same of the commit of main."""
+        found = self._map(main)
+        told = self.checkpoint(found, hidden)
+        return (
+            ()
+            if found is None
+            else united(found.runs, () if told is None else told.main.runs, main.offset or 0)
+        )
+
+    @staticmethod
+    def _map(stored: Committed) -> AckMap | None:
+        return ack_map.decode(stored.metadata, stored.offset or 0) if stored.metadata else None
+
+    def checkpoint(self, found: AckMap | None, hidden: Collection[int]) -> Checkpoint | None:
+        """What is named lies in the log, though what it tells may not be needed."""
+        named = None if found is None else found.checkpoint
+        if named is None:
+            return None
+        if named not in self._told:
+            self._told[named] = self._read(named, hidden)
+        promise(named.offset >= self.log.start, f"checkpoint: {named} is named, and was deleted")
+        return self._told[named]
+
+    def _read(self, named: Named, hidden: Collection[int]) -> Checkpoint:
+        log, parts = self.log, []
+        for record in log._records[bisect_left(log._offsets, named.offset) :]:
+            part = (
+                checkpoints.decode(record.value()) if checkpoints.version_of(record.headers() or ()) else None
+            )
+            if part is not None and part.checkpoint.nonce == named.nonce:
+                promise(record.offset() not in hidden, f"checkpoint: {named} is named, and can't be read")
+                parts.append(part)
+        found = joined(parts)
+        if found is None:
+            raise AssertionError(f"checkpoint: {named} is named, and isn't whole")
+        return found
 
 
 class RetryLedger(Ledger):
@@ -188,7 +214,7 @@ class RetryLedger(Ledger):
         if back := log.gone & waiting:  # it was on its way when main lost it
             log.gone -= back
             beside.through.clear()
-        claimed = log.covered(main.offset or 0, main.metadata) - waiting - log.before
+        claimed = self._covered(number, main) - waiting - log.before
         unfounded = claimed - log.acked - beside.dead - log.gone
         promise(not unfounded, f"claims: {sorted(unfounded)} of {number} are called finished")
         forgotten = log.durable - claimed - log.gone - log.before
@@ -201,11 +227,16 @@ class RetryLedger(Ledger):
         if offset in self.logs[number].durable:
             return True
         main, retry = self._decided(number)
-        if offset not in self.logs[number].covered(main.offset or 0, main.metadata):
+        if offset not in self._covered(number, main):
             return False
         return all(
             info.origin != offset for info in self.beside[number].waiting(retry, self._undecided(number))
         )
+
+    def _covered(self, number: int, main: Committed) -> set[int]:
+        """The messages that a commit of main calls finished."""
+        told = self.beside[number].main_runs(main, self._undecided(number))
+        return self.logs[number].covered(main.offset or 0, main.metadata, told)
 
     def _decided(self, number: int) -> tuple[Committed, Committed]:
         """What the group will have stored when all that is decided shows."""
@@ -352,9 +383,6 @@ class RetryLedger(Ledger):
 
     def commit_stored(self, owner: Ownership, commit: Commit | CommitBoth) -> None:
         """Looked at by `look`."""
-
-    def left(self, partition: int, known: Collection[int]) -> None:
-        """A partition may be given up without a last word, if a relocation isn't answered."""
 
     # The end
 

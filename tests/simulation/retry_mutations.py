@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
+from kafka_pubsub.client.attention import Attention
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.mover import Landing
@@ -28,13 +29,13 @@ from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
-from kafka_pubsub.core.rooms import Rooms
-from kafka_pubsub.core.tally import Tallies
+from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Ending, Membership, TopicPartition
+from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
 from tests.simulation import foci
+from tests.simulation.checkpoint_mutations import CHECKPOINT_MUTATIONS
 from tests.simulation.death_mutations import DEATH_MUTATIONS
 from tests.simulation.plan import Focus
 from tests.simulation.retry import SteppedRelocating
@@ -69,7 +70,7 @@ def main_at_once(patch: Patch) -> None:
     patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
     real = Takeovers._begin
 
-    def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, int]:
+    def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         starts = real(self, numbers)
         for number, (end, position) in list(self._behind.items()):
             if number in numbers and position is not None:
@@ -111,9 +112,9 @@ def id_untold(patch: Patch) -> None:
     """A relocation may come before the commit that tells who we are."""
     real = RetryHalf.send
 
-    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
         before, self.announced = self.announced, True
-        effects = list(real(self, now))
+        effects = list(real(self, now, closing=closing))
         self.announced = before
         return iter(effects)
 
@@ -219,11 +220,11 @@ def two_in_flight(patch: Patch) -> None:
     """A plain commit is sent while a relocation is on its way ("one commit in flight")."""
     real = RetryHalf.send
 
-    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
-        yield from real(self, now)
+    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
+        yield from real(self, now, closing=closing)
         in_flight = self.commits.in_flight
         if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
-            yield self.commits._commit(clean=False)
+            yield self.commits._both(self.commits._progress(()), clean=False)
 
     patch.setattr(RetryHalf, "send", send)
     patch.setattr(
@@ -235,19 +236,29 @@ def relocation_beside_a_commit(patch: Patch) -> None:
     """A relocation doesn't wait for the plain commit's answer."""
     real = RetryHalf.send
 
-    def send(self: RetryHalf, now: float) -> Iterator[Effect]:
+    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
         beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
         if beside and (batch := self.retries.load(now, early=True)):
-            yield self.commits.relocation(batch, now)
+            yield self.commits.transaction(batch, now)
         else:
-            yield from real(self, now)
+            yield from real(self, now, closing=closing)
 
     patch.setattr(RetryHalf, "send", send)
 
 
 def given_up_is_answered(patch: Patch) -> None:
-    """A commit that was given up counts as refused while it may still be stored."""
+    """A commit that isn't answered in time counts as refused while it may still be stored."""
+    real = RejoiningReader.commit
+
+    def commit(self: RejoiningReader, positions: Positions, answered: Answered) -> None:
+        answers: list[CommitAnswers] = []
+        real(self, positions, answers.append)
+        refusal = DeadlineExceeded("no answer")
+        answered(answers[0] if answers else dict.fromkeys(positions, refusal))
+
+    patch.setattr(RejoiningReader, "commit", commit)
     patch.setattr(RejoiningReader, "unanswered", lambda self: False)
+    patch.setattr(RejoiningReader, "settle", lambda self: True)
 
 
 def commit_before_ack(patch: Patch) -> None:
@@ -283,34 +294,6 @@ def retry_map_truncated(patch: Patch) -> None:
     real = RetryBooks.runs.fget  # type: ignore[attr-defined]
     patch.setattr(RetryBooks, "runs", property(lambda self: real(self)[:1]))
     _unchecked(patch)
-
-
-def main_map_unbounded(patch: Patch) -> None:
-    """More of main is handed out than its map has room for."""
-    patch.setattr(Rooms, "main", lambda self: 1000)
-
-
-def retry_map_unbounded(patch: Patch) -> None:
-    """The retry partition's own map has no bound."""
-    patch.setattr(Rooms, "retry", lambda self: 1000)
-    patch.setattr(Chores, "_to_tail", lambda self, now: None)
-
-
-def nothing_to_the_tail(patch: Patch) -> None:
-    """A full map of the retry partition stays full: no tally helps either."""
-    patch.setattr(Tallies, "helps", lambda self, now: False)
-    patch.setattr(Chores, "_to_tail", lambda self, now: None)
-
-
-def tally_unread(patch: Patch) -> None:
-    """Whoever takes a partition on knows only what its map says, not the tally that this names."""
-    patch.setattr(SteppedRelocating, "tally", lambda self, number, stored: None)
-
-
-def tally_is_all(patch: Patch) -> None:
-    """Once there is a tally, the map no longer says what finishes."""
-    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
-    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.tally is None else []))
 
 
 # Relocations
@@ -391,6 +374,11 @@ def burial_holds_up_all(patch: Patch) -> None:
     patch.setattr(Retries, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
 
 
+def due_and_unticked(patch: Patch) -> None:
+    """A sweep ticks what something happened to, and forgets what is due by itself."""
+    patch.setattr(Attention, "wakeup_at", lambda self: None)
+
+
 def _unchecked(patch: Patch) -> None:
     """The client's own checks would notice first; the simulation has to see it from outside."""
     patch.setattr(Partition, "check", lambda self: None)
@@ -419,16 +407,13 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     source_finished_at_once: foci.failing,
     map_truncated: foci.failing,
     retry_map_truncated: foci.parking,
-    main_map_unbounded: foci.crowded,
-    retry_map_unbounded: foci.crowded,
-    nothing_to_the_tail: foci.crowded,
-    tally_unread: foci.crowded,
-    tally_is_all: foci.crowded,
     plain_relocation: foci.dying,
     fenced_by_ownership: foci.evicted,
     nobody_fenced: foci.stalling,
     unknown_is_aborted: foci.unknown,
     unknown_is_stored: foci.unknown,
     burial_holds_up_all: foci.silent,
+    due_and_unticked: foci.failing,
+    **CHECKPOINT_MUTATIONS,
     **DEATH_MUTATIONS,
 }

@@ -50,7 +50,7 @@ def test_it_names_every_mutation() -> None:
     assert [name for name in names if f"`{name}`" not in TEXT] == []
 
 
-@pytest.mark.parametrize("kind", ["retry", "answer", "growth"])
+@pytest.mark.parametrize("kind", ["retry", "checkpoint", "answer", "growth"])
 def test_no_mutation_is_left_out(kind: str) -> None:
     source = (ROOT / "tests" / "simulation" / f"{kind}_mutations.py").read_text(encoding="utf-8")
     written = re.findall(r"^def ([a-z]\w+)\(patch: Patch\)", source, re.MULTILINE)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
+from tests.checkpoints import write
 from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
 from tests.simulation.trouble import GROUP, TOPIC
 
@@ -41,16 +45,16 @@ class Books:
         self.ledger.bodies[0][origin] = (b"", None)
         self.cluster.append(GRAVES, 0, b"", b"a", headers)
 
-    def tally(self, *runs: Run, transaction: str | None = None) -> None:
-        """A tally is written."""
-        headers = retry_headers(None, RetryInfo("id", 0, 0, why=Why.TALLY))
-        self.cluster.append(RETRY, 0, tally.encode(runs), None, headers, transaction=transaction)
+    def checkpoint(self, *runs: Run, main: Sequence[Run] = (), transaction: str | None = None) -> Named:
+        """A checkpoint is written."""
+        return write(self.cluster, RETRY, *runs, main=main, transaction=transaction)
 
-    def commit(self, main: int, retry: int, *runs: Run, tally: int | None = None) -> None:
+    def commit(self, main: int, retry: int, *runs: Run, named: Named | None = None) -> None:
         """The group stores these positions, and of the retry partition what is finished above."""
-        said = ack_map.encode(AckMap(0, runs, tally=tally), retry) if runs or tally is not None else ""
+        said = ack_map.encode(AckMap(0, runs, checkpoint=named), retry) if runs or named else ""
+        home = ack_map.encode(AckMap(0, (), checkpoint=named), main) if named else ""
         positions = {
-            TopicPartition(TOPIC, 0): Committed(main, ""),
+            TopicPartition(TOPIC, 0): Committed(main, home),
             TopicPartition(RETRY, 0): Committed(retry, said),
         }
         with self.cluster.change():
@@ -108,44 +112,53 @@ def test_a_transaction_that_was_left_open_hides_what_lies_behind_it(books: Books
     assert books.ledger.hides()
 
 
-def test_a_tally_calls_finished_what_it_tells(books: Books) -> None:
+def test_a_checkpoint_calls_finished_what_it_tells(books: Books) -> None:
     for origin in range(3):
         books.relocate(origin)
-    books.tally((1, 2))
+    named = books.checkpoint((1, 2))
     books.ledger.logs[0].acked = {1, 2}
-    books.commit(3, 0, tally=3)
+    books.commit(3, 0, named=named)
     assert books.ledger.unsettled(0) == {0, 2}
-    books.commit(3, 0, (2, 3), tally=3)
+    books.commit(3, 0, (2, 3), named=named)
     assert books.ledger.unsettled(0) == {0}
     with pytest.raises(AssertionError, match=r"claims: \[1\] of 0 were finished and aren't now"):
         books.commit(3, 0, (2, 3))
 
 
-def test_a_tally_is_neither_a_message_nor_rubbish(books: Books) -> None:
-    books.tally()
+def test_it_tells_of_main_too(books: Books) -> None:
+    books.ledger.logs[0].acked = {1}
+    books.commit(0, 0, named=books.checkpoint(main=[(1, 2)]))
+    assert books.ledger.unsettled(0) == {0, 2}
+    assert books.ledger.knows(0, 1)
+
+
+def test_a_checkpoint_is_neither_a_message_nor_rubbish(books: Books) -> None:
+    books.checkpoint()
     books.commit(0, 0)
     assert not books.ledger.stays()
     assert list(books.ledger.beside[0].waiting(Committed(0, ""), ())) == []
     books.ledger.check_rubbish(0)
 
 
-def test_a_tally_that_nobody_can_read_may_not_be_named(books: Books) -> None:
-    books.tally((1, 2), transaction="t")
-    with pytest.raises(AssertionError, match="tally: 0 is named, and nobody can read it"):
-        books.commit(0, 0, tally=0)
+def test_a_checkpoint_that_cannot_be_read_may_not_be_named(books: Books) -> None:
+    named = books.checkpoint((1, 2), transaction="t")
+    with pytest.raises(AssertionError, match=r"checkpoint: Named.* is named, and can't be read"):
+        books.commit(0, 0, named=named)
 
 
-def test_a_message_may_not_be_named_as_a_tally(books: Books) -> None:
+def test_a_message_may_not_be_named_as_a_checkpoint(books: Books) -> None:
     books.relocate(0)
-    with pytest.raises(AssertionError, match="tally: 0 is named, which is RetryInfo"):
-        books.commit(1, 0, tally=0)
+    with pytest.raises(AssertionError, match=r"checkpoint: Named.* is named, and isn't whole"):
+        books.commit(1, 0, named=Named(0, 5))
 
 
-def test_a_tally_that_is_finished_may_not_be_named(books: Books) -> None:
-    books.relocate(0)
-    books.tally((0, 1))
-    with pytest.raises(AssertionError, match="tally: 1 is named, and finished at 0"):
-        books.commit(0, 0, (1, 2), tally=1)
+def test_a_checkpoint_that_was_deleted_may_not_be_named(books: Books) -> None:
+    named = books.checkpoint()
+    books.commit(0, 0, named=named)
+    books.checkpoint()
+    books.cluster.truncate(RETRY, 0, 1)
+    with pytest.raises(AssertionError, match=r"checkpoint: Named.* is named, and was deleted"):
+        books.commit(0, 1, named=named)
 
 
 def test_a_dead_letter_behind_an_open_transaction_counts(books: Books) -> None:

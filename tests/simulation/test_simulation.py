@@ -40,7 +40,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(LIMIT + 60)
 @BOTH_SUITES
-@pytest.mark.parametrize("options", [[], ["--retry"]], ids=["in_place", "retry_topic"])
+@pytest.mark.parametrize("options", [[], ["--retry"]], ids=["calm retry topic", "troubled retry topic"])
 def test_every_promise_holds_in_every_seed(options: list[str], first: int, seeds: int) -> None:
     done = command(*options, "--seeds", str(seeds), "--from", str(first))
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
@@ -73,23 +73,13 @@ def test_a_broken_promise_says_what_and_where(capsys: pytest.CaptureFixture[str]
     outcome = run_slice(range(20))
     assert outcome.failures
     seed, text = outcome.failures[0]
-    assert re.search(r"I2: p\d+/\d+ epoch \d+ commits \[\d", text)
+    assert re.search(r"claims: \[\d.*\] of \d are called finished", text)
     with pytest.raises(Violation):
         simulate(seed)
     assert run_one(seed, trace=True) == 1
     told = capsys.readouterr().out
     assert "joins" in told
-    assert "which nobody has acked" in told
-
-
-def test_what_main_has_lost_is_waited_for() -> None:
-    # Main's retention takes a message that is being retried, and one that waits in memory behind it.
-    simulate(770131, retry=True)
-
-
-def test_what_a_dead_letter_hides_behind_is_waited_for() -> None:
-    # A process dies in a transaction that has written one; its successor's lies behind that until the broker ends it.
-    simulate(4001032, retry=True)
+    assert "are called finished" in told
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.told_reader import ToldReader
+from kafka_pubsub.client.told_stream import ToldCoordinator, ToldRelocating
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.redelivery import Exhausted
 from kafka_pubsub.model import Header, Message, StoredRecord
@@ -30,7 +31,8 @@ from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.crew import Hand
 from tests.simulation.plan import Focus, Plan, scaled
-from tests.simulation.process import SESSION, Process
+from tests.simulation.process import SESSION, Process, SimulatedCoordinator
+from tests.simulation.retry import SteppedRelocating
 from tests.simulation.trouble import GROUP, TOPIC
 from tests.simulation.world import SimulatedWorld
 
@@ -39,7 +41,7 @@ __all__ = ["PATIENT", "ToldWorld", "judged"]
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
 #: What a history has no words for.
-UNTOLD = ("hole", "transaction", "retention", "compaction", "forget", "rubbish", "stranger", "set_clock")
+UNTOLD = ("hole", "transaction", "retention", "compaction", "rubbish", "stranger", "set_clock")
 
 
 def told(plan: Plan) -> Plan:
@@ -47,8 +49,7 @@ def told(plan: Plan) -> Plan:
     actions = {name: weight for name, weight in plan.actions.items() if name not in UNTOLD}
     conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
     # Late commits are left to the ledger: no history tells of an assignment that has outlasted its session.
-    retry = None if plan.retry is None else replace(plan.retry, late_commits=0.0)
-    return replace(plan, actions=actions, conduct=conduct, retry=retry)
+    return replace(plan, actions=actions, conduct=conduct, retry=replace(plan.retry, late_commits=0.0))
 
 
 class ToldProcess(Process):
@@ -173,10 +174,21 @@ class ToldWorld(SimulatedWorld):
         self._driver.close()
 
 
+class ToldSimulatedCoordinator(ToldCoordinator, SimulatedCoordinator):
+    """The simulated coordinator, which tells its history."""
+
+
+class ToldSteppedRelocating(ToldRelocating, SteppedRelocating):
+    """The stepped side of the retry topic, which tells its history."""
+
+
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
     engine, crew, finish = process.engine, process.crew, process.finish
-    evidence = engine.evidence = engine.coordinator.evidence = Evidence(file, TOPIC)
+    evidence = engine.evidence = Evidence(file, TOPIC)
+    process.coordinator.__class__ = ToldSimulatedCoordinator
+    process.relocating.__class__ = ToldSteppedRelocating
+    vars(process.coordinator)["evidence"] = vars(process.relocating)["evidence"] = evidence
     reader = ToldReader(process.reader, TOPIC, evidence)
     engine._reader = engine.rebalances._reader = reader
     reader.subscribe(engine.rebalances.topics(), engine)

@@ -16,7 +16,6 @@ from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.growth import Growth
-from tests.simulation.ledger import Ledger
 from tests.simulation.plan import Plan
 from tests.simulation.process import SESSION, Died, Process
 from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
@@ -56,7 +55,7 @@ class Troubles(Growth):
     clock: VirtualClock
     backend: MemoryBackend
     cluster: MemoryCluster
-    ledger: Ledger
+    ledger: RetryLedger
     #: A key whose handlers fail for now.
     stuck: bytes | None
     #: Whether the dead letters' topic takes nothing for now.
@@ -125,7 +124,7 @@ class Troubles(Growth):
 
     def set_clock(self) -> None:
         """The wall clock of a process is set, right or wrong."""
-        wrong = 0.0 if self.plan.retry is None else self.plan.retry.wrong_clocks
+        wrong = self.plan.retry.wrong_clocks
         if self.processes:
             process = self.random.choice(self.processes)
             process.wrong_by = self.random.choice([0.0, wrong, -wrong])
@@ -197,16 +196,7 @@ class Troubles(Growth):
         self.cluster.compact(TOPIC, number, taken)
         self.ledger.taken_out(number, taken)
 
-    def forget(self) -> None:
-        if self.backend.admin.group_members(GROUP):
-            return
-        self.say("the broker forgets the group's positions")
-        self.cluster.forget_offsets(GROUP)
-        copy = self.record().positions
-        for number in range(self.partitions):
-            self.ledger.forgotten(number, copy[number])
-
-    # With a retry topic
+    # The retry topic
 
     def outage(self) -> None:
         """What handlers need is down for a while."""
@@ -224,7 +214,7 @@ class Troubles(Growth):
         retry = self.plan.retry
         if self.shut and topic == GRAVES and not self._silence:
             return BrokerUnavailable(f"injected: {topic} takes nothing")
-        if retry is None or self.calm:
+        if self.calm:
             return None
         if self.now() < self._unwritable.get(topic, 0.0) or self.chance(retry.refused):
             return BrokerUnavailable(f"injected: {topic} doesn't take it")
@@ -233,7 +223,7 @@ class Troubles(Growth):
     @property
     def _silence(self) -> float:
         """For how many seconds the dead letters' topic doesn't answer, while it takes nothing."""
-        return self.plan.retry.silent if self.shut and self.plan.retry is not None else 0.0
+        return self.plan.retry.silent if self.shut else 0.0
 
     def silent_until(self, since: float) -> float | None:
         """Until when nothing answers to dead letters that were written then; None: the log does."""
@@ -241,8 +231,6 @@ class Troubles(Growth):
 
     def poison(self, partition: int, offset: int, key: bytes | None) -> str | None:
         """What a message does to its handlers now."""
-        if not isinstance(self.ledger, RetryLedger):
-            return None
         if (kind := self.ledger.poison[partition].get(offset)) is not None:
             return kind
         if key is not None and key == self.stuck:
@@ -271,9 +259,7 @@ class Troubles(Growth):
 
     def usurp(self) -> None:
         """While a transaction of theirs shows late, all members are removed."""
-        if isinstance(self.ledger, RetryLedger) and any(
-            each.log.stable_end < each.log.end for each in self.ledger.beside
-        ):
+        if any(each.log.stable_end < each.log.end for each in self.ledger.beside):
             self.say("all are removed from the group")
             self.cluster.evict(GROUP)
 

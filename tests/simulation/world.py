@@ -23,7 +23,7 @@ from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import Hand
-from tests.simulation.ledger import Ledger, promise
+from tests.simulation.ledger import promise
 from tests.simulation.plan import Focus, Plan, scaled
 from tests.simulation.process import SESSION, Process
 from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
@@ -79,8 +79,8 @@ class SimulatedWorld(Troubles):
         self.grown_early = False
         #: Whether nobody did anything in the last round.
         self._idle = False
-        self.stuck = None if plan.retry is None else plan.retry.stuck
-        self.shut = plan.retry is not None and plan.retry.shut
+        self.stuck = plan.retry.stuck
+        self.shut = plan.retry.shut
         self.ledger = self._make_ledger(plan)
         self.answers = Answers(self._is_durable)
         self.processes: list[Process] = []
@@ -90,12 +90,13 @@ class SimulatedWorld(Troubles):
         self._conduct_weights = list(accumulate(plan.conduct[name] for name in self._conducts))
         self._create()
 
-    def _make_ledger(self, plan: Plan) -> Ledger:
-        ordered = plan.rules.ordered
-        if plan.retry is None:
-            return Ledger(plan.partitions, ordered=ordered)
+    def _make_ledger(self, plan: Plan) -> RetryLedger:
         return RetryLedger(
-            plan.partitions, ordered=ordered, cluster=self.cluster, group=GROUP, attempts=ATTEMPTS
+            plan.partitions,
+            ordered=plan.rules.ordered,
+            cluster=self.cluster,
+            group=GROUP,
+            attempts=ATTEMPTS,
         )
 
     def _create(self) -> None:
@@ -117,10 +118,9 @@ class SimulatedWorld(Troubles):
             positions=dict(ends),
         )
         places = {TopicPartition(TOPIC, number): end for number, end in ends.items()}
-        if isinstance(self.ledger, RetryLedger):
-            record = self._beside(record)
-            self.ledger.opens()
-            places |= {TopicPartition(RETRY, number): 0 for number in ends}
+        record = self._beside(record)
+        self.ledger.opens()
+        places |= {TopicPartition(RETRY, number): 0 for number in ends}
         self.backend.catalog.put_subscription(record, None)
         self.backend.admin.set_positions(GROUP, places)
         for number, start in enumerate(self.starts):
@@ -163,12 +163,7 @@ class SimulatedWorld(Troubles):
 
     def _is_durable(self, place: Place) -> bool:
         """Whether the log knows that a message is finished, just now."""
-        log = self.ledger.logs[place.partition]
-        if isinstance(self.ledger, RetryLedger):
-            return self.ledger.knows(*place)
-        with self.cluster.changed:
-            stored = self.cluster.group(GROUP).offsets[TopicPartition(TOPIC, place.partition)]
-        return place.offset in log.covered(stored.offset or 0, stored.metadata)
+        return self.ledger.knows(*place)
 
     def say(self, text: str) -> None:
         if self._tell is not None:
@@ -188,19 +183,17 @@ class SimulatedWorld(Troubles):
             self._look()
 
     def _look(self) -> None:
-        if isinstance(self.ledger, RetryLedger):
-            self.ledger.look()
+        self.ledger.look()
 
     def go_on(self, steps: int) -> None:
         """Some of a healthy life, and a removal now and then, while something else is under way."""
-        acts, weights = ["fetcher", "runner", "handler", "time", "publish", "evict"], [9, 9, 9, 3, 3, 1]
-        if self.plan.retry is not None:
-            acts, weights = [*acts, "mover", "crash"], [*weights, 9, 1]
-            if self.plan.retry.killers_only:
-                weights = [
-                    weight if act not in ("evict", "crash") else 0
-                    for act, weight in zip(acts, weights, strict=True)
-                ]
+        acts = ["fetcher", "runner", "handler", "time", "publish", "evict", "mover", "crash"]
+        weights = [9, 9, 9, 3, 3, 1, 9, 1]
+        if self.plan.retry.killers_only:
+            weights = [
+                weight if act not in ("evict", "crash") else 0
+                for act, weight in zip(acts, weights, strict=True)
+            ]
         for act in self.random.choices(acts, weights, k=steps):
             getattr(self, act)()
 
@@ -218,15 +211,14 @@ class SimulatedWorld(Troubles):
         offset = record.offset()
         assert offset is not None
         self.ledger.published(number, offset, key)
-        if isinstance(self.ledger, RetryLedger):
-            self.ledger.bodies[number][offset] = (value, headers)
-            if not self.calm:
-                self._perhaps_poison(self.ledger, number, offset)
+        self.ledger.bodies[number][offset] = (value, headers)
+        if not self.calm:
+            self._perhaps_poison(number, offset)
         return number, offset
 
-    def _perhaps_poison(self, ledger: RetryLedger, number: int, offset: int) -> None:
-        retry = self.plan.retry
-        if retry is not None and self.chance(retry.poison):
+    def _perhaps_poison(self, number: int, offset: int) -> None:
+        retry, ledger = self.plan.retry, self.ledger
+        if self.chance(retry.poison):
             kind = self.random.choice(retry.kinds)
             if kind == "raises" or sum(map(len, ledger.poison)) < MOST_COSTLY:
                 ledger.poison[number][offset] = kind
@@ -249,7 +241,7 @@ class SimulatedWorld(Troubles):
             self.act(process, process.runner)
 
     def mover(self) -> None:
-        busy = [each for each in self.processes if each.relocating is not None and each.relocating.busy]
+        busy = [each for each in self.processes if each.relocating.busy]
         if busy and (process := self.random.choice(busy)).moves("mover"):
             self.act(process, process.mover)
 
@@ -279,9 +271,8 @@ class SimulatedWorld(Troubles):
         self._end_troubles()
         for process in [each for each in self.processes if each.patience is not None]:
             process.patience = self.now()
-        if self.plan.retry is not None:  # what is left is told by one as well as by four, and sooner
-            for process in self.processes[1:]:
-                self.act(process, process.leave)
+        for process in self.processes[1:]:  # what is left is told by one as well as by four, and sooner
+            self.act(process, process.leave)
         if self.stuck is not None or self.shut:
             self._finish_all("beside what can't go on")
             self.stuck, self.shut = None, False
@@ -300,15 +291,13 @@ class SimulatedWorld(Troubles):
             key = b"end%d" % number
             record = self.cluster.append(TOPIC, number, b"the end", key)
             self.ledger.published(number, record.offset() or 0, key)
-            if isinstance(self.ledger, RetryLedger):
-                self.ledger.bodies[number][record.offset() or 0] = (b"the end", None)
+            self.ledger.bodies[number][record.offset() or 0] = (b"the end", None)
         self._finish_all(how, wholly=True)
 
     def _grow_at_last(self) -> None:
         """All is finished, so nothing holds it up but what stays in the retry topic for ever; then it is given up."""
         if not self.change_layout(self.plan.partitions + self.plan.grows, 60.0):
-            left = isinstance(self.ledger, RetryLedger) and self.ledger.stays()
-            promise(left, "layout: nothing is left to be done, and it doesn't grow")
+            promise(self.ledger.stays(), "layout: nothing is left to be done, and it doesn't grow")
             self.change_layout(self.plan.partitions, 60.0)
         for key in self.plan.keys:
             self.append(key)
@@ -332,16 +321,15 @@ class SimulatedWorld(Troubles):
     def _check_end(self) -> None:
         self.ledger.check_nothing_lost(self.starts)
         self.answers.check_end(self.ledger.never_again)
-        if isinstance(self.ledger, RetryLedger):
-            self.ledger.check_rubbish(self.rubbish_written)
-            if self.plan.retry is not None and self.plan.retry.killers_only:
-                self.ledger.check_only_poison_is_buried()
+        self.ledger.check_rubbish(self.rubbish_written)
+        if self.plan.retry.killers_only:
+            self.ledger.check_only_poison_is_buried()
 
     def _finish_all(self, how: str, *, wholly: bool = False) -> None:
         """Rounds until all is settled; `wholly`: and seen to be, up to the logs' ends."""
         # After a crash a suspect's turn takes some seconds, one after the other.
         messages = sum(len(log.keys) for log in self.ledger.logs)
-        suspects = 4 * messages if self.plan.retry is not None else messages if self.plan.grows else 0
+        suspects = 4 * messages
         for _ in range(SETTLING + suspects):
             if not self.processes:
                 self.join()
@@ -357,8 +345,6 @@ class SimulatedWorld(Troubles):
         return () if self.stuck is not None or self.shut else self.processes
 
     def _settled(self) -> bool:
-        if not isinstance(self.ledger, RetryLedger):
-            return self.ledger.settled()
         held = {self.stuck} - {None}
         return all(
             self.ledger.only_held_up(number, held, exhausted=self.shut) for number in range(self.partitions)
@@ -366,16 +352,16 @@ class SimulatedWorld(Troubles):
 
     def _round(self) -> None:
         self.clock.advance(IDLE if self._idle else 1.0)
-        self._idle = self.plan.retry is not None
+        self._idle = True
         for process in list(self.processes):
             self.act(process, process.fetcher)
             self._perhaps_finish(process)
         for process in list(self.processes):
-            for _ in range(4 if self.plan.retry is None else 16):
+            for _ in range(16):
                 self.act(process, process.runner)
                 if not self._move_everything(process):
                     break
-                if self.plan.retry is not None and process.moves("fetcher"):  # what was moved can be read now
+                if process.moves("fetcher"):  # what was moved can be read now
                     self.act(process, process.fetcher)
         self._look()
 
@@ -383,7 +369,7 @@ class SimulatedWorld(Troubles):
         """Whether anything could be moved."""
         beside, moved = process.relocating, False
         for _ in range(200):
-            if beside is None or not beside.busy:
+            if not beside.busy:
                 break
             moved = True
             self.act(process, process.mover)
@@ -418,7 +404,7 @@ class SimulatedWorld(Troubles):
 
     def _hides(self) -> bool:
         """Whether somebody died in a transaction that the broker hasn't ended yet: nobody sees what lies behind it."""
-        return isinstance(self.ledger, RetryLedger) and self.ledger.hides()
+        return self.ledger.hides()
 
     def _lag(self) -> Mapping[int, int]:
         """How far the group's positions are from the logs' ends, where nothing is parked for ever."""
@@ -426,9 +412,8 @@ class SimulatedWorld(Troubles):
             stored = {place: value.offset or 0 for place, value in self.cluster.group(GROUP).offsets.items()}
         ends = self.backend.admin.last_stable_offsets(TOPIC)
         lag = {number: end - stored.get(TopicPartition(TOPIC, number), 0) for number, end in ends.items()}
-        if isinstance(self.ledger, RetryLedger):
-            lag = {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
-        return lag
+        self.ledger.look()  # what was stored last may name another checkpoint
+        return {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
 
 
 def simulate(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import Message, PubSub, Topic
 from tests.benchmarks.cluster import committed_total
 from tests.benchmarks.data import Payloads, key_name, keys, places
 from tests.benchmarks.memory import peak_megabytes
 from tests.benchmarks.meter import Meter
 from tests.benchmarks.row import Measured
 
-__all__ = ["handler", "memory", "publish", "pull", "stuck"]
+__all__ = ["handler", "memory", "publish", "publish_many", "pull", "stuck"]
 
 # Seconds for a stream to end its handlers and commit.
 CLOSE_TIMEOUT_S = 60.0
@@ -20,6 +21,34 @@ CLOSE_TIMEOUT_S = 60.0
 
 def publish(bootstrap: str, topic: str, warmup: int, measured: int, distinct: int) -> Measured:
     """A future for each message, kept until all are resolved."""
+
+    def send(handle: Topic, batch: list[tuple[str, bytes]]) -> None:
+        futures = [handle.publish(value, ordering_key=key) for key, value in batch]
+        for future in futures:
+            future.result(timeout=120)
+
+    return _publish(bootstrap, topic, warmup, measured, distinct, send)
+
+
+def publish_many(bootstrap: str, topic: str, warmup: int, measured: int, distinct: int) -> Measured:
+    """All with one call, and the id of each."""
+
+    def send(handle: Topic, batch: list[tuple[str, bytes]]) -> None:
+        futures = handle.publish_many({"data": value, "ordering_key": key} for key, value in batch)
+        if len(futures.result(timeout=120)) != len(batch):
+            raise RuntimeError("ids are missing")
+
+    return _publish(bootstrap, topic, warmup, measured, distinct, send)
+
+
+def _publish(
+    bootstrap: str,
+    topic: str,
+    warmup: int,
+    measured: int,
+    distinct: int,
+    send: Callable[[Topic, list[tuple[str, bytes]]], None],
+) -> Measured:
     payloads = Payloads()
     prepared = [
         (key_name(number), payloads.make(number, place))
@@ -27,17 +56,11 @@ def publish(bootstrap: str, topic: str, warmup: int, measured: int, distinct: in
     ]
     with PubSub(bootstrap) as pubsub:
         handle = pubsub.topic(topic)
-
-        def send(batch: list[tuple[str, bytes]]) -> None:
-            futures = [handle.publish(value, ordering_key=key) for key, value in batch]
-            for future in futures:
-                future.result(timeout=120)
-
-        send(prepared[:warmup])
-        started = time.perf_counter()
-        send(prepared[warmup:])
-        seconds = time.perf_counter() - started
-    return {"rate": measured / seconds}
+        send(handle, prepared[:warmup])
+        started, busy = time.perf_counter(), time.process_time()
+        send(handle, prepared[warmup:])
+        seconds, cpu = time.perf_counter() - started, time.process_time() - busy
+    return {"rate": measured / seconds, "cpu_us": cpu / measured * 1e6}
 
 
 def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float) -> Measured:

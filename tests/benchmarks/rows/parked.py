@@ -38,10 +38,10 @@ SAY_S = 5.0
 SETTLE_S = 5.0
 
 
-def parked(bootstrap: str, topic: str, group: str, messages: int, distinct: int, patience: float) -> Measured:
+def parked(bootstrap: str, topic: str, group: str, messages: int, patience: float) -> Measured:
     """Parks a third of what was published, `messages`, in one process, and takes it over, in another."""
     wanted: dict[str, object] = {"bootstrap": bootstrap, "topic": topic, "group": group, "patience": patience}
-    first = _process("park", {**wanted, "distinct": distinct}, patience)
+    first = _process("park", wanted, patience)
     waiting = _waiting(bootstrap, topic, group)
     if waiting < messages - IN_MEMORY:
         raise RuntimeError(f"{waiting} of {messages} messages lie in the retry topic")
@@ -99,8 +99,8 @@ def _publish_fresh(pubsub: PubSub, topic: str, prefix: str) -> set[str]:
     return keys
 
 
-def park(bootstrap: str, topic: str, group: str, distinct: int, patience: float) -> Measured:
-    """Nacks every third of so many keys, until the fresh messages, which come last, were all delivered."""
+def park(bootstrap: str, topic: str, group: str, patience: float) -> Measured:
+    """Nacks every third key, until the fresh messages, which come last, were all delivered."""
     through = threading.Event()
     fresh: set[str] = set()
     acked = 0
@@ -109,7 +109,7 @@ def park(bootstrap: str, topic: str, group: str, distinct: int, patience: float)
         nonlocal acked
         key = message.ordering_key or ""
         if not key.startswith("fresh"):
-            if head(message.data).key * 3 < distinct:
+            if head(message.data).key % 3 == 0:
                 message.nack(delay=HOLD_S)
             else:
                 message.ack()

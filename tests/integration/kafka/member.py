@@ -11,6 +11,7 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.model import Committed, TopicPartition
+from tests.support import commit
 
 #: Seconds that anything may take that takes milliseconds.
 PATIENCE = 45.0
@@ -67,7 +68,7 @@ class Member:
         """Commits, then forgets."""
         self.events.append("revoked")
         mine = {each: Committed(self.next[each], "") for each in partitions if each in self.next}
-        for each, answer in self.reader.commit(mine).items():
+        for each, answer in commit(self.reader, mine).items():
             if answer is not None:
                 self.events.append(f"commit of {each}: {answer}")
         for each in partitions:

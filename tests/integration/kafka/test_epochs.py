@@ -20,6 +20,7 @@ from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, TopicPartition
 from tests.integration.kafka.member import PATIENCE
 from tests.integration.kafka.test_transactions import Member, step_until
+from tests.support import commit
 
 Unique = Callable[[str], str]
 
@@ -73,7 +74,7 @@ def check_transactions(bootstrap: str, unique: Unique, *, before: Ending) -> Non
                 [NewRecord(topic, 0, None, b"v")], {place: Committed(1, metadata)}, membership
             )
             assert outcome.ending is ending, (metadata, outcome)
-        assert first.reader.commit({place: Committed(2, "plain")}) == {place: None}
+        assert commit(first.reader, {place: Committed(2, "plain")}) == {place: None}
     finally:
         backend.close()
 

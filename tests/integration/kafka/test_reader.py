@@ -13,7 +13,7 @@ from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.integration.kafka.conftest import MakeBackend
 from tests.integration.kafka.member import Member, fill
-from tests.support import until
+from tests.support import commit, until
 
 Unique = Callable[[str], str]
 
@@ -103,7 +103,7 @@ def test_commits_of_many_full_maps_are_cut_into_requests(backend: KafkaBackend, 
     member = Member(backend, group, topic)
     _read_until(member, lambda: len(member.next) == 120)
     everything = {each: Committed(0, FULL_MAP) for each in member.next}
-    assert set(member.reader.commit(everything).values()) == {None}
+    assert set(commit(member.reader, everything).values()) == {None}
     assert member.reader.committed(list(everything)) == everything
     member.reader.close()
 
@@ -117,7 +117,7 @@ def test_one_refused_commit_leaves_the_others_stored(
     _read_until(member, lambda: len(member.next) == 4)
     texts = ["fine", "x" * 4096, "with \0", "half \ud800"]
     positions = {TopicPartition(topic, number): Committed(0, text) for number, text in enumerate(texts)}
-    answers = [member.reader.commit(positions)[TopicPartition(topic, number)] for number in range(4)]
+    answers = [commit(member.reader, positions)[TopicPartition(topic, number)] for number in range(4)]
     assert answers[0] is None
     assert all(isinstance(answer, InvalidArgument) for answer in answers[1:])
     stored = member.reader.committed(list(positions))
@@ -177,7 +177,7 @@ def test_after_close_everything_is_refused_and_the_group_is_empty(
     assert backend.admin.group_members(group) == 0
     for call in (
         lambda: member.reader.read(1, 0),
-        lambda: member.reader.commit({at: Committed(1, "")}),
+        lambda: commit(member.reader, {at: Committed(1, "")}),
         lambda: member.reader.committed([at]),
         lambda: member.reader.pause([at]),
     ):

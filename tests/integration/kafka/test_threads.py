@@ -14,7 +14,7 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.integration.kafka.member import PATIENCE, Member
-from tests.support import until
+from tests.support import commit, until
 
 Unique = Callable[[str], str]
 
@@ -32,12 +32,12 @@ def _started(backend: KafkaBackend, unique: Unique) -> tuple[Member, TopicPartit
 
 def test_commits_are_answered_while_a_read_waits(backend: KafkaBackend, unique: Unique) -> None:
     member, at = _started(backend, unique)
-    assert member.reader.commit({at: Committed(0, "")}) == {at: None}
+    assert commit(member.reader, {at: Committed(0, "")}) == {at: None}
     reading = threading.Thread(target=lambda: member.reader.read(1, 4))
     reading.start()
     begin = time.monotonic()
     for _ in range(20):
-        assert member.reader.commit({at: Committed(0, "")}) == {at: None}
+        assert commit(member.reader, {at: Committed(0, "")}) == {at: None}
         member.reader.committed([at])
     # Behind the read it would be 4 s.
     assert time.monotonic() - begin < 2
@@ -52,7 +52,7 @@ def test_a_listener_may_wait_for_a_commit_of_another_thread(backend: KafkaBacken
     class Waiting(Member):
         def revoked(self, partitions: Sequence[TopicPartition]) -> None:
             positions = {each: Committed(0, "from elsewhere") for each in partitions}
-            other = threading.Thread(target=lambda: answers.extend(self.reader.commit(positions).values()))
+            other = threading.Thread(target=lambda: answers.extend(commit(self.reader, positions).values()))
             other.start()
             other.join(PATIENCE)
 
@@ -73,14 +73,14 @@ def test_a_close_waits_for_a_running_call(backend: KafkaBackend, unique: Unique)
         member, at = _started(backend, unique)
         stop = threading.Event()
 
-        def commit(member: Member = member, at: TopicPartition = at, stop: threading.Event = stop) -> None:
+        def commit_on(member: Member = member, at: TopicPartition = at, stop: threading.Event = stop) -> None:
             while not stop.is_set():
                 try:
-                    member.reader.commit({at: Committed(0, "")})
+                    commit(member.reader, {at: Committed(0, "")})
                 except PubSubError:
                     return
 
-        threads = [threading.Thread(target=commit) for _ in range(4)]
+        threads = [threading.Thread(target=commit_on) for _ in range(4)]
         for thread in threads:
             thread.start()
         member.reader.close()

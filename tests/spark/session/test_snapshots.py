@@ -12,11 +12,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named, split
 from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.schema import checkpoints
+from tests.checkpoints import made
 from tests.spark.session.support import Runner, publish
 
 if TYPE_CHECKING:
@@ -165,31 +168,49 @@ def test_what_the_commits_tell_of_before_its_transaction_can_be_read_is_waited_f
     assert (found["acked"], found["waiting"], found["parked"]) == (0, 0, 2)
 
 
-def test_the_tallies_that_commits_name_are_read_alone(spark: SparkSession) -> None:
-    from spark.snapshots import _Said, _tallies
+def test_the_checkpoints_that_commits_need_are_read_alone(spark: SparkSession) -> None:
+    from spark.snapshots import _checkpoints, _Said
 
     topic, asked = "orders.sub.billing.retry", []
 
-    def said(number: int, at: int) -> tuple[TopicPartition, Committed]:
-        return TopicPartition(topic, number), Committed(2, ack_map.encode(AckMap(7, (), tally=at), 2))
+    def said(number: int, at: int, topic: str = topic) -> tuple[TopicPartition, Committed]:
+        text = ack_map.encode(AckMap(7, (), checkpoint=Named(at, 5), more=True), 2)
+        return TopicPartition(topic, number), Committed(2, text)
 
     ends = {TopicPartition(topic, number): 9 for number in range(3)}
     ends[TopicPartition("dead", 0)] = 4
-    told = [(3, 4), (6, 8)]
-    there = [(0, 5, tally.encode(told)), (0, 6, b"another"), (1, 5, None)]
+    told = made((3, 4), (6, 8), main=[(1, 2)])
+    (small,) = map(checkpoints.encode, split(told))
+    large = [*map(checkpoints.encode, split(told, 1))]
+    there = [
+        (0, 5, small),
+        (0, 6, b"another"),
+        (1, 5, None),
+        (2, 3, large[0]),
+        (2, 6, large[1]),
+        (2, 8, large[2]),
+    ]
 
     def read(topic: str, ends: Any, starting: dict[int, int] | None = None) -> DataFrame:
         asked.append((topic, {at.partition: end for at, end in ends.items()}, starting))
-        return spark.createDataFrame(there, "partition int, offset bigint, value binary")
+        low = starting or {}
+        rows = [
+            (None, number, offset, value)
+            for number, offset, value in there
+            if low[number] <= offset < ends[TopicPartition(topic, number)]
+        ]
+        return spark.createDataFrame(rows, "key binary, partition int, offset bigint, value binary")
 
-    def tallies(*commits: tuple[TopicPartition, Committed]) -> Any:
-        return _tallies([topic], _Said(ends, dict(commits), ends), read)
+    def found(*commits: tuple[TopicPartition, Committed]) -> Any:
+        return _checkpoints("orders", [topic], _Said(ends, dict(commits), ends), read)
 
-    assert tallies(said(0, 5)) == {0: told}
+    assert found(said(0, 5)) == {0: told}
     assert asked == [(topic, {0: 6, 1: 9, 2: 9}, {0: 5, 1: 9, 2: 9})]
-    assert tallies(said(0, 5), said(1, 5)) is None, "that isn't one"
-    assert tallies(said(2, 5)) is None, "it is gone"
+    assert found(said(0, 5, "orders")) == {0: told}, "the home topic's commit needs it, too"
+    assert found(said(0, 5), said(1, 5)) is None, "that isn't one"
+    assert found(said(1, 2)) is None, "it is gone"
+    assert found(said(2, 3)) == {2: told}, "its records lie among others"
     asked.clear()
-    assert tallies(said(0, 9)) == {}, "an earlier topic of that name had it"
-    assert _tallies([], _Said(ends, {}, ends), read) == {}
+    assert found(said(0, 9)) == {}, "an earlier topic of that name had it"
+    assert _checkpoints("orders", [], _Said(ends, {}, ends), read) == {}
     assert asked == []

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.retry_record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
 from kafka_pubsub.model import Committed, TopicPartition
 
@@ -23,9 +24,12 @@ SEEN = {TopicPartition(AWAY, 0): 100, TopicPartition(DEAD, 0): 100}
 
 
 def commit(
-    topic: str, offset: int, *runs: tuple[int, int], tally: int | None = None
+    topic: str, offset: int, *runs: tuple[int, int], named: int | None = None
 ) -> dict[TopicPartition, Committed]:
-    text = ack_map.encode(AckMap(5, tuple(runs), tally=tally), offset)
+    text = ack_map.encode(
+        AckMap(5, tuple(runs), checkpoint=None if named is None else Named(named, 5), more=named is not None),
+        offset,
+    )
     return {TopicPartition(topic, 0): Committed(offset, text)}
 
 
@@ -37,7 +41,7 @@ class World:
         self.commits = commits
         self.away: list[tuple[Any, ...]] = []
         self.dead: list[tuple[Any, ...]] = []
-        #: What the tally tells that the retry topic's commit names.
+        #: What the checkpoint tells that the retry topic's commit names.
         self.told: dict[int, list[tuple[int, int]]] = {}
 
     def park(self, origin: int, offset: int, why: Why = Why.NACKED) -> None:
@@ -140,8 +144,8 @@ def test_what_is_replayed_comes_late_on_purpose(spark: SparkSession) -> None:
     assert world.findings() == []
 
 
-def test_what_a_tally_tells_is_finished(spark: SparkSession) -> None:
-    world = World(spark, {**commit(HOME, 6), **commit(AWAY, 0, (1, 2), tally=9)})
+def test_what_a_checkpoint_tells_is_finished(spark: SparkSession) -> None:
+    world = World(spark, {**commit(HOME, 6), **commit(AWAY, 0, (1, 2), named=9)})
     world.park(2, 0)
     world.park(2, 1)
     world.park(2, 2)
@@ -152,7 +156,7 @@ def test_what_a_tally_tells_is_finished(spark: SparkSession) -> None:
     assert ("parked twice", 2) in world.findings()
 
 
-def test_a_tally_that_no_commit_names_tells_nothing(spark: SparkSession) -> None:
+def test_a_checkpoint_that_no_commit_names_tells_nothing(spark: SparkSession) -> None:
     world = World(spark, {**commit(HOME, 6), **commit(AWAY, 0, (1, 2))})
     world.park(2, 0)
     world.park(2, 2)
@@ -160,21 +164,21 @@ def test_a_tally_that_no_commit_names_tells_nothing(spark: SparkSession) -> None
     assert ("parked twice", 2) in world.findings()
 
 
-def test_tallies_are_named_by_their_topic_s_commits(spark: SparkSession) -> None:
-    from spark.transforms.subscriptions import named_tallies
+def test_checkpoints_are_named_by_their_topic_s_commits(spark: SparkSession) -> None:
+    from spark.transforms.subscriptions import named_checkpoints
 
-    commits = {**commit(HOME, 6), **commit(AWAY, 3, tally=9)}
+    commits = {**commit(HOME, 6), **commit(AWAY, 3, named=9)}
     commits[TopicPartition(AWAY, 1)] = Committed(4, "a stranger's")
     commits[TopicPartition(AWAY, 2)] = Committed(None, "")
-    assert named_tallies(AWAY, commits) == {0: 9}
-    assert named_tallies(HOME, commits) == {}
+    assert named_checkpoints(commits, [AWAY]) == {0: Named(9, 5)}
+    assert named_checkpoints(commits, [HOME]) == {}
 
 
 def test_runs_of_any_length_are_seen_at_their_edges(spark: SparkSession) -> None:
     from spark.transforms.subscriptions import finished, positions
 
     told = [(255, 257), (1000, 1001), (1024, 2048), (3000, 9001)]
-    found = positions(spark, AWAY, commit(AWAY, 10, tally=20_000), {}, {0: told})
+    found = positions(spark, AWAY, commit(AWAY, 10, named=20_000), {}, {0: told})
     offsets = spark.range(10_000).selectExpr(f"'{AWAY}' as topic", "0 as partition", "id as offset")
     done = {row.offset for row in finished(offsets, found).where("finished").collect()}
     assert done == {*range(10), *(at for start, end in told for at in range(start, end))}
@@ -186,7 +190,7 @@ def test_fifty_thousand_runs_are_no_burden(spark: SparkSession) -> None:
     from spark.transforms.subscriptions import finished, positions
 
     told = [(at, at + 1) for at in range(1, 100_000, 2)]
-    found = positions(spark, AWAY, commit(AWAY, 0, tally=200_000), {}, {0: told})
+    found = positions(spark, AWAY, commit(AWAY, 0, named=200_000), {}, {0: told})
     offsets = spark.range(1_000_000).selectExpr(
         f"'{AWAY}' as topic", "0 as partition", "id % 100000 as offset"
     )

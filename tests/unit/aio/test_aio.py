@@ -170,6 +170,20 @@ def test_wrong_arguments_and_missing_topics_are_errors_of_the_awaited_publish() 
     run(work)
 
 
+def test_many_messages_of_one_call_keep_their_order_behind_what_waits_in_line() -> None:
+    async def work(ps: aio.PubSub) -> None:
+        topic = await ps.create_topic("orders", partitions=1)
+        first = topic.publish(b"first", ordering_key="k")
+        futures = topic.publish_many({"data": b"%d" % n, "ordering_key": "k"} for n in range(100))
+        offsets = [int(each.rpartition(":")[2]) for each in await asyncio.gather(first, *futures)]
+        assert offsets == list(range(101))
+        with pytest.raises(InvalidArgument, match=r"items\[1\] must be bytes or a mapping"):
+            topic.publish_many([b"a", 7])  # type: ignore[list-item]
+        assert (await topic.publish(b"last")).endswith(":101")
+
+    run(work)
+
+
 def test_a_full_publisher_does_not_block_the_loop() -> None:
     async def work(ps: aio.PubSub) -> None:
         topic = await ps.create_topic("orders")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kafka_pubsub import PubSub, PubSubError
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, TopicPartition
+from tests.checkpoints import write
 
-__all__ = ["Crash", "CrashAt", "CrashBefore", "FailAt", "another", "requests_of", "tallied"]
+__all__ = ["Crash", "CrashAt", "CrashBefore", "FailAt", "another", "checkpointed", "requests_of"]
 
 
 class Crash(Exception):
@@ -79,13 +80,17 @@ def requests_of(cluster: MemoryCluster, work: Callable[[PubSub], object]) -> int
     return len(plan.seen)
 
 
-def tallied(cluster: MemoryCluster, retry: str, topic_id: str, *told: Run, fresh: Sequence[Run] = ()) -> int:
-    """Partition 0 of billing's retry topic gets a tally of these runs, and a commit that names it; returns where."""
-    place = TopicPartition(retry, 0)
-    headers = retry_headers(None, RetryInfo(topic_id, 0, 0, why=Why.TALLY))
-    at = cluster.append(retry, 0, tally.encode(told), None, headers).offset()
-    assert at is not None
-    text = ack_map.encode(AckMap(7, tuple(fresh), tally=at), 0)
+def checkpointed(
+    cluster: MemoryCluster,
+    retry: str,
+    topic_id: str,
+    *told: Run,
+    fresh: Sequence[Run] = (),
+    main: Sequence[Run] = (),
+) -> Named:
+    """Partition 0 of billing's retry topic gets a checkpoint of these runs, and a commit that names it."""
+    named = write(cluster, retry, *told, main=main, topic_id=topic_id)
+    text = ack_map.encode(AckMap(7, tuple(fresh), checkpoint=named, more=bool(told)), 0)
     with cluster.change():
-        assert cluster.group("billing").store(place, Committed(0, text)) is None
-    return at
+        assert cluster.group("billing").store(TopicPartition(retry, 0), Committed(0, text)) is None
+    return named

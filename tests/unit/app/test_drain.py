@@ -16,7 +16,7 @@ from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, Header, TopicPartition
-from tests.unit.app.support import tallied
+from tests.unit.app.support import checkpointed
 
 RETRY = "orders.sub.billing.retry"
 
@@ -139,7 +139,7 @@ def test_thousands_that_nobody_can_read_are_seen_through(
     assert not drain.look(record, {0: 0}).stuck
 
 
-def test_what_a_tally_tells_is_finished_and_the_tally_is_no_message(
+def test_what_a_checkpoint_tells_is_finished_and_it_is_no_message(
     drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
 ) -> None:
     for origin in range(6):
@@ -147,22 +147,34 @@ def test_what_a_tally_tells_is_finished_and_the_tally_is_no_message(
         cluster.append(RETRY, 0, b"x", b"k", waiting(record, origin))
     with cluster.change():
         cluster.group("billing").store(TopicPartition("orders", 0), Committed(6, ""))
-    tallied(cluster, RETRY, record.topic_id, (1, 2), (4, 5), fresh=[(2, 3)])
+    checkpointed(cluster, RETRY, record.topic_id, (1, 2), (4, 5), fresh=[(2, 3)])
     found = drain.look(record, {0: 6})
     assert (found.total, found.unreadable) == (3, 0)
-    tallied(cluster, RETRY, record.topic_id, (0, 6))
+    checkpointed(cluster, RETRY, record.topic_id, (0, 6))
     assert drain.look(record, {0: 6}).total == 0
 
 
-def test_a_tally_that_has_been_trimmed_meanwhile_tells_nothing_that_is_still_there(
+def test_a_checkpoint_that_has_been_trimmed_meanwhile_tells_nothing_that_is_still_there(
     drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
 ) -> None:
     cluster.append("orders", 0, b"x", b"k")
     for _ in range(3):
         cluster.append(RETRY, 0, b"x", b"k", waiting(record, 0))
-    at = tallied(cluster, RETRY, record.topic_id, (1, 2))
+    at = checkpointed(cluster, RETRY, record.topic_id, (1, 2)).offset
     cluster.append(RETRY, 0, b"x", b"k", waiting(record, 0))
     cluster.truncate(RETRY, 0, at + 1)
     with cluster.change():
         cluster.group("billing").store(TopicPartition("orders", 0), Committed(1, ""))
     assert drain.look(record, {0: 1}).total == 1
+
+
+def test_what_a_checkpoint_tells_of_the_home_topic_is_finished(
+    drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
+) -> None:
+    for _ in range(4):
+        cluster.append("orders", 0, b"x", b"k")
+    named = checkpointed(cluster, RETRY, record.topic_id, main=[(2, 4)])
+    text = ack_map.encode(AckMap(7, (), checkpoint=named, more=True), 1)
+    with cluster.change():
+        cluster.group("billing").store(TopicPartition("orders", 0), Committed(1, text))
+    assert drain.look(record, {0: 4}).total == 1

@@ -151,6 +151,19 @@ def test_what_a_publish_came_to_is_told(tmp_path: Path) -> None:
     assert events == [b"open", b"send", b"failed", b"send", b"stored", b"close"]
 
 
+def test_many_messages_of_one_call_are_told_one_by_one(tmp_path: Path) -> None:
+    with PubSub.in_memory(history=tmp_path) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        with pytest.raises(InvalidArgument):
+            topic.publish_many([b"x", {"data": b"y", "ordering_key": ""}])
+        futures = topic.publish_many([b"x", {"data": b"y", "ordering_key": "k", "attributes": {"a": "b"}}])
+        assert futures.result(PATIENCE) == ["orders:0:0", "orders:0:1"]
+        assert futures[1].result(PATIENCE) == "orders:0:1"
+    (path,) = tmp_path.iterdir()
+    events = [line.split(b'"')[3] for line in path.read_bytes().splitlines()]
+    assert sorted(events) == sorted([b"open", b"send", b"send", b"stored", b"stored", b"close"])
+
+
 def test_a_directory_without_histories_cant_be_judged(tmp_path: Path) -> None:
     (tmp_path / "killed.jsonl").write_bytes(bytes(100))
     with pytest.raises(NotAHistory):

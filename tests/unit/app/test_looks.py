@@ -10,7 +10,7 @@ import pytest
 from kafka_pubsub import DeadLetterPolicy, Message, Subscription
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import Doubt, Notes
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
@@ -104,8 +104,8 @@ def test_a_message_that_failed_once_keeps_its_second_attempt(cluster: MemoryClus
 
 @every_look
 def test_a_suspect_of_a_crash_is_not_blamed_for_looks(cluster: MemoryCluster, look: Look) -> None:
-    """The last owner died while the message was with its handler, so it is delivered alone from then on."""
-    died = ack_map.encode(AckMap(7, (), notes=Notes(((0, 1),)), reach=1), 0)
+    """Two owners died while the message was with its handler, so it is delivered alone from then on."""
+    died = ack_map.encode(AckMap(7, (), notes=Notes(((0, 1),)), doubt=Doubt(1)), 0)
     with cluster.change():
         cluster.group("billing").store(TopicPartition("orders", 0), Committed(0, died))
     assert looks(cluster, look) == {1}

@@ -25,7 +25,7 @@ from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from tests.unit.app.dying import PATIENCE, QUICK, Handler, deliver, publish, until
-from tests.unit.app.support import another, tallied
+from tests.unit.app.support import another, checkpointed
 
 
 @pytest.fixture(autouse=True)
@@ -246,30 +246,30 @@ class Reads(FaultPlan):
         self.fetches += operation == "fetch"
 
 
-def test_what_a_tally_tells_is_not_held_up_whatever_it_tells(
+def test_what_a_checkpoint_tells_is_not_held_up_whatever_it_tells(
     sub: Subscription, cluster: MemoryCluster, backend: MemoryBackend
 ) -> None:
     record, count = backend.catalog.subscriptions()["billing"], 3000
     for origin in range(2 * count):
         headers = retry_headers(None, RetryInfo(record.topic_id, 0, origin))
         cluster.append(RETRY, 0, b"", b"done" if origin % 2 else b"k%d" % origin, headers)
-    tallied(cluster, RETRY, record.topic_id, *((at, at + 1) for at in range(1, 2 * count, 2)))
+    checkpointed(cluster, RETRY, record.topic_id, *((at, at + 1) for at in range(1, 2 * count, 2)))
     reads = Reads()
     with PubSub.in_memory(MemoryBackend(cluster=cluster, faults=reads)) as other:
         states = other.subscription("billing").keys()
-    assert {state.state for state in states} == {"waiting"}, "a tally isn't unreadable"
+    assert {state.state for state in states} == {"waiting"}, "a checkpoint isn't unreadable"
     assert [state.offset for state in states] == list(range(0, 2 * count, 2))
     assert reads.fetches < 10, "one read for many gaps"
 
 
-def test_what_a_tally_tells_is_not_released_nor_is_the_tally(
+def test_what_a_checkpoint_tells_is_not_released_nor_is_the_checkpoint(
     sub: Subscription, cluster: MemoryCluster, backend: MemoryBackend
 ) -> None:
     record = backend.catalog.subscriptions()["billing"]
     for origin in range(3):
         headers = retry_headers(None, RetryInfo(record.topic_id, 0, origin, due=FOREVER))
         cluster.append(RETRY, 0, b"", b"k%d" % origin, headers)
-    tallied(cluster, RETRY, record.topic_id, (1, 2))
+    checkpointed(cluster, RETRY, record.topic_id, (1, 2))
     assert sub.release(dry_run=True).count == 2
     with closing(backend.record_fetch()) as fetch:
         found = WaitingRoom(backend, record, fetch).messages(0)

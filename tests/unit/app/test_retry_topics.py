@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -56,17 +57,39 @@ def test_it_is_made_with_the_subscription_and_keeps_everything(ps: PubSub, backe
     assert committed == {number: Committed(0, "") for number in range(3)}
 
 
-def test_a_record_of_an_older_version_loads_and_says_once_that_it_redelivers_in_place(
-    ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_record_of_an_older_version_loads_and_needs_one(ps: PubSub, backend: MemoryBackend) -> None:
     ps.create_topic("orders")
     sub = ps.create_subscription("billing", "orders")
     without_retry_topic(backend)
     text = record_of(backend).model_dump_json(exclude={"retry_topic"})
     assert SubscriptionRecord.model_validate_json(text).retry_topic is None
-    for _ in range(2):
-        sub.pull(lambda message: message.ack()).close()
-    assert caplog.text.count("redelivered in place") == 1
+    with pytest.raises(FailedPrecondition, match="has no retry topic") as caught:
+        sub.pull(print)
+    assert "update_subscription('billing', remake_retry_topic=True)" in caught.value.message
+    ps.update_subscription("billing", remake_retry_topic=True)
+    sub.pull(lambda message: message.ack()).close()
+
+
+def test_without_the_right_to_make_one_it_is_said_how_to(
+    ps: PubSub, modest: PubSub, backend: MemoryBackend
+) -> None:
+    ps.create_topic("orders", partitions=3)
+    ps.create_subscription("billing", "orders")
+    without_retry_topic(backend)
+    calls: list[Callable[[], object]] = [
+        lambda: modest.update_subscription("billing", remake_retry_topic=True),
+        lambda: modest.create_subscription("billing", "orders", exist_ok=True),
+    ]
+    for call in calls:
+        with pytest.raises(FailedPrecondition, match="no topics are made") as caught:
+            call()
+        assert f"{RETRY!r}" in caught.value.message
+        assert "with 3 partitions and cleanup.policy=delete, " in caught.value.message
+        assert "retention.ms=-1, unclean.leader.election.enable=false" in caught.value.message
+        assert "update_subscription('billing', remake_retry_topic=True)" in caught.value.message
+    operators(backend)
+    modest.update_subscription("billing", remake_retry_topic=True)
+    modest.subscription("billing").pull(lambda message: message.ack()).close()
 
 
 def test_an_older_subscription_gets_one_when_it_is_created_again(ps: PubSub, backend: MemoryBackend) -> None:
@@ -105,11 +128,10 @@ def test_without_the_right_to_make_one_an_operators_is_adopted(
         (3, {"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable is true, not false"),
     ],
 )
-def test_one_that_does_not_fit_is_refused_or_left_alone(
+def test_one_that_does_not_fit_is_refused_and_left_alone(
     ps: PubSub,
     modest: PubSub,
     backend: MemoryBackend,
-    caplog: pytest.LogCaptureFixture,
     partitions: int,
     changes: dict[str, str],
     reason: str,
@@ -123,9 +145,9 @@ def test_one_that_does_not_fit_is_refused_or_left_alone(
     ps.create_subscription("billing", "orders")
     without_retry_topic(backend)
     info = operators(backend, partitions, **changes)
-    modest.create_subscription("billing", "orders", exist_ok=True)
+    with pytest.raises(FailedPrecondition, match=reason):
+        modest.create_subscription("billing", "orders", exist_ok=True)
     assert record_of(backend).retry_topic is None
-    assert reason in caplog.text
     assert backend.admin.topic(RETRY) == info
 
 

@@ -11,19 +11,19 @@ import pytest
 
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.events import Release, Settlement, Verdict
-from kafka_pubsub.core.flow import WINDOW
+from kafka_pubsub.core.effects import Bury, Commit, CommitBoth, Relocate
+from kafka_pubsub.core.events import Release, Relocated, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.rules import Rules
-from kafka_pubsub.model import Committed
+from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.model import Committed, Ending
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
+from tests.unit.core.test_retry_scenes import Stored
 
-NOTHING = Committed(0, "")
+NOWHERE = CommitBoth(0, "", Commit(0, ""))
 
 
 class Hands:
@@ -58,24 +58,65 @@ class Hands:
         return [lease for lease in self.leases if lease.key == key][-1]
 
 
+class Moving:
+    """The side of the retry topic: keeps what is to be relocated."""
+
+    def __init__(self) -> None:
+        self.relocations: list[tuple[int, int, Relocate]] = []
+
+    def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
+        self.relocations.append((number, epoch, effect))
+
+    def bury(self, number: int, epoch: int, effect: Bury) -> None: ...
+    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
+    def trim(self, number: int, offset: int) -> None: ...
+    def restart(self, number: int) -> None: ...
+
+
 class World:
-    """A coordinator, its crew and what the log has stored."""
+    """A coordinator, its crew, and what the log has stored: both positions, and the retry topic."""
 
     def __init__(self, **flow: int) -> None:
-        self.crew = Hands()
+        self.crew, self.moving = Hands(), Moving()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
-        self.coordinator = Coordinator(rules, FlowControl(**flow), self.crew, 7, lambda: 0.5)
-        self.stored: dict[int, Committed] = {}
+        self.coordinator = Coordinator(rules, FlowControl(**flow), self.crew, 7, lambda: 0.5, self.moving)
+        self.stored: dict[int, CommitBoth] = {}
+        self.retry: dict[int, list[Stored]] = {}
 
     def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
-        def begin(number: int, stored: Committed) -> Beginning:
-            found = ack_map.decode(stored.metadata, stored.offset or 0)
-            return Beginning(stored.offset or 0, found.runs if found else ())
+        """The partitions are ours, whose retry partitions are empty; the log takes their first commits."""
 
-        stored = {number: self.stored.get(number, NOTHING) for number in numbers}
-        positions = self.coordinator.assign(stored, begin, now)
+        def begin(number: int, stored: Committed) -> Ownership:
+            found = ack_map.decode(stored.metadata, stored.offset or 0)
+            return Ownership(stored.offset or 0, found.runs if found else (), RetryStart("t", "id", 0))
+
+        stored = {number: self.stored.get(number, NOWHERE) for number in numbers}
+        main = {number: Committed(each.offset, each.metadata) for number, each in stored.items()}
+        beside = {number: Committed(*each.retry) for number, each in stored.items()}
+        positions = self.coordinator.assign(main, begin, now, beside)
+        for number in numbers:
+            self.coordinator.caught_up(number, 0, now)
+        first = self.coordinator.first_words(numbers, now)
+        self.stored.update(first)
+        self.coordinator.answered(first, dict.fromkeys(first, True), now)
         self.coordinator.check()
         return positions
+
+    def move(self, now: float) -> None:
+        """The log takes what was sent; what waits to be relocated is, and comes back."""
+        sent = self.coordinator.take_commits()
+        self.coordinator.answered(sent, dict.fromkeys(sent, True), now)
+        self.coordinator.tick(now)
+        moves, self.moving.relocations = self.moving.relocations, []
+        for number, epoch, effect in moves:
+            log = self.retry.setdefault(number, [])
+            news = [
+                Stored(len(log) + at, each.record.key(), each.headers)
+                for at, each in enumerate(effect.records)
+            ]
+            log += news
+            self.coordinator.landed(number, epoch, Relocated(Ending.STORED), len(news), now)
+            self.coordinator.retry_fetched({number: news}, now)
 
     def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
         records = [FakeBody(offset=first + at, key=key) for at, key in enumerate(keys)]
@@ -92,13 +133,11 @@ class World:
         self.coordinator.released([Release(lease, done, verdict)], now)
         self.coordinator.check()
 
-    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, Commit | CommitBoth]:
+    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
         last = self.coordinator.revoke(numbers, 0.0)
         if accepted:
-            self.stored.update(
-                {number: Committed(commit.offset, commit.metadata) for number, commit in last.items()}
-            )
-        self.coordinator.answered(dict.fromkeys(last, accepted), 0.0)
+            self.stored.update(last)
+        self.coordinator.answered(last, dict.fromkeys(last, accepted), 0.0)
         return last
 
 
@@ -124,8 +163,7 @@ def test_a_partition_that_returns_goes_on_where_it_was(world: World) -> None:
     assert world.coordinator.owned[0].epoch == epoch
     assert world.coordinator.finished() == 2
     assert world.coordinator.counts.stale == 0
-    world.coordinator.tick(1.0)
-    assert world.coordinator.take_commits()[0].offset == 2, "the ack that came while it rested is committed"
+    assert world.stored[0].offset == 2, "the ack that came while it rested is committed"
 
 
 def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
@@ -133,7 +171,7 @@ def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
     (lease, _) = world.deliver()
     epoch = world.coordinator.owned[0].epoch
     world.revoke(0)
-    world.stored[0] = Committed(1, ack_map.encode(ack_map.AckMap(99, ()), 1))
+    world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
     assert world.assign(0) == {0: 1}
     assert world.coordinator.owned[0].epoch > epoch
     assert lease.state is LeaseState.OVER
@@ -147,7 +185,7 @@ def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
     (lease,) = world.deliver()
     world.end(lease)
     world.revoke(0)
-    world.stored[0] = Committed(1, ack_map.encode(ack_map.AckMap(99, ()), 1))
+    world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
     epoch = world.coordinator.resting[0].epoch
     world.assign(0)
     assert world.coordinator.owned[0].epoch > epoch
@@ -159,7 +197,7 @@ def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: W
     world.end(leases[0])
     last = world.revoke(0, accepted=False)
     assert last[0].offset == 1
-    world.stored[0] = Committed(*last[0])  # refused, but the log took it: nobody can know
+    world.stored[0] = last[0]  # refused, but the log took it: nobody can know
     assert world.assign(0) == {0: 1}
     world.fetch(0, b"b", first=1)
     assert world.deliver() == [], "the old handler of b still runs"
@@ -208,13 +246,31 @@ def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: Wor
     )
 
 
-def test_a_partition_that_said_everything_has_no_last_word(world: World) -> None:
+def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(world: World) -> None:
+    """Or its acks would count as stored while the last word, which holds more, isn't answered yet."""
+    world.fetch(0, b"a", b"b")
+    first, second = world.deliver()
+    world.end(first)
+    world.coordinator.tick(1.0)
+    sent = world.coordinator.take_commits()
+    world.end(second)
+    last = world.coordinator.revoke([0], 1.0)
+    world.coordinator.answered(sent, {0: True}, 1.0)
+    assert world.coordinator.resting[0].commits.in_flight is last[0]
+    world.coordinator.answered(last, {0: True}, 1.0)
+    assert world.coordinator.resting[0].commits.stored is last[0]
+
+
+def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:
     world.fetch(0, b"a")
     world.end(world.deliver()[0])
     world.coordinator.tick(1.0)
-    world.coordinator.answered(dict.fromkeys(world.coordinator.take_commits(), True), 1.0)
-    assert world.revoke(0) == {}
-    assert world.coordinator.counts.commits == 1
+    sent = world.coordinator.take_commits()
+    world.coordinator.answered(sent, dict.fromkeys(sent, True), 1.0)
+    last = world.revoke(0)[0]
+    assert last.offset == sent[0].offset == 1
+    said = [ack_map.decode(each.metadata, 1) for each in (sent[0], last)]
+    assert [each is not None and each.clean for each in said] == [False, True]
 
 
 def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
@@ -237,7 +293,7 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
     assert world.coordinator.revoke([5], 0.0) == {}
     world.coordinator.lose([5], 0.0)
     world.coordinator.fetched({5: [FakeBody()]}, 0.0)
-    world.coordinator.answered({5: True}, 0.0)
+    world.coordinator.answered({5: CommitBoth(1, "", Commit(0, ""))}, {5: True}, 0.0)
     assert world.coordinator.counts.received == 0
 
 
@@ -307,149 +363,3 @@ def test_an_old_handler_whose_lease_had_expired_holds_its_key_back_too(world: Wo
     assert world.deliver() == []
     world.end(old)
     assert [lease.key for lease in world.deliver()] == [b"a"]
-
-
-# Credits
-
-
-def test_no_more_is_started_than_may_be() -> None:
-    world = World(max_messages=3)
-    world.assign(0, 1)
-    for number in (0, 1):
-        world.fetch(number, *(b"%d-%d" % (number, key) for key in range(5)))
-    leases = world.deliver()
-    assert len(leases) == world.coordinator.in_flight() == 3
-    assert {lease.partition for lease in leases} == {0, 1}, "both have their share"
-    assert world.deliver() == []
-    world.end(leases[0])
-    assert len(world.deliver()) == 1
-
-
-def test_a_kept_message_costs_a_credit_until_its_verdict() -> None:
-    world = World(max_messages=1)
-    world.assign(0)
-    world.fetch(0, b"a", b"b")
-    (lease,) = world.deliver()
-    world.end(lease, Verdict.KEPT)
-    assert world.deliver() == []
-    world.coordinator.settled([Settlement(lease, 0, acked=True)], 0.0)
-    assert [lease.key for lease in world.deliver()] == [b"b"]
-
-
-def test_a_message_in_backoff_costs_no_credit() -> None:
-    world = World(max_messages=1)
-    world.assign(0)
-    world.fetch(0, b"a", b"b")
-    (lease,) = world.deliver()
-    world.end(lease, Verdict.NACKED)
-    (other,) = world.deliver()
-    assert other.key == b"b"
-    world.end(other)
-    world.coordinator.tick(1.0)
-    (again,) = world.deliver(1.0)
-    assert (again.key, again.attempt) == (b"a", 2)
-    assert world.coordinator.counts.redelivered == 1
-
-
-def test_credits_are_right_after_every_change_of_ownership() -> None:
-    world = World(max_messages=4)
-    world.assign(0, 1)
-    for number in (0, 1):
-        world.fetch(number, b"a%d" % number, b"b%d" % number)
-    assert len(world.deliver()) == 4
-    world.coordinator.lose([1], 0.0)
-    assert world.coordinator.in_flight() == 2
-    world.revoke(0)
-    assert world.coordinator.in_flight() == 2, "it may return"
-    world.assign(0)
-    assert world.coordinator.in_flight() == 2
-    world.assign(1)
-    world.fetch(1, b"c1", b"d1", b"e1")
-    assert len(world.deliver()) == 2
-
-
-def test_a_crew_that_wants_less_gets_less(world: World) -> None:
-    world.crew.most = 1
-    world.fetch(0, b"a", b"b")
-    assert len(world.deliver()) == 1
-
-
-def test_a_closing_stream_begins_nothing_and_stops_its_holders(world: World) -> None:
-    world.fetch(0, b"a", b"b")
-    (lease, _) = world.deliver()
-    holder = lease.holder
-    world.coordinator.stop()
-    assert isinstance(holder, Holder)
-    assert holder.stopped
-    world.fetch(0, b"c", first=2)
-    assert world.deliver() == []
-    world.end(lease)
-    assert world.coordinator.finished() == 1
-
-
-# Time
-
-
-def test_a_running_handler_has_its_deadline_from_when_it_was_seen_to_run(world: World) -> None:
-    world.fetch(0, b"a")
-    (lease,) = world.deliver(5.0)
-    world.coordinator.tick(5.0)
-    assert lease.deadline == 15.0
-    wake = world.coordinator.wakeup_at()
-    assert wake is not None
-    assert wake <= 15.0
-    states = []
-    for now in (14.9, 15.0):
-        world.coordinator.tick(now)
-        states.append(lease.state)
-    assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
-    assert world.deliver(15.0) == [], "its handler still runs"
-    world.end(lease, Verdict.NACKED, now=15.0)
-    world.coordinator.tick(16.0)
-    (again,) = world.deliver(16.0)
-    assert again.attempt == 2
-
-
-def test_an_extension_moves_the_deadline_and_a_late_one_is_counted(world: World) -> None:
-    world.fetch(0, b"a")
-    (lease,) = world.deliver()
-    world.coordinator.extended(lease, 0, 100.0, 0.0)
-    world.coordinator.tick(50.0)
-    assert lease.state is LeaseState.WALKING
-    world.end(lease, now=50.0)
-    world.coordinator.extended(lease, 0, 100.0, 50.0)
-    assert world.coordinator.counts.stale == 1
-
-
-def test_a_resting_partition_expires_too(world: World) -> None:
-    world.fetch(0, b"a")
-    (lease,) = world.deliver()
-    world.end(lease, Verdict.KEPT)
-    world.revoke(0)
-    world.coordinator.tick(11.0)
-    assert lease.state is LeaseState.OVER
-
-
-# Room
-
-
-def test_what_is_held_is_what_is_not_finished(world: World) -> None:
-    world.fetch(0, b"a", b"b")
-    lease, other = world.deliver()
-    before = world.coordinator.held()[0]
-    assert before.records == 2
-    world.end(lease)
-    after = world.coordinator.held()[0]
-    assert (after.records, after.bytes * 2) == (1, before.bytes)
-    world.end(other)
-    assert world.coordinator.held()[0] == (0, 0)
-
-
-def test_a_partition_that_comes_anew_flows_whatever_it_was_before(world: World) -> None:
-    """The log's client fetches from all that it is assigned: to think otherwise would let it fill for ever."""
-    world.fetch(0, *(b"k%d" % at for at in range(2 * WINDOW)))
-    coordinator = world.coordinator
-    assert coordinator.flow(coordinator.held(), waited=True).pause == [0]
-    world.revoke(0)
-    world.assign(0)
-    assert not coordinator.gate.paused

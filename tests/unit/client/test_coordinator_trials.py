@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.ownership import Beginning
+from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core import notes, suspects
 from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import Doubt, Notes
 from kafka_pubsub.core.rules import RetryStart, Rules
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.model import Committed
 from tests.support import FakeBody
-from tests.unit.client.test_coordinator import Hands
+from tests.unit.client.test_coordinator import Hands, Moving
 
 NOTHING = Committed(0, "")
 
@@ -26,11 +26,11 @@ class AfterCrash:
         self.crew = Hands()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
         flow = FlowControl(max_messages=max_messages)
-        self.coordinator = Coordinator(rules, flow, self.crew, 7, lambda: 0.5, turn=turn)
+        self.coordinator = Coordinator(rules, flow, self.crew, 7, lambda: 0.5, Moving(), turn)
         found = Notes(notes.as_runs(range(suspects)))
-        retry = RetryStart("t", "id", 0, clean=False, main_notes=found, main_end=suspects)
+        retry = RetryStart("t", "id", 0, main_notes=found, main_doubt=Doubt(suspects, twice=True))
         stored = dict.fromkeys(range(partitions), NOTHING)
-        self.coordinator.assign(stored, lambda *_: Beginning(0, (), retry), 0.0, stored)
+        self.coordinator.assign(stored, lambda *_: Ownership(0, (), retry), 0.0, stored)
         for number in stored:
             self.coordinator.caught_up(number, 0, 0.0)
         self.now = 0.0
@@ -40,7 +40,7 @@ class AfterCrash:
         self.now += 1.0
         self.coordinator.tick(self.now)
         sent = self.coordinator.take_commits()
-        self.coordinator.answered(dict.fromkeys(sent, True), self.now)
+        self.coordinator.answered(sent, dict.fromkeys(sent, True), self.now)
         self.coordinator.check()
 
     def fetch(self, *keys: bytes, partition: int = 0) -> None:

@@ -18,7 +18,7 @@ from kafka_pubsub.client import walks
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.core import ack_map
-from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster
+from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster, Step
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.unit.client.holding import PATIENCE
 
@@ -26,7 +26,7 @@ MESSAGES = 40
 
 
 class Faults(FaultPlan):
-    """Commits that go nowhere, or whose answer is lost, as long as the test wants."""
+    """Commits and transactions that go nowhere, or whose answers are lost, as long as the test wants."""
 
     fate = Fate.DONE
 
@@ -37,6 +37,9 @@ class Faults(FaultPlan):
     def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
         if self.fate is not Fate.DONE:
             self.met.set()
+        return self.fate
+
+    def transaction(self, transactional_id: str, step: Step) -> Fate:
         return self.fate
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -11,16 +11,26 @@ from kafka_pubsub.client.batches import by_partition
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.engine import READ, TICK, Engine
+from kafka_pubsub.client.idling import TICK_WAIT
 from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.config import FlowControl, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.effects import Commit
+from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.config import FlowControl, RetryTopic, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.flow import Change
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Committed, Membership, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
 
+RETRY = "orders.sub.billing.retry"
 RECORD = SubscriptionRecord(
-    name="billing", topic="orders", topic_id="id", partitions=2, options=SubscriptionOptions()
+    name="billing",
+    topic="orders",
+    topic_id="id",
+    partitions=2,
+    options=SubscriptionOptions(),
+    retry_topic=RetryTopic(name=RETRY, topic_id="r", positions={0: 0, 1: 0}),
 )
 
 
@@ -32,8 +42,11 @@ class Valves:
         self.asked: list[int] = []
         self.paused: set[int] = set()
         self.refused: dict[TopicPartition, PubSubError] = {}
-        #: Whether a commit that was given up may still be on its way.
-        self.in_hand = False
+        #: Offsets that were committed, commit by commit.
+        self.commits: list[dict[int, int | None]] = []
+        #: Whether commits are answered later, by `answer`.
+        self.late = False
+        self._answer: Callable[[], None] | None = None
 
     def subscribe(self, topics: Sequence[str], listener: object) -> None: ...
 
@@ -51,8 +64,8 @@ class Valves:
     def membership(self) -> Membership | None:
         return None
 
-    def position(self, partition: TopicPartition) -> int | None:
-        return 0
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
     def at_end(self, partition: TopicPartition) -> bool:
         return True
@@ -60,18 +73,33 @@ class Valves:
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def commit(
-        self, positions: Mapping[TopicPartition, Committed]
-    ) -> Mapping[TopicPartition, PubSubError | None]:
-        return {place: self.refused.get(place) for place in positions}
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        self.commits.append(
+            {place.partition: to.offset for place, to in positions.items() if place.topic == "orders"}
+        )
+        self._answer = lambda: answered({place: self.refused.get(place) for place in positions})
+        if not self.late:
+            self.answer()
+
+    def answer(self) -> None:
+        """The answer to the last commit comes."""
+        answer, self._answer = self._answer, None
+        assert answer is not None
+        answer()
 
     def unanswered(self) -> bool:
-        return self.in_hand
+        return self._answer is not None
+
+    def settle(self) -> bool:
+        return self._answer is None
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 0))
+
+    def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         self.paused.update(place.partition for place in partitions)
@@ -89,6 +117,7 @@ def log() -> Valves:
 
 @pytest.fixture
 def engine(log: Valves) -> Iterator[Engine]:
+    relocating = Relocating(MemoryBackend(), RECORD, RETRY, 7, log.membership)
     engine = Engine(
         log,
         RECORD,
@@ -96,9 +125,10 @@ def engine(log: Valves) -> Iterator[Engine]:
         look_up=lambda: RECORD,
         on_end=lambda: None,
         on_handed_out=lambda ack_id, message: None,
+        relocating=relocating,
     )
     crew = Mailbox(engine, engine.ring)
-    engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random)
+    engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random, relocating)
     engine.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
     yield engine
     engine.finish()
@@ -106,88 +136,93 @@ def engine(log: Valves) -> Iterator[Engine]:
 
 def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
-    engine._valves.append(([0, 1], []))
-    engine.assigned([TopicPartition("orders", 0)])
+    engine._valves.turn(Change([0, 1], []))
+    engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
     engine._make_room()
     assert log.paused == {1}
 
 
-def test_what_waits_to_be_committed_shares_a_request(
-    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a crash handlers of each partition wait for its commits: one after the other they would wait for all."""
-    requests: list[list[int]] = []
+def _commit(offset: int) -> CommitBoth:
+    return CommitBoth(offset, "", Commit(0, ""))
+
+
+@pytest.fixture
+def told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Offsets of commits that were answered, and whether these were accepted."""
+    told: list[tuple[int, bool]] = []
+
+    def answered(commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
+        told.extend((commits[number].offset, accepted[number]) for number in commits)
+
+    monkeypatch.setattr(engine, "post", lambda call: call())
+    monkeypatch.setattr(engine.coordinator, "answered", answered)
     monkeypatch.setattr(engine.coordinator, "current", dict)
-    monkeypatch.setattr(engine, "commit", lambda commits: requests.append(list(commits)))
-    engine._to_commit.extend([{0: Commit(3, "")}, {1: Commit(4, "")}])
-    engine._commit_posted()
-    assert requests == [[0, 1]]
+    return told
+
+
+@pytest.mark.usefixtures("told")
+def test_what_waits_to_be_committed_shares_a_request(engine: Engine, log: Valves) -> None:
+    """After a crash handlers of each partition wait for its commits: one after the other they would wait for all."""
+    engine._to_commit.extend([{0: _commit(3)}, {1: _commit(4)}])
+    engine.commit_posted()
+    assert log.commits == [{0: 3, 1: 4}]
 
 
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.coordinator, "careful", lambda: True)
+    attention = type(engine.coordinator.attention)
+    monkeypatch.setattr(attention, "careful", True)
     engine.step(0.0)
     engine.walks.pace.slow(0.0)
     engine.step(0.0)
     assert engine.walks.pace.limit(0.0) == 0
-    monkeypatch.setattr(engine.coordinator, "careful", lambda: False)
+    monkeypatch.setattr(attention, "careful", False)
     engine.step(0.0)
     assert engine.walks.pace.limit(0.0) > 0
 
 
 def test_a_refused_commit_is_no_accepted_one(
-    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Taken for accepted, acks would count as stored, and retried messages begin unnoted."""
-    told: list[dict[int, bool]] = []
-    monkeypatch.setattr(engine, "post", lambda call: call())
-    monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
-    engine.commit({0: Commit(3, ""), 1: Commit(4, "")})
-    assert told == [{0: True, 1: False}]
+    engine.send({0: _commit(3), 1: _commit(4)})
+    assert told == [(3, True), (4, False)]
 
 
-def test_a_commit_that_was_given_up_is_in_flight_until_the_library_lets_go_of_it(
-    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
+    engine: Engine, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
-    """Stored later, it would undo a transaction, or a commit, that was stored meanwhile."""
-    told: list[dict[int, bool]] = []
-    late, prompt, next_one = Commit(3, ""), Commit(4, ""), Commit(5, "")
-    in_flight = {0: late}
-    monkeypatch.setattr(engine, "post", lambda call: call())
-    monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
-    monkeypatch.setattr(engine.coordinator, "current", dict)
-    monkeypatch.setattr(engine.coordinator, "_in_flight", in_flight.get)
-    log.refused[TopicPartition("orders", 0)] = PubSubError("nobody answered")
-    log.in_hand = True
-    engine.commit({0: late, 1: prompt})
-    engine._to_commit.append({1: next_one})
-    engine._commit_posted()
-    assert told == [{1: True}], "neither is it answered, nor is another one sent"
-    log.in_hand = False
-    engine._commit_posted()
-    assert told == [{1: True}, {0: False}, {1: True}]
+    """Stored later than the next one, it would undo what that has stored."""
+    log.late = True
+    engine._to_commit.append({0: _commit(3)})
+    engine.commit_posted()
+    engine._to_commit.append({1: _commit(4)})
+    engine.commit_posted()
+    assert (log.commits, told) == ([{0: 3}], [])
+    log.answer()
+    assert told == [(3, True)]
+    engine.commit_posted()
+    assert log.commits == [{0: 3}, {1: 4}]
 
 
-def test_the_end_of_a_commit_that_was_given_up_is_no_answer_to_a_later_one(
-    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+def test_a_last_word_behind_a_commit_that_is_not_answered_is_not_sent(
+    engine: Engine, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
-    """The last word took its place at a revoke, or its partition began anew."""
-    told: list[dict[int, bool]] = []
-    late = Commit(3, "")
-    monkeypatch.setattr(engine, "post", lambda call: call())
-    monkeypatch.setattr(engine.coordinator, "answered", lambda accepted, now: told.append(dict(accepted)))
-    monkeypatch.setattr(
-        engine.coordinator, "_in_flight", lambda number: Commit(3, "") if number == 0 else None
-    )
-    log.refused = {TopicPartition("orders", number): PubSubError("nobody answered") for number in (0, 1)}
-    log.in_hand = True
-    engine.commit({0: late, 1: late})
-    log.in_hand = False
-    engine._commit_posted()
-    assert not any(told)
+    log.late = True
+    engine.send({0: _commit(3)})
+    engine.commit({0: _commit(4)})
+    assert (log.commits, told) == ([{0: 3}], [(4, False)])
+
+
+def test_a_last_word_that_is_not_answered_in_time_counts_as_refused(
+    engine: Engine, log: Valves, told: list[tuple[int, bool]]
+) -> None:
+    """Else its partition, when it comes back, would wait for the answer for ever."""
+    log.late = True
+    engine.commit({0: _commit(4)})
+    assert (log.commits, told) == ([{0: 4}], [(4, False)])
 
 
 def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +235,18 @@ def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.M
     wall[0] = 4000.0
     engine.step(100.0 + TICK)
     assert told == [4900.0, 3900.0]
+
+
+def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: Engine) -> None:
+    """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
+    now = engine.clock()
+    engine._dozing = True
+    assert engine._idling.sleep(now, TICK) == TICK_WAIT
+    engine.stand_in_ends()
+    assert engine._bell.empty()
+    engine._idling.swept(now, busy=True, wake_at=None)
+    engine.stand_in_ends()
+    assert engine._bell.qsize() == 1
 
 
 class Rebuilding:

@@ -14,20 +14,20 @@ from kafka_pubsub.client.evidence import Evidence, around
 from kafka_pubsub.client.holders import BatchHolder, Holder
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.ownership import Beginning
-from kafka_pubsub.core import ack_map, tally
+from kafka_pubsub.client.ownership import Ownership
+from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import Named, split
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate, Relocation, Withdraw
 from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_books import Tally
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
 from kafka_pubsub.core.rules import RetryStart
-from kafka_pubsub.core.tally import TallyRecord
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import Committed, Ending, Membership, Message
 from kafka_pubsub.observe.history import HistoryFile
+from tests.checkpoints import made
 from tests.support import FakeBody
 from tests.unit.client.holding import PATIENCE, Reported
 
@@ -237,40 +237,40 @@ def test_without_a_history_a_callback_is_called_as_it_is() -> None:
 BESIDE = "t.sub.s.retry"
 
 
-def both(position: int, *runs: Run, tally: int | None = None) -> CommitBoth:
-    text = ack_map.encode(AckMap(7, runs, tally=tally), position)
-    return CommitBoth(0, "", Commit(position, text))
+#: A checkpoint of the retry partition's runs (1, 2) and (4, 6), as commits name it.
+NINE = Named(9, 5)
+
+
+def both(position: int, *runs: Run, named: Named | None = None) -> CommitBoth:
+    text = ack_map.encode(AckMap(7, runs, checkpoint=named, more=named is not None), position)
+    return CommitBoth(0, text if not position else "", Commit(position, text))
 
 
 def retries(stream: Stream) -> list[Any]:
     return [event["retry"] for event in _events(stream) if event["event"] in ("assign", "commit")]
 
 
-def land(stream: Stream, moves: Sequence[Relocation], *offsets: int, epoch: int = 1) -> None:
-    """These records, and the runs (1, 2) and (4, 6) as a tally, are written."""
-    written = TallyRecord(tally.encode([(1, 2), (4, 6)]), RetryInfo("id", 0, 99, why=Why.TALLY), 0)
-    record = Relocation(written, retry_headers((), written.info))
-    stream.evidence.relocating(0, epoch, Relocate([*moves, record], both(0, (1, 2))))
-    flight = Flight(0, epoch, [], {}, Membership("", None))
+def land(stream: Stream, moves: Sequence[Relocation], *offsets: int, epoch: int = 1, nonce: int = 5) -> None:
+    """These records, and a checkpoint, are written."""
+    parts = split(made((1, 2), (4, 6), main=[(3, 4)], nonce=nonce))
+    forecast = both(0, named=Named(0, nonce))
+    stream.evidence.relocating(0, epoch, Relocate(moves, forecast, parts, (), lambda offset: forecast))
+    flight = Flight(0, epoch, [], {}, Membership("", None), len(moves))
     stream.evidence.landed(Landing(flight, Ending.STORED if offsets else Ending.ABORTED, offsets))
 
 
-def test_what_a_tally_tells_is_told_with_each_commit_that_names_it(stream: Stream) -> None:
+def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: Stream) -> None:
     land(stream, [], 9)
-    for commit in (both(0, (1, 2)), both(0, (7, 8), tally=9), both(5, (6, 8), tally=9), both(6)):
+    for commit in (both(0, (7, 8), named=NINE), both(5, (6, 8), named=NINE), both(6)):
         stream.evidence.committing({0: commit})
-    assert retries(stream) == [
-        [0, [1, 2]],
-        [0, [1, 2]],
-        [0, [1, 2, 4, 6, 7, 8]],
-        [5, [5, 8]],
-        [6, []],
-    ]
+    assert retries(stream) == [[0, [1, 2, 4, 6]], [0, [1, 2, 4, 6, 7, 8]], [5, [5, 8]], [6, []]]
+    mains = [event["main"] for event in _events(stream) if event["event"] == "commit"]
+    assert mains == [[0, [3, 4]], [0, [3, 4, 7, 8]], [0, []], [0, []]]
     kinds = {event["event"] for event in _events(stream)}
-    assert kinds == {"commit", "answer"}, "a tally is no move"
+    assert kinds == {"commit", "answer"}, "a checkpoint is no move"
 
 
-def test_what_moves_beside_a_tally_is_told_where_it_landed(stream: Stream) -> None:
+def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) -> None:
     info = RetryInfo("id", 0, 10, attempt=2)
     moved = Relocation(FakeBody(offset=10, key=b"k"), retry_headers((), info))
     land(stream, [moved], 8, 9)
@@ -279,22 +279,16 @@ def test_what_moves_beside_a_tally_is_told_where_it_landed(stream: Stream) -> No
     assert _events(stream)[-1]["placed"] == [[10, 8]]
 
 
-def test_a_tally_that_was_not_stored_tells_nothing(stream: Stream) -> None:
-    land(stream, [])
-    stream.evidence.committing({0: both(0, tally=9)})
-    assert retries(stream)[-1] == [0, []]
-
-
-def test_the_tally_of_whoever_was_before_is_told_at_the_beginning(stream: Stream) -> None:
-    stored = Committed(*both(0, (7, 8), tally=9).retry)
-    start = RetryStart(BESIDE, "id", 0, ((7, 8),), tally=Tally(9, [(1, 2), (4, 6)]))
-    stream.evidence.assigned(0, 1, Committed(0, ""), stored, Beginning(0, retry=start))
+def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Stream) -> None:
+    stored = Committed(*both(0, (7, 8), named=NINE).retry)
+    start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, told=[(1, 2), (4, 6)])
+    stream.evidence.assigned(0, 1, Committed(0, ""), stored, Ownership(0, (), start))
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
-    stream.evidence.committing({0: both(0, (7, 9), tally=9)})
+    stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
     assert retries(stream) == [[0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 9]]]
 
 
-def test_old_tallies_are_forgotten(stream: Stream) -> None:
-    for offset in range(100):
-        land(stream, [], offset)
-    assert max(map(len, stream.evidence._tallies.values())) < 20
+def test_old_checkpoints_are_forgotten(stream: Stream) -> None:
+    for nonce in range(100):
+        land(stream, [], 9, nonce=nonce)
+    assert max(map(len, stream.evidence._told.values())) < 20

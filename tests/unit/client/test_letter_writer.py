@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 import pytest
@@ -20,6 +20,7 @@ from kafka_pubsub.memory.transactions import MemoryTransactions
 from kafka_pubsub.model import (
     Committed,
     Ending,
+    Further,
     Membership,
     NewRecord,
     Outcome,
@@ -43,7 +44,8 @@ class Log:
 
     def __init__(self) -> None:
         self.answers: list[Callable[[Sequence[NewRecord]], Outcome]] = []
-        self.stored: list[Mapping[TopicPartition, Committed]] = []
+        self.stored: list[Positions] = []
+        self.written: list[bytes | None] = []
         self.aborted = SimpleQueue[int]()
         self.ending = Ending.STORED
         self.fenced: list[str] = []
@@ -57,12 +59,17 @@ class Log:
         if self.answers:
             return self.answers.pop(0)(records)
         assert callable(positions)
-        given = positions()
+        given = positions(range(len(records)))
         if given is None:
             self.aborted.put(len(records))
             return Outcome(Ending.ABORTED, ())
-        self.stored.append(given)
-        return Outcome(self.ending, range(len(records)))
+        assert isinstance(given, Further)
+        offsets = range(len(records) + len(given.records))
+        found = given.positions(offsets) if callable(given.positions) else given.positions
+        assert not isinstance(found, Further)
+        self.stored.append(found or {})
+        self.written += [record.value for record in (*records, *given.records)]
+        return Outcome(self.ending, offsets)
 
     def fence(self, transactional_id: str) -> None:
         self.fenced.append(transactional_id)
@@ -99,15 +106,33 @@ def flight(partition: int = 0, epoch: int = 1, count: int = 1) -> Flight:
     return Flight(partition, epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
 
 
+def rest(partition: int, epoch: int) -> Flight:
+    """What completes a transaction of dead letters without a checkpoint."""
+    return Flight(partition, epoch, [], TO, HERE)
+
+
 def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
     scene.writer.send(flight(count=2))
     written = scene.next_written()
     assert (written.taken, written.flight.partition) == (True, 0)
     assert scene.landings.empty()
-    assert scene.writer.complete(0, 1, TO)
+    assert scene.writer.complete(rest(0, 1))
     landing = scene.landed()
     assert (landing.ending, landing.flight.positions, list(landing.offsets)) == (Ending.STORED, TO, [0, 1])
     assert scene.log.stored == [TO]
+
+
+def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(scene: Scene) -> None:
+    scene.writer.send(flight(count=2))
+    assert scene.next_written().taken
+    place = TopicPartition("orders", 0)
+    parts = [NewRecord("retry", 0, None, value) for value in (b"part 1", b"part 2")]
+    named = Flight(0, 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")})
+    assert scene.writer.complete(named)
+    landing = scene.landed()
+    assert (landing.ending, landing.checkpoint) == (Ending.STORED, 2)
+    assert scene.log.written == [b"v", b"v", b"part 1", b"part 2"]
+    assert scene.log.stored == [{place: Committed(7, "checkpoint at 2")}]
 
 
 def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,16 +140,16 @@ def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: p
     scene.writer.send(flight())
     assert scene.next_written().taken
     assert scene.log.aborted.get(timeout=PATIENCE) == 1
-    assert not scene.writer.complete(0, 1, TO)
+    assert not scene.writer.complete(rest(0, 1))
     assert scene.landings.empty()
 
 
 def test_positions_of_another_ownership_complete_nothing(scene: Scene) -> None:
     scene.writer.send(flight(epoch=2))
     assert scene.next_written().taken
-    assert not scene.writer.complete(0, 1, TO)
-    assert not scene.writer.complete(1, 2, TO)
-    assert scene.writer.complete(0, 2, TO)
+    assert not scene.writer.complete(rest(0, 1))
+    assert not scene.writer.complete(rest(1, 2))
+    assert scene.writer.complete(rest(0, 2))
     assert scene.landed().ending is Ending.STORED
 
 
@@ -142,7 +167,7 @@ def test_what_waits_in_line_is_not_tried_when_the_topic_is_away(scene: Scene) ->
     assert scene.log.answers == []
     scene.writer.send(flight(1))
     assert scene.next_written().taken, "what is sent afterwards is tried"
-    assert scene.writer.complete(1, 1, TO)
+    assert scene.writer.complete(rest(1, 1))
     assert scene.landed().ending is Ending.STORED
 
 
@@ -162,7 +187,7 @@ def test_an_unknown_outcome_is_told_though_the_topic_is_away(scene: Scene) -> No
     scene.log.ending = Ending.UNKNOWN
     scene.writer.send(flight())
     assert scene.next_written().taken
-    assert scene.writer.complete(0, 1, TO)
+    assert scene.writer.complete(rest(0, 1))
     assert scene.landed().ending is Ending.UNKNOWN
     assert scene.log.fenced == ["me"]
     scene.log.ending = Ending.STORED

@@ -28,11 +28,6 @@ class Scene:
         self.sub = self.ps.create_subscription("billing", "orders", message_ordering=True, retry=retry)
         self.acked: set[str] = set()
 
-    def go_without_retry_topic(self) -> None:
-        catalog = self.backend.catalog
-        record = catalog.subscriptions()["billing"]
-        catalog.put_subscription(record.model_copy(update={"retry_topic": None}), record)
-
     def publish(self, count: int) -> None:
         for number in range(count):
             self.ps.topic("orders").publish(b"%d" % number, ordering_key=f"k{number}").result(PATIENCE)
@@ -67,10 +62,7 @@ def scene() -> Iterator[Scene]:
     scene.ps.close()
 
 
-@pytest.mark.parametrize("retry_topic", [True, False])
-def test_markers_in_main_are_committed_while_the_stream_is_open(scene: Scene, retry_topic: bool) -> None:
-    if not retry_topic:
-        scene.go_without_retry_topic()
+def test_markers_in_main_are_committed_while_the_stream_is_open(scene: Scene) -> None:
     with scene.sub.pull(scene.ack):
         scene.publish(4)
         scene.await_acked(4)

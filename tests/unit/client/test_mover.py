@@ -54,9 +54,10 @@ class Log:
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
-        assert not callable(positions)
         self.go.wait(PATIENCE)
-        self.asked.append((list(records), positions, membership))
+        found = positions(range(100, 100 + len(records))) if callable(positions) else positions
+        assert isinstance(found, dict)
+        self.asked.append((list(records), found, membership))
         return (self.answers.pop(0) if self.answers else stored)(records)
 
     def fence(self, transactional_id: str) -> None:
@@ -118,6 +119,26 @@ def test_positions_of_all_flights_are_in_the_transaction(scene: Scene) -> None:
     scene.land(3)
     places = {place.partition for _, positions, _ in scene.log.asked for place in positions}
     assert places == {0, 1, 99}
+
+
+def test_each_checkpoint_is_named_by_its_own_offset(scene: Scene) -> None:
+    def with_checkpoint(number: int, *values: bytes) -> Flight:
+        place = TopicPartition("orders", number)
+        made = flight(number, *values, b"checkpoint")
+        return made._replace(
+            checkpoint=len(values), named=lambda offset: {place: Committed(5, f"checkpoint at {offset}")}
+        )
+
+    scene.together(with_checkpoint(0, b"a", b"b"), flight(1), with_checkpoint(2))
+    landings = scene.land(4)
+    said = {
+        place.partition: to.metadata for _, positions, _ in scene.log.asked for place, to in positions.items()
+    }
+    assert said[1] == "map"
+    for number in (0, 2):
+        assert landings[number].checkpoint == landings[number].offsets[-1]
+        assert said[number] == f"checkpoint at {landings[number].checkpoint}"
+    assert landings[1].checkpoint is None
 
 
 def test_a_full_transaction_takes_no_further_flight(scene: Scene) -> None:

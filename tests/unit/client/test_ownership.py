@@ -94,10 +94,3 @@ def test_a_dead_owner_had_not_come_to_the_end_of_a_long_log() -> None:
     assert reach(Beginning(100), 1_000_000) == 100 + REACH
     assert reach(Beginning(100, [(200, 300), (400, 900)]), 1_000_000) == 900 + REACH
     assert reach(Beginning(100, [(200, 300)]), 310) == 310
-
-
-def test_a_dead_owner_has_said_how_far_it_may_have_come() -> None:
-    assert reach(Beginning(100), 1_000_000, 640) == 740
-    assert reach(Beginning(100, [(200, 300)]), 1_000_000, 640) == 940
-    assert reach(Beginning(100), 150, 640) == 150
-    assert reach(Beginning(100), 1_000_000, 2 * REACH) == 100 + REACH, "no more than who said nothing"

@@ -48,6 +48,9 @@ class Stored:
     def timestamp(self) -> tuple[int, int]:
         return (0, 0)
 
+    def leader_epoch(self) -> int | None:
+        return None
+
     def __len__(self) -> int:
         return len(self._value)
 
@@ -136,7 +139,7 @@ def test_it_costs_no_condition_until_somebody_asks(owner: Owner) -> None:
     future = owner.future()
     future(None, Stored(1))
     assert future.result() == "orders:3:1"
-    assert future._own_condition is None
+    assert future._waiting is None
     assert not vars(future)
 
 

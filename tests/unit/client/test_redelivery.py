@@ -18,7 +18,7 @@ from kafka_pubsub.client.subscription import Subscription
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import Doubt, Notes
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
@@ -310,26 +310,13 @@ def test_park_keeps_a_key_and_says_why(ps: PubSub) -> None:
     assert [number for number, _ in seen.by_key["k1"]] == [1] * 5
 
 
-def test_a_subscription_without_a_retry_topic_redelivers_in_place(
-    ps: PubSub, sub: Subscription, cluster: MemoryCluster
-) -> None:
-    catalog = MemoryBackend(cluster=cluster).catalog
-    record = catalog.subscriptions()["billing"]
-    catalog.put_subscription(record.model_copy(update={"retry_topic": None}), record)
-    seen = Seen(first_time(4))
-    with sub.pull(seen) as stream:
-        publish(ps, 30)
-        seen.wait_for(30)
-        assert stream.stats.relocated == 0
-    seen.in_order()
-
-
 def test_suspects_are_tried_one_at_a_time_over_all_streams_of_a_process(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster
 ) -> None:
     publish(ps, 30, keys=10)
     record = MemoryBackend(cluster=cluster).catalog.subscriptions()["billing"]
-    noted = ack_map.encode(AckMap(1, (), False, 1, Notes(((0, 1),))), 0)  # as a killed process leaves it
+    # As a process leaves it that was killed, like the one before it.
+    noted = ack_map.encode(AckMap(1, (), False, 1, Notes(((0, 1),)), doubt=Doubt(1)), 0)
     with cluster.change():
         for number in range(2):
             place = TopicPartition("orders", number)

@@ -64,8 +64,8 @@ class OneMember(MemoryReader):
         self.told.append("reads")
         return []
 
-    def unanswered(self) -> bool:
-        return self.in_hand
+    def settle(self) -> bool:
+        return not self.in_hand
 
     def close(self) -> None:
         self.told.append("leaves")

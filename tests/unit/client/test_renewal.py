@@ -83,27 +83,6 @@ class Handler:
             assert numbers == sorted(numbers), numbers
 
 
-def test_a_stream_without_one_goes_over_to_one_that_appears(ps: PubSub, backend: MemoryBackend) -> None:
-    record = record_of(backend)
-    backend.catalog.put_subscription(record.model_copy(update={"retry_topic": None}), record)
-    backend.admin.delete_topic(RETRY)
-    handle = Handler()
-    handle.refused = {4}
-    with ps.subscription("billing").pull(handle) as stream:
-        publish(ps, range(30))
-        until(lambda: handle.has(range(0, 30, 3)) and handle.has(range(2, 30, 3)))
-        assert stream.stats.relocated == 0
-        ps.update_subscription("billing", remake_retry_topic=True)
-        until(lambda: stream.stats.relocated)
-        handle.refused = set()
-        until(lambda: handle.has(range(30)))
-        publish(ps, range(30, 60))
-        until(lambda: handle.has(range(60)))
-        assert not stream.done()
-    handle.in_order()
-    assert ps.subscription("billing").state().lag == 0
-
-
 def test_one_that_is_made_again_is_gone_on_with(
     ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +129,7 @@ def test_one_that_a_young_broker_denies_for_a_moment_is_waited_for(
     ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that has just started says of every topic that there is none."""
+    monkeypatch.setattr(rebalances, "DENIED", PATIENCE)
     handle = Handler()
     denied: list[str] = []
     look_up = ps._cluster.subscriptions.usable

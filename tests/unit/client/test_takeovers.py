@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.client import tallies
+from kafka_pubsub.client import checkpoints
 from kafka_pubsub.client.mover import Flight, Landing
 from kafka_pubsub.client.passing import PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.client.takeovers import BLOCKED, DEAD, Takeovers
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
-from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.core.checkpoint import Named
+from kafka_pubsub.core.events import Relocated
+from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.memory import FaultPlan
 from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
+from kafka_pubsub.model import Committed, Ending, Fetched, Membership, NewRecord, StoredRecord, TopicPartition
+from tests.checkpoints import headers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -172,6 +178,7 @@ class Landed:
     def __init__(self) -> None:
         self.coordinator = self
         self.moved: list[int] = []
+        self.answers: list[Relocated] = []
 
     def clock(self) -> float:
         return 0.0
@@ -180,31 +187,85 @@ class Landed:
     def post(self, *_: object) -> None: ...
 
     def landed(self, *told: object) -> None:
-        self.moved.append(int(str(told[4])))
+        self.moved.append(int(str(told[3])))
+        self.answers.append(cast("Relocated", told[2]))
 
 
-def test_a_tally_is_no_message_that_was_relocated() -> None:
+def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
     held = Landed()
     beside = Takeovers(held, held, held)  # type: ignore[arg-type]
     moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
-    told = NewRecord(held.retry, 0, None, b"", retry_headers(None, RetryInfo("id", 0, 0, why=Why.TALLY)))
+    told = NewRecord(held.retry, 0, None, b"", headers())
     buried = NewRecord("dead", 0, b"k", b"")
-    for records in ([moved, buried, told], [told], [moved, moved], [buried], []):
-        flight = Flight(0, 1, records, {}, Membership("", None))
-        beside.landed(Landing(flight, Ending.STORED))
+    flights = [([moved, buried, told], 2), ([told], 0), ([moved, moved], None), ([buried], None), ([], None)]
+    for records, at in flights:
+        flight = Flight(0, 1, records, {}, Membership("", None), at)
+        beside.landed(Landing(flight, Ending.STORED, range(4, 4 + len(records))))
     assert held.moved == [1, 0, 2, 0, 0]
+    assert [answer.checkpoint for answer in held.answers] == [6, 4, None, None, None]
 
 
-def test_a_tally_of_an_earlier_retry_topic_is_not_waited_for() -> None:
+def test_a_checkpoint_of_an_earlier_retry_topic_is_not_waited_for() -> None:
     backend = MemoryBackend()
     with PubSub.in_memory(backend) as ps:
         ps.create_topic("orders", partitions=1)
         sub = ps.create_subscription("billing", "orders", message_ordering=True)
-        text = ack_map.encode(AckMap(THEIRS, ((5, 6),), tally=7), 0)
+        text = ack_map.encode(AckMap(THEIRS, ((5, 6),), checkpoint=Named(7, 5), more=True), 0)
         with backend.cluster.change():
             assert backend.cluster.group("billing").store(BOTH[1], Committed(0, text)) is None
         ps.topic("orders").publish(b"1", ordering_key="k").result(PATIENCE)
         began = time.monotonic()
         with sub.pull(lambda message: message.ack()):
             until(lambda: sub.state().lag == 0)
-        assert time.monotonic() - began < tallies._PATIENCE
+        assert time.monotonic() - began < checkpoints._PATIENCE
+
+
+class Counted(FaultPlan):
+    """Counts requests by what they ask for."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        self.requests[operation] += 1
+        return None
+
+
+def requests_of_a_takeover(partitions: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What is asked for when all partitions come at once, each with a checkpoint to be read."""
+    plan, retry = Counted(), BOTH[1].topic
+    fetched: list[set[TopicPartition]] = []
+    fetch_all = MemoryRecordFetch.fetch_all
+
+    def counted(
+        fetch: MemoryRecordFetch, wanted: Mapping[TopicPartition, Sequence[int]], size: int, seconds: float
+    ) -> Mapping[TopicPartition, Fetched]:
+        fetched.append(set(wanted))
+        return fetch_all(fetch, wanted, size, seconds)
+
+    monkeypatch.setattr(MemoryRecordFetch, "fetch_all", counted)
+    backend = MemoryBackend(faults=plan)
+    with PubSub.in_memory(backend) as ps:
+        ps.create_topic("orders", partitions=partitions)
+        sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=RetryPolicy())
+        place_of = {number: TopicPartition(retry, number) for number in range(partitions)}
+        metadata = ack_map.encode(AckMap(THEIRS, (), clean=True, checkpoint=Named(0, 1 << 20), more=True), 0)
+        for number in range(partitions):
+            backend.cluster.append(retry, number, None, None, headers(1 << 20))
+        with backend.cluster.change():
+            group = backend.cluster.group("billing")
+            for place in place_of.values():
+                group.offsets[place] = Committed(0, metadata)
+        plan.requests.clear()
+        with sub.pull(lambda message: message.ack()) as stream:
+            until(lambda: len(stream.stats.partitions) == partitions, "all partitions")
+            requests = Counter(plan.requests)
+        assert set(place_of.values()) == fetched[0], "they are read together"
+        requests["checkpoints"] = len(fetched)
+    return requests
+
+
+def test_as_many_requests_for_a_hundred_partitions_as_for_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = requests_of_a_takeover(10, monkeypatch), requests_of_a_takeover(100, monkeypatch)
+    for each in ("committed", "high_watermarks", "log_range", "checkpoints"):
+        assert many[each] == few[each], each

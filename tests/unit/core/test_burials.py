@@ -9,7 +9,6 @@ import pytest
 from kafka_pubsub.core.burials import LONGEST_PAUSE
 from kafka_pubsub.core.effects import Bury, CommitBoth, Effect, ReadBodies, Relocate
 from kafka_pubsub.core.events import Bodies, CommitAnswered, Relocated, Returned, Revoked, Written
-from kafka_pubsub.core.moves import Moves
 from kafka_pubsub.core.redelivery import Policy
 from kafka_pubsub.core.retry_record import Why
 from kafka_pubsub.model import Ending
@@ -74,7 +73,6 @@ def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     assert scene.now <= nacked + 1.5 + 0.5, "later than its backoff, and what a transaction gives others"
     scene.ack(leases[0])
     step(scene)
-    assert scene.partition.half is not None
     assert isinstance(scene.partition.commits.stored, CommitBoth)
     assert scene.partition.commits.stored.offset == 101
     assert scene.partition.half.retries.books.lowest(9) == [0]
@@ -94,7 +92,7 @@ def test_a_burial_waits_for_the_commit_in_flight_and_is_the_only_one_itself() ->
     scene.fetch((101, b"good"))
     scene.ack(scene.begun()[0])
     assert [effect for effect in scene.tick() if isinstance(effect, CommitBoth)] == []
-    scene.do(Relocated(Ending.STORED))
+    scene.take(relocate)
     assert scene.tick() != []
 
 
@@ -103,7 +101,6 @@ def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     bury, _ = next_burial(scene, 1.0)
     scene.do(Written(False, reason="no answer"))
     bury, _ = next_burial(scene, 3.0)
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 0
     scene.do(Written(True))
     (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
@@ -170,11 +167,8 @@ def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_r
         next_burial(scene, 3.0)
         scene.bury()
     else:
-        for effect in [*scene.tick(), *scene.do(CommitAnswered(True)), *scene.tick()]:
-            if isinstance(effect, Relocate):
-                scene.do(Relocated(Ending.STORED))
-    assert scene.partition.half is not None
-    assert scene.partition.half.retries.books.committable == 1
+        scene.settle()
+    assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
 def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:
@@ -196,4 +190,3 @@ def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:
                     scene.take(effect)
                     moved |= some
         assert scene.now < began + 60, "one record holds up the others"
-    assert isinstance(scene.partition.half and scene.partition.half.retries.moves, Moves)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kafka_pubsub.core.chores import HOARD, LOOK, SOON
@@ -16,6 +18,7 @@ from kafka_pubsub.core.events import (
     Verdict,
 )
 from kafka_pubsub.core.moves import Move
+from kafka_pubsub.core.parked import Line
 from kafka_pubsub.core.retry_record import RetryInfo, Why
 from kafka_pubsub.core.rules import BACKLOG
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
@@ -81,7 +84,6 @@ def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
 def waiting(scene: Scene) -> list[Move]:
     """What has left its queue and will fly with the next transaction."""
     half = scene.partition.half
-    assert half is not None
     return half.retries.moves.waiting
 
 
@@ -172,3 +174,29 @@ def test_keys_that_stop_working_off_what_is_parked_are_not_waited_for() -> None:
     scene = draining(15, 40, HOARD + 100)
     answer(scene, SOON, acked=15)
     assert {info.why for info in answer(scene, 2 * SOON, acked=0)} == {Why.BACKLOG}
+
+
+class Unsearchable(dict[bytes, Line]):
+    """Lines that may be looked up, and not gone through."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("all parked keys were looked at")
+
+    items = values = keys = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("stuffed", [False, True])
+def test_only_parked_keys_with_a_backlog_are_looked_at(stuffed: bool) -> None:
+    """An outage parks a key a message; that must not make each look longer."""
+    keys = [b"%d" % number for number in range(5000)]
+    scene = Scene([parked(number, number, key, due=FOR_AN_HOUR) for number, key in enumerate(keys)])
+    scene.fetch(*((5000 + number, keys[number % 100]) for number in range(HOARD + 5)))
+    half = scene.partition.half
+    assert half is not None
+    parking = half.retries.parking
+    parking.lines = Unsearchable(parking.lines)
+    effects = scene.partition.handle(Tick(stuffed=stuffed), scene.now + LOOK)
+    assert {info.why for info in infos(list(effects))} == {Why.BACKLOG}
+    assert len(parking.backlogged) == 100
+    parking.lines = dict(dict.items(parking.lines))
+    scene.partition.check()

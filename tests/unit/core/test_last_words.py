@@ -22,7 +22,7 @@ from kafka_pubsub.core.events import (
     Verdict,
 )
 from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
@@ -36,7 +36,8 @@ class Owned:
     """A partition that was taken over; the log takes every commit. `found`: what the last owner's commit named."""
 
     def __init__(self, *, clean: bool = False, found: Notes = notes.NOTHING) -> None:
-        retry = RetryStart("t", "id", 0, clean=clean, main_notes=found, main_end=READ)
+        doubt = NO_DOUBT if clean else Doubt(READ, twice=True)
+        retry = RetryStart("t", "id", 0, main_notes=found, main_doubt=doubt)
         start = Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), 0, retry=retry)
         self.partition = Partition(start, Rules(ordered=True, subscription="s"), lambda: 0.5)
         self.now = 0.0

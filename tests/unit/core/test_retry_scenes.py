@@ -140,14 +140,16 @@ class Scene:
         self.do(Written(True))
         (relocate,) = [effect for effect in self.tick(0.1) if isinstance(effect, Relocate)]
         assert all(record.dead for record in relocate.records)
-        self.do(Relocated(Ending.STORED))
+        self.take(relocate)
 
     def take(self, effect: Relocate) -> None:
         first = len(self.retry)
         for each in effect.records:
             if not each.dead:
                 self.retry.append(Stored(len(self.retry), each.record.key(), each.headers))
-        self.do(Relocated(Ending.STORED))
+        where = len(self.retry) if effect.parts else None
+        self.retry += [Stored(len(self.retry) + at, None, effect.said) for at in range(len(effect.parts))]
+        self.do(Relocated(Ending.STORED, checkpoint=where))
         self.do(RetryFetched(self.retry[first:]))
 
     def begun(self, limit: int = 9) -> list[Lease]:
@@ -189,7 +191,6 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
             scene.take(effect)
     scene.settle()
     half = scene.partition.half
-    assert half is not None
     assert not half.retries.releasing
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
 
@@ -197,8 +198,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
 def test_a_release_that_names_nothing_is_finished_at_once() -> None:
     scene = Scene([parked(0, 3, why=Why.RELEASE)])
     scene.settle()
-    assert scene.partition.half is not None
-    assert scene.partition.half.retries.books.committable == 1
+    assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
 def test_used_up_attempts_park_the_key_and_say_so() -> None:
@@ -290,8 +290,7 @@ def test_an_unreadable_record_is_buried_as_it_is() -> None:
     (letter,) = scene.letters()
     assert list(letter.headers)[:2] == rubbish.headers()
     scene.bury()
-    assert scene.partition.half is not None
-    assert scene.partition.half.retries.books.committable == 1
+    assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
 def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -> None:
@@ -299,7 +298,6 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
     scene.fetch((4, b"k"))
     scene.settle()
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 0
 
 
@@ -425,7 +423,7 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
             scene.do(Released([Release(lease, int(offset >= 100), verdict)]))
         scene.settle()
         half = scene.partition.half
-        probed = probed or (half is not None and half.retries.outage.probing)
+        probed = probed or half.retries.outage.probing
         if second % 20 == 18:
             assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
     assert probed
@@ -436,7 +434,6 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
     scene = Scene([*bad, parked(len(bad), 100, b"good", why=Why.BACKLOG)])
     scene.fetch((101, b"end"))
     half = scene.partition.half
-    assert half is not None
     for body in scene.retry:
         scene.do(Bodies([body]))
     half.retries.outage.probing = True

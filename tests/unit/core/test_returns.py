@@ -6,6 +6,7 @@ import pytest
 
 from kafka_pubsub.core.effects import CommitBoth, Relocate
 from kafka_pubsub.core.events import CommitAnswered, Relocated, Returned
+from kafka_pubsub.core.notes import Doubt
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, leases_of
 
@@ -31,7 +32,7 @@ def test_only_a_commit_that_was_made_after_the_return_lets_handlers_begin(moves:
 
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_handler_that_waited_for_a_note_waits_for_one_that_was_made_after_the_return(moves: bool) -> None:
-    scene = Scene(clean=False, main_end=10)  # the last owner died
+    scene = Scene(main_doubt=Doubt(10, twice=True))  # two owners have died
     scene.fetch((0, b"a"), (1, b"b"))
     scene.begun()
     scene.tick()

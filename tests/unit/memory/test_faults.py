@@ -11,6 +11,7 @@ from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPreco
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, VirtualClock
 from kafka_pubsub.memory.writer import MemoryWriter
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from tests.support import commit
 from tests.unit.memory.driver import Process, cluster_of
 
 AT = TopicPartition("t", 0)
@@ -61,14 +62,14 @@ def _writer(plan: FaultPlan) -> tuple[MemoryBackend, MemoryWriter, VirtualClock]
 
 def test_a_refused_commit_is_not_stored() -> None:
     owner = _owner(Script(Fate.REFUSED))
-    answer = owner.reader.commit({AT: Committed(3, "")})
+    answer = commit(owner.reader, {AT: Committed(3, "")})
     assert isinstance(answer[AT], BrokerUnavailable)
     assert owner.reader.committed([AT]) == {AT: Committed(None, "")}
 
 
 def test_a_commit_whose_answer_is_lost_is_stored() -> None:
     owner = _owner(Script(Fate.ANSWER_LOST))
-    answer = owner.reader.commit({AT: Committed(3, "")})
+    answer = commit(owner.reader, {AT: Committed(3, "")})
     assert isinstance(answer[AT], DeadlineExceeded)
     assert owner.reader.committed([AT]) == {AT: Committed(3, "")}
 
@@ -242,7 +243,7 @@ def test_a_closed_reader_refuses_everything() -> None:
     with pytest.raises(FailedPrecondition):
         owner.reader.read(1, 0)
     with pytest.raises(FailedPrecondition):
-        owner.reader.commit({AT: Committed(1, "")})
+        commit(owner.reader, {AT: Committed(1, "")})
 
 
 def test_reading_before_subscribing_is_refused() -> None:

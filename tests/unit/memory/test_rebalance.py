@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import Committed, TopicPartition
+from tests.support import commit
 from tests.unit.memory.driver import SESSION, Process, cluster_of
 
 AT = TopicPartition("t", 0)
@@ -43,13 +44,13 @@ def test_commits_count_until_the_generation_rises_and_no_longer() -> None:
     first.read()
     first.read()
     second.read()
-    assert first.reader.commit({AT: Committed(1, "rebalance is open")}) == {AT: None}
+    assert commit(first.reader, {AT: Committed(1, "rebalance is open")}) == {AT: None}
     first.read()
     # Both have joined, so a new generation has begun; the first hasn't been told yet.
-    answer = first.reader.commit({AT: Committed(2, "old generation")})
+    answer = commit(first.reader, {AT: Committed(2, "old generation")})
     assert isinstance(answer[AT], FailedPrecondition)
     first.read()
-    assert first.reader.commit({AT: Committed(3, "new generation")}) == {AT: None}
+    assert commit(first.reader, {AT: Committed(3, "new generation")}) == {AT: None}
 
 
 def test_a_dead_members_partitions_move_when_its_session_is_over() -> None:
@@ -92,13 +93,13 @@ def test_a_stalled_member_is_told_lost_once_and_comes_back_as_a_new_one() -> Non
     stalled.read()
     stalled.read()
     clock.advance(SESSION + 1)
-    answer = stalled.reader.commit({AT: Committed(5, "")})
+    answer = commit(stalled.reader, {AT: Committed(5, "")})
     assert isinstance(answer[AT], FailedPrecondition)
     assert stalled.backend.admin.group_offsets("g", "t") == {}
     for _ in range(4):
         stalled.read()
     assert stalled.log == ["assigned 2", "lost 2", "assigned 2"]
-    assert stalled.reader.commit({AT: Committed(6, "")}) == {AT: None}
+    assert commit(stalled.reader, {AT: Committed(6, "")}) == {AT: None}
 
 
 def test_a_commit_keeps_its_member_alive_as_a_heartbeat_does() -> None:
@@ -108,7 +109,7 @@ def test_a_commit_keeps_its_member_alive_as_a_heartbeat_does() -> None:
     busy.read()
     for _ in range(4):
         clock.advance(SESSION - 1)
-        assert busy.reader.commit({AT: Committed(1, "")}) == {AT: None}
+        assert commit(busy.reader, {AT: Committed(1, "")}) == {AT: None}
     busy.read()
     assert busy.log == ["assigned 2"]
 
@@ -143,7 +144,7 @@ def test_who_slept_through_an_open_rebalance_hears_revoked_too_late_to_commit() 
     heir.read()
     assert len(heir.owned) == 2
     answers: list[object] = []
-    sleeper.on_revoked = lambda: answers.extend(sleeper.reader.commit({AT: Committed(9, "late")}).values())
+    sleeper.on_revoked = lambda: answers.extend(commit(sleeper.reader, {AT: Committed(9, "late")}).values())
     sleeper.read()
     assert sleeper.log == ["assigned 2", "revoked 2"]
     assert isinstance(answers[0], FailedPrecondition)
@@ -222,7 +223,7 @@ def test_a_deleted_topic_takes_its_positions_along() -> None:
     member = Process(cluster, "a", "t")
     member.read()
     member.read()
-    member.reader.commit({AT: Committed(4, "")})
+    commit(member.reader, {AT: Committed(4, "")})
     member.backend.admin.delete_topic("t")
     member.backend.admin.create_topic("t", 2, None, {})
     assert member.backend.admin.group_offsets("g", "t") == {}
@@ -233,7 +234,7 @@ def test_forgotten_offsets_are_gone_with_their_metadata() -> None:
     member = Process(cluster, "a", "t")
     member.read()
     member.read()
-    member.reader.commit({AT: Committed(4, "map")})
+    commit(member.reader, {AT: Committed(4, "map")})
     cluster.forget_offsets("g")
     assert member.reader.committed([AT]) == {AT: Committed(None, "")}
 
@@ -257,9 +258,9 @@ def test_who_was_removed_is_refused_before_the_generation_rises() -> None:
         other.read()
     cluster.evict("g", "a")
     # The rebalance is open and the other hasn't joined: the generation is the one that both know.
-    answer = removed.reader.commit({AT: Committed(5, "")})
+    answer = commit(removed.reader, {AT: Committed(5, "")})
     assert isinstance(answer[AT], FailedPrecondition)
-    assert other.reader.commit({AT: Committed(6, "")}) == {AT: None}
+    assert commit(other.reader, {AT: Committed(6, "")}) == {AT: None}
     assert other.reader.committed([AT]) == {AT: Committed(6, "")}
 
 
@@ -270,10 +271,10 @@ def test_an_epoch_that_rises_is_taken_over_by_the_next_read_and_calls_nobody_bac
     alone.read()
     before = alone.reader.membership()
     cluster.raise_epoch("g")
-    assert isinstance(alone.reader.commit({AT: Committed(1, "old epoch")})[AT], FailedPrecondition)
+    assert isinstance(commit(alone.reader, {AT: Committed(1, "old epoch")})[AT], FailedPrecondition)
     alone.read()
     assert alone.reader.membership() != before
-    assert alone.reader.commit({AT: Committed(2, "new epoch")}) == {AT: None}
+    assert commit(alone.reader, {AT: Committed(2, "new epoch")}) == {AT: None}
     assert alone.log == ["assigned 2"]
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryCluster, Step, VirtualClock
 from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
+from tests.support import commit
 from tests.unit.memory.driver import SESSION, Process, cluster_of
 
 MAIN, RETRY = TopicPartition("t", 0), TopicPartition("t.retry", 0)
@@ -108,7 +109,7 @@ def test_an_answered_transaction_shows_when_its_markers_come(scene: Scene) -> No
     scene.plan.delays = {RETRY: 1.0, "g": 2.0}
     assert scene.transact().ending is Ending.STORED
     assert (scene.high(), scene.stable(), scene.owner.read()) == (1, 0, [])
-    assert scene.owner.reader.position(RETRY) == 0
+    assert scene.owner.reader.positions([RETRY]).get(RETRY) == 0
     with pytest.raises(DeadlineExceeded):
         scene.committed()
     with pytest.raises(DeadlineExceeded):
@@ -127,7 +128,7 @@ def test_positions_may_show_before_the_records(scene: Scene) -> None:
     scene.transact()
     assert scene.committed() == NEW
     assert scene.owner.read() == []
-    assert scene.owner.reader.position(RETRY) == scene.stable() < scene.high()
+    assert scene.owner.reader.positions([RETRY]).get(RETRY) == scene.stable() < scene.high()
 
 
 def test_the_next_transaction_waits_for_the_markers_of_the_one_before(scene: Scene) -> None:
@@ -141,7 +142,7 @@ def test_the_next_transaction_waits_for_the_markers_of_the_one_before(scene: Sce
 
 @pytest.mark.parametrize("step", [Step.START, Step.WRITE, Step.OFFSETS, Step.COMMIT])
 def test_who_dies_before_the_commit_has_stored_nothing_once_it_is_fenced(scene: Scene, step: Step) -> None:
-    scene.owner.reader.commit({MAIN: OLD})
+    commit(scene.owner.reader, {MAIN: OLD})
     steps = scene.steps()
     _until(steps, step)
     steps.close()
@@ -246,7 +247,7 @@ def test_a_commit_that_comes_late_counts_unless_its_writer_was_shut_out(scene: S
 def test_a_plain_commit_inside_a_transaction_wins_over_its_positions(scene: Scene) -> None:
     steps = scene.steps(NEW)
     _until(steps, Step.COMMIT)
-    assert scene.owner.reader.commit({MAIN: OLD}) == {MAIN: None}
+    assert commit(scene.owner.reader, {MAIN: OLD}) == {MAIN: None}
     assert _rest(steps).ending is Ending.STORED
     assert scene.committed() == OLD
 
@@ -254,7 +255,7 @@ def test_a_plain_commit_inside_a_transaction_wins_over_its_positions(scene: Scen
 def test_a_plain_commit_before_the_positions_does_not(scene: Scene) -> None:
     steps = scene.steps(NEW)
     _until(steps, Step.OFFSETS)
-    scene.owner.reader.commit({MAIN: OLD})
+    commit(scene.owner.reader, {MAIN: OLD})
     _rest(steps)
     assert scene.committed() == NEW
 
@@ -262,22 +263,26 @@ def test_a_plain_commit_before_the_positions_does_not(scene: Scene) -> None:
 def test_a_transaction_may_go_on_while_a_plain_commit_is_on_its_way(scene: Scene) -> None:
     steps = scene.steps(NEW)
     scene.plan.before_commit = lambda: _until(steps, Step.COMMIT)
-    assert scene.owner.reader.commit({MAIN: OLD}) == {MAIN: None}
+    assert commit(scene.owner.reader, {MAIN: OLD}) == {MAIN: None}
     _rest(steps)
     assert scene.committed() == OLD
 
 
 def test_a_late_plain_commit_is_judged_when_it_arrives(scene: Scene) -> None:
     scene.plan.commits = deque([Fate.LATE])
-    answer = scene.owner.reader.commit({MAIN: OLD})
-    assert isinstance(answer[MAIN], DeadlineExceeded)
+    answers: dict[TopicPartition, PubSubError | None] = {}
+    scene.owner.reader.commit({MAIN: OLD}, answers.update)
+    assert not scene.owner.reader.settle()
     assert scene.committed() == Committed(None, "")
     scene.transact(b"v", NEW)
+    assert not answers
     scene.clock.advance(2)
     assert scene.committed() == OLD, "it wins over what was known later"
+    assert isinstance(answers[MAIN], DeadlineExceeded)
+    assert scene.owner.reader.settle()
 
     scene.plan.commits = deque([Fate.LATE])
-    scene.owner.reader.commit({MAIN: Committed(9, "from the past")})
+    commit(scene.owner.reader, {MAIN: Committed(9, "from the past")})
     second = scene.process("b")
     scene.owner.read()
     second.read()

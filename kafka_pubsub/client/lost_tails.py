@@ -1,0 +1,178 @@
+"""Logs that have lost what a subscription had read: found, refused, and gone on from when an operator says how.
+
+Theory. An unclean election, or the disk of a single broker, can take the last records of a log away. It grows again
+from there, so the same offsets are other messages: those that are called finished would be skipped, and what waited in
+the retry topic is gone. Commits and checkpoints say how far both logs were read, and under which leader epoch.
+
+Rules
+1. Nothing is delivered from a log that lost something of what was read, until `recover` was called.
+2. What retention deleted isn't lost, nor what was in a topic of the same name that was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from kafka_pubsub.client.checkpoints import finished_at_home, finished_runs, map_of, newest, stored_by
+from kafka_pubsub.client.ports import Backend, RecordFetch
+from kafka_pubsub.client.retry_topics import is_of_another
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.errors import Call, FailedPrecondition, InvariantViolated
+from kafka_pubsub.model import Committed, LogEnd, TopicPartition
+
+__all__ = ["Findings", "LostTail", "Recovery", "look", "refuse"]
+
+#: Seconds for looking at the ends of all logs.
+_SECONDS = 20.0
+
+
+class Findings(NamedTuple):
+    """How far each log was read, where a commit says so; of those that lost some of it, the first offset lost."""
+
+    read: Mapping[TopicPartition, LogEnd]
+    lost: Mapping[TopicPartition, int]
+
+
+def look(
+    fetch: RecordFetch,
+    record: SubscriptionRecord,
+    stored: Mapping[TopicPartition, Committed],
+    ends: Mapping[TopicPartition, int],
+) -> Findings:
+    """Compares what a subscription has committed with its logs, which end at `ends`."""
+    retry = record.retry_topic
+    name = None if retry is None else retry.name
+    maps = {
+        place: found
+        for place, committed in stored.items()
+        if (found := map_of(committed)) is not None
+        and (retry is None or place.topic != name or not is_of_another(retry, committed))
+    }
+    read = {place: found.read for place, found in maps.items()}
+    lost = dict(fetch.lost_tails({place: end for place, end in read.items() if end.offset}, _SECONDS))
+    # What its owner wrote last it hasn't read back. A checkpoint's offset says that it was there.
+    named = {
+        place: found.checkpoint.offset + 1
+        for place, found in maps.items()
+        if place.topic == name and found.checkpoint is not None
+    }
+    for place, end in named.items():
+        if end > ends[place] and place not in lost:
+            lost[place], read[place] = ends[place], LogEnd(end)
+    return Findings(read, lost)
+
+
+def refuse(subscription: str, findings: Findings) -> None:
+    """`FailedPrecondition` if any log lost something."""
+    read, lost = findings
+    if not lost:
+        return
+    each = "; ".join(
+        f"{place.topic}[{place.partition}] was read up to offset {read[place].offset - 1}, and has lost what lay "
+        f"from offset {start} on"
+        for place, start in sorted(lost.items())
+    )
+    oldest, end = (
+        Call("recover_subscription", subscription, (("start", start),)) for start in ("oldest", "end")
+    )
+    raise FailedPrecondition(
+        f"subscription {subscription!r}: a log lost its end (an unclean leader election, or a broker's disk): {each}. "
+        f"Messages are gone, and others may lie at their offsets. Close all streams of the subscription; then {oldest} "
+        f"delivers all that was written since, {end} skips it",
+        calls=(oldest, end),
+    )
+
+
+@dataclass(frozen=True)
+class LostTail:
+    """A partition of a topic, or of a subscription's retry topic, that lost its last records.
+
+    `lost`: how many offsets that were read are gone, from `start` on. `skipped`: how many of the offsets that were
+    written since won't be delivered, which is none unless the end was asked for.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    lost: int
+    skipped: int
+
+
+class Recovery:
+    """Goes on from logs that have lost their ends, for a subscription without open streams."""
+
+    def __init__(self, backend: Backend, record: SubscriptionRecord) -> None:
+        self._backend = backend
+        self._record = record
+
+    def run(self, start: Literal["oldest", "end"]) -> list[LostTail]:
+        """Commits where to go on; returns what was lost, nothing if no log lost anything."""
+        record, retry = self._record, self._record.retry_topic
+        with closing(self._backend.record_fetch()) as fetch:
+            stored = self._stored(fetch)
+            ends = self._backend.admin.high_watermarks(list(stored))
+            read, lost = look(fetch, record, stored, ends)
+        found, positions = [], dict[TopicPartition, Committed]()
+        for place, at in sorted(lost.items()):
+            skips = start == "end" and (retry is None or place.topic != retry.name)
+            skipped = ends[place] - at if skips else 0
+            found.append(LostTail(*place, at, read[place].offset - at, skipped))
+            positions[place] = Committed(ends[place], "") if skips else self._kept(place, stored[place], at)
+        if positions:
+            self._backend.admin.set_positions(record.name, positions)
+        return found
+
+    def _stored(self, fetch: RecordFetch) -> dict[TopicPartition, Committed]:
+        """What the group has committed; where the broker has forgotten it, what the newest checkpoint says."""
+        record, retry = self._record, self._record.retry_topic
+        admin = self._backend.admin
+        names = [record.topic] if retry is None else [record.topic, retry.name]
+        stored = {
+            TopicPartition(name, number): committed
+            for name in names
+            for number, committed in admin.group_offsets(record.name, name).items()
+        }
+        if retry is None:
+            return stored
+        pairs = [
+            (TopicPartition(record.topic, number), TopicPartition(retry.name, number))
+            for number in range(record.partitions)
+        ]
+        ranges = {
+            beside: admin.log_range(beside) for main, beside in pairs if not {main, beside} <= stored.keys()
+        }
+        found = newest(fetch, ranges, (record.topic_id, retry.topic_id))
+        for main, beside in pairs:
+            if beside in found:
+                named, told = found[beside]
+                for place, log in ((main, told.main), (beside, told.retry)):
+                    stored.setdefault(place, stored_by(named, log, log.position))
+        return stored
+
+    def _kept(self, place: TopicPartition, stored: Committed, at: int) -> Committed:
+        """What is finished below `at`, which is as it was."""
+        retry = self._record.retry_topic
+        beside = None if retry is None else TopicPartition(retry.name, place.partition)
+        if beside == place:
+            with closing(self._backend.record_fetch()) as fetch:
+                end = self._backend.admin.high_watermarks([place])[place]
+                runs = finished_runs(fetch, place, stored, end)
+        else:
+            runs = finished_at_home(self._backend, beside, stored)
+        position = min(stored.offset or 0, at)
+        left = [(low, min(high, at)) for low, high in runs if low < at]
+        said, found = map_of(stored), None
+        if said is None:
+            raise InvariantViolated(f"{place} was read so far, and its commit doesn't say how far")
+        while found is None or len(found) > ack_map.CAPACITY:
+            found = ack_map.encode(
+                AckMap(said.writer, tuple(left), True, said.nonce, read=LogEnd(at, said.read.epoch_at(at))),
+                position,
+            )
+            left = left[: len(left) * 3 // 4]  # what doesn't fit is delivered again
+        return Committed(position, found)

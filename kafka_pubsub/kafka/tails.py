@@ -1,0 +1,131 @@
+"""Finds logs that have lost their last records: those that only a leader had which is gone, or a disk that failed.
+
+Theory. A record has the epoch of the leader that took it. An offset with the epoch of the record before it says which
+log was read: the leader tells a consumer that begins there whether its own log is that one (KIP-320).
+
+Rules
+1. An offset below the log's start isn't looked at: retention deletes from there, and tells nothing.
+2. Without an epoch only the end of the log tells something: one that has grown again seems to be whole.
+3. Where a log has lost something, trying ever lower offsets finds the first one that is lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.kafka.calls import explain
+from kafka_pubsub.kafka.configuration import ConfigValue
+from kafka_pubsub.kafka.errors import PARTITION_FATAL, TRANSIENT
+from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.places import kafka_partition, plain, where_of
+from kafka_pubsub.model import LogEnd, TopicPartition
+
+__all__ = ["find_lost_tails"]
+
+_DEFAULTS: Mapping[str, ConfigValue] = {
+    # Milliseconds. At the end of a log the answer is that it ends there.
+    "fetch.wait.max.ms": 10,
+    # Bytes. What comes isn't looked at.
+    "fetch.message.max.bytes": 1024,
+}
+
+_RULES: Mapping[str, ConfigValue] = {
+    # Needed by librdkafka, never joined: partitions are assigned by hand.
+    "group.id": "_kafka_pubsub.log-ends",
+    "client.id": "kafka_pubsub-log-ends",
+    # What a cut has left of a transaction stays open: a reader of committed records would wait before it.
+    "isolation.level": "read_uncommitted",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+
+#: What is told of partitions that have answered already, and what passes by itself.
+_PASSING = TRANSIENT | PARTITION_FATAL | {KafkaError._PARTITION_EOF}
+
+#: Seconds between two looks for Ctrl-C while waiting.
+_SLICE = 0.1
+
+
+def find_lost_tails(
+    handles: Handles, read: Mapping[TopicPartition, LogEnd], timeout: float
+) -> Mapping[TopicPartition, int]:
+    """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost."""
+    if not read:
+        return {}
+    trouble = Trouble()
+    consumer = handles.consumer(_DEFAULTS, _RULES, trouble.note)
+    try:
+        return _Search(consumer, time.monotonic() + timeout).find(read)
+    except KafkaException as failure:
+        names = ", ".join(sorted({place.topic for place in read}))
+        raise explain(failure, f"check the ends of {names}", handles.address, trouble) from None
+    finally:
+        handles.close_consumer(consumer)
+
+
+class _Search:
+    def __init__(self, consumer: Consumer, end: float) -> None:
+        self._consumer = consumer
+        self._end = end
+
+    def find(self, read: Mapping[TopicPartition, LogEnd]) -> Mapping[TopicPartition, int]:
+        """All partitions go down together, so the number of requests doesn't grow with theirs."""
+        lost = self._refused(read)
+        starts = {place: self._start(place) for place in lost}
+        # Of each: the highest offset that is known to be there still, and the lowest that isn't.
+        known = {
+            place: (starts[place], read[place].offset) for place in lost if starts[place] < read[place].offset
+        }
+        while open_ := {place: sum(each) // 2 for place, each in known.items() if each[1] - each[0] > 1}:
+            refused = self._refused({place: LogEnd(at, read[place].epoch) for place, at in open_.items()})
+            for place, at in open_.items():
+                low, high = known[place]
+                known[place] = (low, at) if place in refused else (at, high)
+        return {place: low for place, (low, _) in known.items()}
+
+    def _start(self, place: TopicPartition) -> int:
+        low, _ = self._consumer.get_watermark_offsets(kafka_partition(place, 0), self._left())
+        return low
+
+    def _refused(self, ends: Mapping[TopicPartition, LogEnd]) -> set[TopicPartition]:
+        """The partitions whose leader has another log than was read so far."""
+        begin = [kafka_partition(place, end) for place, end in ends.items()]
+        self._consumer.assign(begin)
+        self._consumer.resume(begin)  # librdkafka remembers which were paused before
+        refused = self._answers(set(ends))
+        there = [each for each in begin if TopicPartition(each.topic, each.partition) not in refused]
+        # Where it knows the leader already, only a seek makes librdkafka ask (2.16, tried).
+        for each in there:
+            self._consumer.seek(each)
+        self._consumer.resume(there)
+        return refused | self._answers(set(plain(there)))
+
+    def _answers(self, waiting: set[TopicPartition]) -> set[TopicPartition]:
+        """Waits for something of each; returns those that can't be read from where they are."""
+        refused: set[TopicPartition] = set()
+        while waiting:
+            for record in self._consumer.consume(len(waiting), min(_SLICE, self._left())):
+                error, place = record.error(), where_of(record)
+                code = KafkaError._PARTITION_EOF if error is None else error.code()
+                if place not in waiting:
+                    place = None
+                elif code in PARTITION_FATAL:
+                    refused.add(place)
+                if place is not None and (code in PARTITION_FATAL or code == KafkaError._PARTITION_EOF):
+                    waiting.discard(place)
+                    self._consumer.pause([kafka_partition(place, 0)])
+                elif error is not None and code not in _PASSING:
+                    raise KafkaException(error)
+        return refused
+
+    def _left(self) -> float:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded("the ends of logs couldn't be checked in time")
+        return left

@@ -1,0 +1,129 @@
+"""A checkpoint's records as Avro, by the schemas in `checkpoint/`.
+
+Rules
+1. A record is written by the newest schema, whose version goes into its header `ps-schema`. It is read by the schema
+   that it was written by, so every version that was ever written stays readable.
+2. What can't be decoded is None, and so is a record of an unknown version; `version_of` tells which one that is.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+
+from kafka_pubsub.core.checkpoint import Checkpoint, Log, Part
+from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.model import Header
+
+__all__ = ["SCHEMA_HEADER", "VERSION", "decode", "encode", "header", "version_of"]
+
+#: The header that says which schema a record was written by.
+SCHEMA_HEADER = "ps-schema"
+#: The version that is written.
+VERSION = 1
+
+_KIND = "checkpoint"
+
+
+def header(version: int = VERSION) -> Header:
+    """The header of a record of that version."""
+    return SCHEMA_HEADER, f"{_KIND}/v{version}".encode()
+
+
+def version_of(headers: Sequence[Header]) -> int | None:
+    """The version of the schema that a record with these headers was written by; None: it is no checkpoint."""
+    said = next((value for name, value in reversed(headers) if name == SCHEMA_HEADER), None)
+    kind, _, number = (said or b"").decode("utf-8", "replace").partition("/v")
+    return int(number) if kind == _KIND and number.isascii() and number.isdigit() else None
+
+
+@cache
+def _schema(version: int) -> dict[str, Any]:
+    import fastavro
+
+    text = files(__package__).joinpath(_KIND, f"v{version}.avsc").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", fastavro.parse_schema(json.loads(text)))
+
+
+def encode(part: Part) -> bytes:
+    """The value of the record."""
+    import fastavro
+
+    checkpoint = part.checkpoint
+    body = io.BytesIO()
+    fastavro.schemaless_writer(
+        body,
+        _schema(VERSION),
+        {
+            "nonce": checkpoint.nonce,
+            "number": part.number,
+            "count": part.total,
+            "checksum": part.checksum,
+            "writer": checkpoint.writer,
+            "time": checkpoint.time,
+            "main": _written(checkpoint.main),
+            "retry": _written(checkpoint.retry),
+        },
+    )
+    return body.getvalue()
+
+
+def decode(value: bytes | None, version: int | None = VERSION) -> Part | None:
+    """What the record says, or None if nothing can be made of it."""
+    import fastavro
+
+    if value is None or version is None or not 1 <= version <= VERSION:
+        return None
+    body = io.BytesIO(value)
+    try:
+        said = cast("dict[str, Any]", fastavro.schemaless_reader(body, _schema(version), None))
+        if body.read(1):
+            return None
+        time = round(said["time"].timestamp() * 1000)
+        checkpoint = Checkpoint(
+            said["nonce"], said["writer"], time, _read(said["main"]), _read(said["retry"])
+        )
+        return Part(checkpoint, said["number"], said["count"], said["checksum"])
+    except (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError):
+        return None  # fastavro raises one or the other of these on rubbish
+
+
+def _written(log: Log) -> dict[str, Any]:
+    return {
+        "topic_id": log.topic_id,
+        "position": log.position,
+        "end": log.end,
+        "epoch": log.epoch,
+        "finished": _counts(log.runs, log.position),
+        "started": _counts(log.notes.started, log.position),
+        "trial": log.notes.trial,
+    }
+
+
+def _read(said: dict[str, Any]) -> Log:
+    position = said["position"]
+    notes = Notes(_runs(said["started"], position), said["trial"])
+    return Log(
+        said["topic_id"], position, _runs(said["finished"], position), said["end"], said["epoch"], notes
+    )
+
+
+def _counts(runs: Iterable[Run], at: int) -> list[int]:
+    counts: list[int] = []
+    for start, end in runs:
+        counts += (start - at, end - start)
+        at = end
+    return counts
+
+
+def _runs(counts: Sequence[int], at: int) -> tuple[Run, ...]:
+    runs: list[Run] = []
+    for gap, length in zip(counts[::2], counts[1::2], strict=True):
+        runs.append((at + gap, at + gap + length))
+        at += gap + length
+    return tuple(runs)

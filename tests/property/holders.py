@@ -1,0 +1,38 @@
+"""Holders of the model of `test_partition`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafka_pubsub.core.events import Record, Release
+from kafka_pubsub.core.leases import Lease
+
+__all__ = ["Inline", "Walker"]
+
+
+@dataclass(eq=False)
+class Inline:
+    """An inline lease of the model: what its walking thread has made of it so far."""
+
+    lease: Lease
+    records: list[Record]
+    reached: int = 0
+    acked: set[int] = field(default_factory=set)
+    left: list[Release] = field(default_factory=list)
+    skip: set[bytes] = field(default_factory=set)
+    skipped: list[Record] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Walker:
+    """A holder of the model: takes its lease's records in order."""
+
+    lease: Lease
+    first: int  # offset at which it began
+    acked: int = 0
+    began: bool = False
+    stopped: bool = False
+    withdrawn: bool = False
+    kept: bool = False
+    started: float = 0.0
+    offsets: list[int] = field(default_factory=list)

@@ -1,0 +1,83 @@
+"""Rules of checkpoints, taken out of the client one by one: what the simulation must notice (`retry_mutations`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kafka_pubsub.client.mover import positions_of_all
+from kafka_pubsub.core.checkpoints import Checkpoints
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.retry_half import RetryHalf
+from tests.simulation import foci
+from tests.simulation.plan import Focus
+from tests.simulation.retry import SteppedRelocating
+
+__all__ = ["CHECKPOINT_MUTATIONS"]
+
+Patch = pytest.MonkeyPatch
+
+
+def no_checkpoints(patch: Patch) -> None:
+    """What finishes has to fit the metadata."""
+    patch.setattr(Checkpoints, "wanted", lambda self, size, now: False)
+
+
+def checkpoint_unread(patch: Patch) -> None:
+    """Whoever takes a partition on knows only what its map says, not the checkpoint that this names."""
+    patch.setattr(SteppedRelocating, "checkpoint", lambda self, number, named, end: None)
+
+
+def checkpoint_is_all(patch: Patch) -> None:
+    """Once there is a checkpoint, the map no longer says what finishes."""
+    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
+    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
+
+
+def trimmed_past_the_checkpoint(patch: Patch) -> None:
+    """The retry partition is deleted up to its position, though the checkpoint that counts lies below."""
+
+    def needed(self: RetryHalf) -> int:
+        return self.commits.stored.retry.offset
+
+    patch.setattr(RetryHalf, "_needed", needed)
+
+
+def trimmed_before_the_answer(patch: Patch) -> None:
+    """The retry partition is deleted up to what a commit says that isn't answered."""
+
+    def needed(self: RetryHalf) -> int:
+        sent = self.commits.in_flight
+        return sent.retry.offset if isinstance(sent, CommitBoth) and self.commits._named else 0
+
+    patch.setattr(RetryHalf, "_needed", needed)
+
+
+def checkpoint_beside_its_transaction(patch: Patch) -> None:
+    """The positions are committed without the records of the checkpoint that they name."""
+    real = SteppedRelocating._take_off
+
+    def take_off(self: SteppedRelocating) -> None:
+        real(self)
+        if self._steps is not None and any(flight.named for flight in self._together):
+            records = [record for flight in self._together for record in flight.records[: flight.checkpoint]]
+            named = positions_of_all(self._together)
+            assert callable(named)
+            positions = named([0] * sum(len(flight.records) for flight in self._together))
+            assert isinstance(positions, dict)
+            self._steps = self._transactions.steps(records, positions, self._together[0].membership)
+
+    patch.setattr(SteppedRelocating, "_take_off", take_off)
+
+
+#: Which plans show each of them within a few dozen seeds.
+CHECKPOINT_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+    no_checkpoints: foci.crowded,
+    checkpoint_unread: foci.crowded,
+    checkpoint_is_all: foci.crowded,
+    trimmed_past_the_checkpoint: foci.crowded,
+    trimmed_before_the_answer: foci.crowded,
+    checkpoint_beside_its_transaction: foci.crowded,
+}

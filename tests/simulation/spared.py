@@ -1,0 +1,54 @@
+"""A coordinator that checks each tick that it spares a partition: given all the same, it must change nothing.
+
+What is due within the next line of the partition's grid may be begun by an earlier tick.
+"""
+
+from __future__ import annotations
+
+from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.core.events import Event, Tick
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retry_half import TOGETHER
+from tests.simulation.ledger import promise
+
+__all__ = ["SparingCoordinator"]
+
+
+class SparingCoordinator(Coordinator):
+    """The coordinator, whose ticks are checked."""
+
+    #: Partitions that got a tick in this sweep; None: between sweeps.
+    _ticked: set[int] | None = None
+
+    def tick(self, now: float, wall: float | None = None) -> None:
+        ticked: set[int] = set()
+        self._ticked = ticked
+        super().tick(now, wall)
+        self._ticked = None
+        for number, partition in list(self.owned.items()):
+            if number not in ticked and number not in self._leaving:
+                self._check(partition, now)
+
+    def _check(self, partition: Partition, now: float) -> None:
+        due = partition.wakeup_at()
+        if due is not None and due < now + TOGETHER:
+            return
+        before = _answers(partition)
+        effects = partition.handle(Tick(partition.number in self.gate.paused, closing=self.closing), now)
+        after = _answers(partition)
+        promise(not effects, f"{partition.number} was spared a tick that would have said {effects!r}")
+        promise(
+            before == after, f"{partition.number} was spared a tick at {now} that turns {before} into {after}"
+        )
+
+    def _do(self, number: int, event: Event, now: float) -> None:
+        if isinstance(event, Tick) and self._ticked is not None:
+            self._ticked.add(number)
+        super()._do(number, event, now)
+
+
+def _answers(partition: Partition) -> tuple[object, ...]:
+    """What a sweep knows of a partition without asking it."""
+    half = partition.half
+    told = (partition.wakeup_at(), partition.deliverable, partition.commits.dirty, len(partition.queues))
+    return (*told, half.hurried, half.careful_at_all, half.benched)
