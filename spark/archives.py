@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from kafka_pubsub.errors import FailedPrecondition
 
-from .files import Files, files_below
+from .files import Files
+from .remote_files import files_below
 from .tables import Layout, Table
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ Rules
 1. `create` never replaces a file, and a file that it made is whole: it is written under a hidden name and renamed.
 2. A path that doesn't exist is empty, not an error.
 3. `root` is absolute and names its file system, so every spelling of one path gives the same root.
-4. Over Spark Connect files can be read and listed, by Spark's own sources, and not be written; `root` is as given.
 """
 
 from __future__ import annotations
@@ -13,17 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 
-from .spark_session import first_line, is_remote, jvm
+from .spark_session import first_line, jvm
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-__all__ = ["Files", "OneFile", "files_below"]
-
-
-def files_below(spark: SparkSession, root: str) -> Files:
-    """The files below a directory, to be read and listed; over Spark Connect as well."""
-    return _RemoteFiles(spark, root) if is_remote(spark) else Files(spark, root)
+__all__ = ["Files", "OneFile"]
 
 
 class Files:
@@ -126,49 +120,3 @@ class OneFile:
     def write(self, text: str) -> None:
         """Writes the whole file; an earlier one is replaced."""
         self._files.replace(self._name, text)
-
-
-class _RemoteFiles(Files):
-    """Files that only Spark can reach."""
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self.spark = spark
-        self.root = root.rstrip("/") or root
-
-    def exists(self, path: str = "") -> bool:
-        """Whether there is such a file or directory."""
-        try:
-            # Spark looks for the path, and reads nothing.
-            _ = self._listed(path).schema
-        except Exception as error:
-            if "PATH_NOT_FOUND" not in str(error):
-                raise InvalidArgument(f"path {self.root!r} can't be used: {first_line(error)}") from error
-            return False
-        return True
-
-    def read(self, path: str) -> str | None:
-        """A file's text; None if it doesn't exist."""
-        if not self.exists(path):
-            return None
-        return "".join(row.value for row in self.spark.read.text(self.full(path), wholetext=True).collect())
-
-    def names(self, path: str = "") -> list[str]:
-        """The names in a directory, without those that are hidden."""
-        if not self.exists(path):
-            return []
-        below = f"{self.full(path).rpartition(':')[2].rstrip('/')}/"
-        # Without the content, which is then not read.
-        paths = (row.path.partition(below)[2] for row in self._listed(path).select("path").collect())
-        return sorted({path.partition("/")[0] for path in paths if path})
-
-    def _listed(self, path: str) -> DataFrame:
-        reader = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        return reader.load(self.full(path))
-
-    def write(self, path: str, text: str) -> None:
-        """Refused."""
-        jvm(self.spark)
-
-    def delete(self, path: str = "") -> None:
-        """Refused."""
-        jvm(self.spark)

@@ -120,10 +120,19 @@ def _line(name: str, found: Progress) -> tuple[str, ...]:
 def progress_of(told: Any) -> Progress:
     """What one of Spark's reports says."""
     dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
-    ends = [(_offsets(each["latestOffset"]), _offsets(each["endOffset"])) for each in told["sources"]]
-    behind = [sum(latest.values()) - sum(end.get(at, 0) for at in latest) for latest, end in ends if latest]
+    behind = [found for each in told["sources"] if (found := _behind(each)) is not None]
     rate = float(told["processedRowsPerSecond"] or 0)
     return Progress(int(told["numInputRows"]), rate, sum(behind) if behind else None, dropped)
+
+
+def _behind(source: Any) -> int | None:
+    """How many messages lie between a source's end of the batch and the log's; None where Spark doesn't say."""
+    latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
+    if latest:
+        return sum(latest.values()) - sum(end.get(at, 0) for at in latest)
+    # Spark 4.1 has left the offsets out, and tells the mean of all partitions.
+    mean = (source["metrics"] or {}).get("avgOffsetsBehindLatest")
+    return None if mean is None else round(float(mean) * len(end))
 
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int]:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, SchemaError
 
-from .files import Files, files_below
+from .files import Files
+from .remote_files import files_below
 from .spark_session import check_delta, first_line
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
-from ..files import files_below
 from ..ownership import query_of
 from ..place import Place, place_of
+from ..remote_files import files_below
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

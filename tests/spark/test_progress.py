@@ -6,7 +6,7 @@ from spark.progress import KEPT, History, Progress, progress_of
 
 
 def report(**told: object) -> dict[str, object]:
-    source = {"latestOffset": '{"t":{"0":9,"1":5}}', "endOffset": '{"t":{"0":7,"1":5}}'}
+    source = {"latestOffset": '{"t":{"0":9,"1":5}}', "endOffset": '{"t":{"0":7,"1":5}}', "metrics": {}}
     return {
         "numInputRows": 12,
         "processedRowsPerSecond": 4.0,
@@ -19,7 +19,13 @@ def report(**told: object) -> dict[str, object]:
 def test_what_a_report_says() -> None:
     late = {"numRowsDroppedByWatermark": 3}
     assert progress_of(report(stateOperators=[late, late])) == Progress(12, 4.0, 2, 6)
-    silent = {"latestOffset": None, "endOffset": None}
+    mean = {
+        "latestOffset": None,
+        "endOffset": '{"t":{"0":7,"1":5}}',
+        "metrics": {"avgOffsetsBehindLatest": "1.5"},
+    }
+    assert progress_of(report(sources=[mean])).behind == 3
+    silent = {"latestOffset": None, "endOffset": None, "metrics": None}
     assert progress_of(report(sources=[silent], processedRowsPerSecond=None)) == Progress(12, 0.0, None, 0)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import PubSubError
 from spark import archived, decoded, messages, session, write, write_stream
 from spark.archives import archive_table
-from spark.job import Context, execute, find
+from spark.job import Context, Outcome, execute, find
 from spark.place import Place
 
 SCHEMA = '{"type": "record", "name": "order", "fields": [{"name": "total", "type": "double"}]}'
@@ -60,7 +60,7 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
     ids = [row.message_id for row in messages(spark, target, bootstrap=bootstrap).collect()]
     seen["written"] = [len(ids), len(set(ids)), sum(name.startswith("copy-") for name in ids)]
     context = Context("hot-keys", Place(bootstrap, {}), lambda _: None, master=url)
-    hottest = execute(find("hot-keys"), context, {"topic": source, "top": 1, "since": None})
+    hottest = run(context, "hot-keys", ["--topic", source, "--top", "1"])
     seen["hottest"] = hottest.facts["hottest"][0]["key"]
     seen["no topic"] = refused(lambda: messages(spark, f"{source}-none", bootstrap=bootstrap))
     seen["no target"] = refused(
@@ -74,10 +74,11 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
     print(json.dumps(seen))
 
 
-def run(context: Context, name: str, arguments: list[str]) -> None:
+def run(context: Context, name: str, arguments: list[str]) -> Outcome:
     """A job with its options as they are typed."""
     job = find(name)
-    execute(job, context, click.Command(name, params=list(job.options)).make_context(name, arguments).params)
+    parsed = click.Command(name, params=list(job.options)).make_context(name, arguments).params
+    return execute(job, context, parsed)
 
 
 if __name__ == "__main__":
