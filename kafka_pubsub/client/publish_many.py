@@ -196,8 +196,6 @@ class PublishFutures(Sequence[Future[str]]):
         paused: Mapping[bytes, PubSubError],
     ) -> int:
         """Queues what nothing stands in the way of, under the topic's lock; where it ended."""
-        if len(paused) or channel.quick is None:
-            return start
         free = left = epoch.free_until_bytes - epoch.sent_bytes
         room = max(0, epoch.free_until_messages - epoch.sent_messages)
         reached = start

@@ -202,7 +202,7 @@ class TopicPublisher:
                     self._look_over(messages, start, end)
                 with self._lock:
                     epoch = self._outstanding.current
-                    if self._no_keys is None:
+                    if self._no_keys is None and not self._paused and self._channel.quick is not None:
                         reached = futures.queue(messages, start, end, epoch, self._channel, self._paused)
                     if reached == start:
                         self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
