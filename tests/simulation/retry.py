@@ -10,7 +10,7 @@ steps. When their topic doesn't answer, it stands there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -210,10 +210,12 @@ class SteppedRelocating(Relocating):
         else:
             self._found(FoundBodies(request, fetched.records, fetched.missing))
 
-    def checkpoint(self, number: int, named: Named, end: int) -> Checkpoint | None:
+    def checkpoints(
+        self, wanted: Mapping[TopicPartition, tuple[Named, int]]
+    ) -> Mapping[TopicPartition, Checkpoint]:
         while True:
             try:
-                return super().checkpoint(number, named, end)
+                return super().checkpoints(wanted)
             except DeadlineExceeded:  # its transaction doesn't show yet
                 self._world.time_passes(0.5)
 
