@@ -392,9 +392,9 @@ class Coordinator(Holdings):
             self._effects(number, effects, now)
 
     def _expiring(self, effects: Sequence[Effect]) -> None:
-        for each in (self.evidence, self.forgotten):
-            if each is not None:
-                each.expiring(effects)
+        """Deadlines have passed."""
+        if self.forgotten is not None:
+            self.forgotten.expiring(effects)
 
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
@@ -436,8 +436,6 @@ class Coordinator(Holdings):
         beside, partition = self._beside, self.owned.get(number) or self.resting[number]
         match effect:
             case Relocate():
-                if self.evidence is not None:
-                    self.evidence.relocating(number, partition.epoch, effect)
                 beside.relocate(number, partition.epoch, effect)
             case Bury():
                 beside.bury(number, partition.epoch, effect)

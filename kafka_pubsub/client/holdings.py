@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_pubsub.client.attention import Attention
-from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
@@ -71,8 +70,6 @@ class Holdings(ABC):
         self._leased = 0
         #: Whether the stream ends: partitions that go don't come back.
         self.closing = False
-        #: None: nobody keeps a history.
-        self.evidence: Evidence | None = None
         #: None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
 
@@ -112,13 +109,9 @@ class Holdings(ABC):
             if position is not None:
                 self.owned[number] = self.resting.pop(number)
                 self._do(number, Returned(), now)
-                begun = None
             else:
                 self._forget(number, now)
-                begun = begin(number, stored)
-                position = self._start(number, _stored(stored, retry), begun)
-            if self.evidence is not None:
-                self.evidence.assigned(number, self.owned[number].epoch, stored, retry, begun)
+                position = self._start(number, _stored(stored, retry), begin(number, stored))
             positions[number] = position
         for number in list(self.resting):
             self._forget(number, now)
@@ -184,8 +177,6 @@ class Holdings(ABC):
     def lose(self, numbers: Sequence[int], now: float) -> None:
         """They are gone: nothing of them counts any more."""
         self._leaving.difference_update(numbers)
-        if self.evidence is not None:
-            self.evidence.revoked(numbers, lost=True)
         for number in numbers:
             if number in self.owned:
                 self.resting[number] = self.owned.pop(number)

@@ -167,8 +167,7 @@ class Relocating:
         flight = self._flight(number, epoch, records, effect, membership)
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
-            landing = Landing(flight, Ending.ABORTED, reason=reason)
-            self._post(lambda: self._answers.landed(landing))
+            self._answer(Landing(flight, Ending.ABORTED, reason=reason))
             return
         with self._changed:
             self._up[number] += 1
@@ -247,8 +246,11 @@ class Relocating:
 
     # On the threads of their own
 
-    def _landed(self, landing: Landing) -> None:
+    def _answer(self, landing: Landing) -> None:
         self._post(lambda: self._answers.landed(landing))
+
+    def _landed(self, landing: Landing) -> None:
+        self._answer(landing)
         with self._changed:
             self._up[landing.flight.partition] -= 1
             self._changed.notify_all()

@@ -38,6 +38,7 @@ from kafka_pubsub.client.retry_topics import retry_topic_of
 from kafka_pubsub.client.state import SubscriptionState, state_of
 from kafka_pubsub.client.stream import Stream
 from kafka_pubsub.client.told_reader import ToldReader
+from kafka_pubsub.client.told_stream import ToldCoordinator, ToldRelocating
 from kafka_pubsub.client.turns import turn_of
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
@@ -180,8 +181,12 @@ class Subscriber:
         writer = secrets.randbits(60)
 
         def relocating_for(record: SubscriptionRecord) -> Relocating:
+            kind = Relocating if evidence is None else ToldRelocating
             retry = retry_topic_of(record)
-            return Relocating(self._backend, record, retry, writer, reader.membership, joining.rejoin)
+            made = kind(self._backend, record, retry, writer, reader.membership, joining.rejoin)
+            if evidence is not None and isinstance(made, ToldRelocating):
+                made.evidence = evidence
+            return made
 
         def read_anew() -> Sequence[str]:
             record = engine.rebalances.look_again()
@@ -201,7 +206,7 @@ class Subscriber:
         engine.evidence = evidence
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         crew = make_crew(engine, name)
-        engine.coordinator = Coordinator(
+        engine.coordinator = coordinator = (Coordinator if evidence is None else ToldCoordinator)(
             _rules(record),
             flow or FlowControl(),
             crew,
@@ -211,8 +216,9 @@ class Subscriber:
             turn_of(record),
             record.name,
         )
-        engine.coordinator.evidence = evidence
-        engine.coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, Mailbox))
+        if evidence is not None and isinstance(coordinator, ToldCoordinator):
+            coordinator.evidence = evidence
+        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, Mailbox))
         stream = Stream(engine, crew, self._ended)
         with self._lock:
             self._streams.add(stream)

@@ -383,8 +383,6 @@ class Takeovers:
     def landed(self, landing: Landing) -> None:
         """A flight has landed."""
         flight, coordinator = landing.flight, self._engine.coordinator
-        if coordinator.evidence is not None:
-            coordinator.evidence.landed(landing)
         moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
         now = self._engine.clock()

@@ -106,8 +106,8 @@ class Commits:
     ) -> CommitBoth | Relocate:
         """The commit to send, with these moves; it is in flight from now on. Plain if neither they nor it need more.
 
-        `closing`: with a checkpoint if anything isn't in one. So are dead letters: another topic holds them, so whoever
-        goes on from the last checkpoint must know of each, or would bury it again.
+        `closing`: with a checkpoint if anything isn't in one. So are dead letters: another topic holds them, and an
+        owner that goes on from the last checkpoint must know of each, or would bury it again.
         """
         self._next_at(now)
         progress = self._progress(moves)
@@ -170,7 +170,7 @@ class Commits:
             self.stored = self.in_flight
             if self._named is not None:
                 if checkpoint is None:
-                    raise InvariantViolated("a checkpoint was stored, and nobody says where")
+                    raise InvariantViolated("a checkpoint was stored, and its offset is missing")
                 self.stored = self._named(checkpoint)
         else:
             self.dirty = True

@@ -1,8 +1,7 @@
 """How much is taken on at once: when to stop fetching, from whom, and when to go on.
 
 Theory. A partition's *fill* is what it holds against its share: of the bytes that the process may buffer, and of
-the records whose acks its map has room for. More records than that couldn't be started anyhow, and would only
-grow cold in memory.
+the records of its window. More records than that wouldn't be started soon, and would only grow cold in memory.
 
 Rules
 1. When the partitions together are full, fetching waits for a moment; if that doesn't help, those that are full
@@ -23,8 +22,8 @@ __all__ = ["WINDOW", "BufferGate", "Change", "Held"]
 
 Partition = TypeVar("Partition", bound=Hashable)
 
-#: Records of a partition that may wait or be in flight before fetching slows down. A map has room for some 2000
-#: runs; a log read from disk comes about 1000 records of a partition at a time.
+#: Records of a partition that may wait or be in flight before fetching slows down. A log read from disk comes about
+#: 1000 records of a partition at a time.
 WINDOW = 2000
 #: The fill at which a partition counts as full, and at which a paused one resumes.
 FULL, ENOUGH = 0.75, 0.375

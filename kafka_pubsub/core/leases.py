@@ -103,7 +103,7 @@ class Leases:
         self.active: set[Lease] = set()
         #: The inline lease that is open; None: there is none.
         self.walk: Lease | None = None
-        #: Records handed over and not finished: what the ack map must have room for.
+        #: Records handed over and not finished.
         self.handed = 0
         self._deadlines: list[tuple[float, int, Lease]] = []
         self._entries = 0

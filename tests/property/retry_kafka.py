@@ -287,7 +287,6 @@ class RetryLog:
         before = self.said.get(info.origin, RetryInfo("", 0, info.origin))
         self.said[info.origin] = info
         half = owner.partition.half
-        assert half is not None
         if info == before:
             return  # moved within the retry partition
         crashed = info.crashes - before.crashes

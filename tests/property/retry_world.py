@@ -265,7 +265,6 @@ class World(Handlers):
     def fetch(self, owner: Owner) -> None:
         batch = [m for m in self.main if m.offset() >= owner.read_main][: self.random.randint(1, 8)]
         half = owner.partition.half
-        assert half is not None
         if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)

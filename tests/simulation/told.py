@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.told_reader import ToldReader
+from kafka_pubsub.client.told_stream import ToldCoordinator, ToldRelocating
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.redelivery import Exhausted
 from kafka_pubsub.model import Header, Message, StoredRecord
@@ -30,7 +31,8 @@ from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.crew import Hand
 from tests.simulation.plan import Focus, Plan, scaled
-from tests.simulation.process import SESSION, Process
+from tests.simulation.process import SESSION, Process, SimulatedCoordinator
+from tests.simulation.retry import SteppedRelocating
 from tests.simulation.trouble import GROUP, TOPIC
 from tests.simulation.world import SimulatedWorld
 
@@ -172,10 +174,21 @@ class ToldWorld(SimulatedWorld):
         self._driver.close()
 
 
+class ToldSimulatedCoordinator(ToldCoordinator, SimulatedCoordinator):
+    """The simulated coordinator, which tells its history."""
+
+
+class ToldSteppedRelocating(ToldRelocating, SteppedRelocating):
+    """The stepped side of the retry topic, which tells its history."""
+
+
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
     engine, crew, finish = process.engine, process.crew, process.finish
-    evidence = engine.evidence = engine.coordinator.evidence = Evidence(file, TOPIC)
+    evidence = engine.evidence = Evidence(file, TOPIC)
+    process.coordinator.__class__ = ToldSimulatedCoordinator
+    process.relocating.__class__ = ToldSteppedRelocating
+    vars(process.coordinator)["evidence"] = vars(process.relocating)["evidence"] = evidence
     reader = ToldReader(process.reader, TOPIC, evidence)
     engine._reader = engine.rebalances._reader = reader
     reader.subscribe(engine.rebalances.topics(), engine)

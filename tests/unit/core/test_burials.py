@@ -73,7 +73,6 @@ def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     assert scene.now <= nacked + 1.5 + 0.5, "later than its backoff, and what a transaction gives others"
     scene.ack(leases[0])
     step(scene)
-    assert scene.partition.half is not None
     assert isinstance(scene.partition.commits.stored, CommitBoth)
     assert scene.partition.commits.stored.offset == 101
     assert scene.partition.half.retries.books.lowest(9) == [0]
@@ -102,7 +101,6 @@ def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     bury, _ = next_burial(scene, 1.0)
     scene.do(Written(False, reason="no answer"))
     bury, _ = next_burial(scene, 3.0)
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 0
     scene.do(Written(True))
     (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
@@ -170,7 +168,6 @@ def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_r
         scene.bury()
     else:
         scene.settle()
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 

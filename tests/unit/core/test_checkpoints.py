@@ -152,7 +152,6 @@ def test_a_checkpoint_holds_no_place_of_its_own_in_the_retry_partition(scene: Sc
     (effect,) = transactions(scene.tick())
     scene.take(effect)
     half = scene.partition.half
-    assert half is not None
     assert (half.retries.books.committable, half.retries.books.runs) == (1, [])
     scene.do(RetryFetched([parked(1, 3, b"3")]))
     assert half.retries.books.committable == 1
@@ -169,7 +168,6 @@ def test_a_checkpoint_among_messages_that_wait_is_passed_by(
     records = [Stored(1 + at, None, headers) for at in range(parts)]
     scene.do(RetryFetched([*records, parked(1 + parts, 5, b"b", due=10**6)]))
     half = scene.partition.half
-    assert half is not None
     assert half.retries.books.lowest(9) == [0, 1 + parts]
     assert not half.retries.stranded
 

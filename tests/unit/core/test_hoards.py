@@ -84,7 +84,6 @@ def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
 def waiting(scene: Scene) -> list[Move]:
     """What has left its queue and will fly with the next transaction."""
     half = scene.partition.half
-    assert half is not None
     return half.retries.moves.waiting
 
 

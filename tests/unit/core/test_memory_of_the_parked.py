@@ -20,7 +20,6 @@ IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000
 
 
 def half_of(scene: Scene) -> RetryHalf:
-    assert scene.partition.half is not None
     return scene.partition.half
 
 
@@ -110,6 +109,5 @@ def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: p
 
 def lines_of(records: Sequence[Stored]) -> dict[bytes, list[Entry]]:
     partition = Scene(records).partition
-    assert partition.half is not None
     partition.check()
     return {key: list(line) for key, line in partition.half.retries.parking.lines.items()}

@@ -191,7 +191,6 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
             scene.take(effect)
     scene.settle()
     half = scene.partition.half
-    assert half is not None
     assert not half.retries.releasing
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
 
@@ -199,7 +198,6 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
 def test_a_release_that_names_nothing_is_finished_at_once() -> None:
     scene = Scene([parked(0, 3, why=Why.RELEASE)])
     scene.settle()
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
@@ -292,7 +290,6 @@ def test_an_unreadable_record_is_buried_as_it_is() -> None:
     (letter,) = scene.letters()
     assert list(letter.headers)[:2] == rubbish.headers()
     scene.bury()
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == len(scene.retry)
 
 
@@ -301,7 +298,6 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
     scene.fetch((4, b"k"))
     scene.settle()
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
-    assert scene.partition.half is not None
     assert scene.partition.half.retries.books.committable == 0
 
 
@@ -438,7 +434,6 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
     scene = Scene([*bad, parked(len(bad), 100, b"good", why=Why.BACKLOG)])
     scene.fetch((101, b"end"))
     half = scene.partition.half
-    assert half is not None
     for body in scene.retry:
         scene.do(Bodies([body]))
     half.retries.outage.probing = True
