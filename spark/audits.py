@@ -31,8 +31,8 @@ from .archives import archive_table
 from .audit_counts import counted, delays
 from .bodies import Bodies
 from .cluster import Cluster
+from .connection import Connection
 from .files import Files
-from .place import Place
 from .snapshots import Snapshot, take
 from .transforms.blocks import compared, content_of, within
 from .transforms.expectations import split
@@ -88,7 +88,7 @@ class Audit:
     def __init__(
         self,
         spark: SparkSession,
-        place: Place,
+        connection: Connection,
         topic: str,
         note: Callable[[str], None],
         *,
@@ -96,7 +96,7 @@ class Audit:
         archive: str | None = None,
     ) -> None:
         self.spark = spark
-        self.place = place
+        self.connection = connection
         self.topic = topic
         self._note = note
         self.sequence = sequence
@@ -108,9 +108,9 @@ class Audit:
         # Spark looks for the first findings in one partition, then in four more ...; as there are none, in all, on a
         # core, then on four.
         spark.conf.set("spark.sql.limit.initialNumPartitions", "1000000")
-        with Cluster(spark, place) as cluster:
+        with Cluster(spark, connection) as cluster:
             if topic not in cluster.topics():
-                raise NotFound(f"topic {topic!r} doesn't exist on {place.bootstrap}")
+                raise NotFound(f"topic {topic!r} doesn't exist on {connection.bootstrap}")
             self.beginnings = _by_number(cluster.beginnings([topic]))
             self.ends = _by_number(cluster.ends([topic]))
             self.cluster_id = cluster.identity()
@@ -135,7 +135,9 @@ class Audit:
         """
         for each in subscriptions:
             self._note(f"subscription {each.name}")
-            self._taken[each.name] = take(self.spark, self.place, self.topic, each, self._records, self._note)
+            self._taken[each.name] = take(
+                self.spark, self.connection, self.topic, each, self._records, self._note
+            )
         if since is None:
             return
         self.since = {number: max(first, since.get(number, 0)) for number, first in self.beginnings.items()}
@@ -205,7 +207,7 @@ class Audit:
         return raw_records(
             self.spark,
             topic,
-            self.place,
+            self.connection,
             starting="earliest" if starting is None else {topic: starting},
             ending={topic: ending},
             lost="skip",
@@ -355,7 +357,7 @@ class Audit:
         }
 
     def _beyond(self, found: Any) -> list[tuple[Any, ...]]:
-        with Cluster(self.spark, self.place) as cluster:
+        with Cluster(self.spark, self.connection) as cluster:
             latest = _by_number(cluster.ends([self.topic]))
         return [
             (

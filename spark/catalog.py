@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kafka_pubsub.config import SubscriptionRecord
 
 from .cluster import Cluster
-from .place import Place
+from .connection import Connection
 from .transforms.messages import raw_records
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ _PREFIX = b"subscription:"
 
 
 def subscriptions_of(
-    spark: SparkSession, place: Place, topic: str, note: Callable[[str], None]
+    spark: SparkSession, connection: Connection, topic: str, note: Callable[[str], None]
 ) -> list[SubscriptionRecord]:
     """The subscriptions of a topic, by name; none where there is no catalog."""
-    with Cluster(spark, place) as cluster:
+    with Cluster(spark, connection) as cluster:
         if CATALOG_TOPIC not in cluster.topics():
             return []
-    records = raw_records(spark, CATALOG_TOPIC, place).select("key", "value", "offset")
+    records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
     latest: dict[bytes, bytes | None] = {}
     for row in records.orderBy("offset").toLocalIterator():
         latest[bytes(row.key or b"")] = None if row.value is None else bytes(row.value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
 
-from .place import Place
+from .connection import Connection
 from .spark_session import jvm
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ UNDECIDED_S = 120.0
 class Cluster:
     """One admin client; close it."""
 
-    def __init__(self, spark: SparkSession, place: Place) -> None:
+    def __init__(self, spark: SparkSession, connection: Connection) -> None:
         self._jvm = jvm(spark)
-        self._place = place
+        self._connection = connection
         settings = self._jvm.java.util.Properties()
         defaults = {"default.api.timeout.ms": _PATIENCE_MS, "request.timeout.ms": "10000"}
-        for name, value in {**defaults, **place.client_options()}.items():
+        for name, value in {**defaults, **connection.client_options()}.items():
             settings.setProperty(name, value)
         with self._explained("the cluster"):
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
@@ -155,19 +155,19 @@ class Cluster:
         try:
             yield
         except Py4JJavaError as error:
-            raise _translated(error, what, self._place) from None
+            raise _translated(error, what, self._connection) from None
 
 
 def _place(java: Any) -> TopicPartition:
     return TopicPartition(java.topic(), java.partition())
 
 
-def _translated(error: Any, what: str, place: Place) -> PubSubError:
+def _translated(error: Any, what: str, connection: Connection) -> PubSubError:
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
     name = cause.getClass().getSimpleName()
-    text = f"{what} on {place.bootstrap}: {cause.getMessage() or name}"
+    text = f"{what} on {connection.bootstrap}: {cause.getMessage() or name}"
     if name in ("UnknownTopicOrPartitionException", "InvalidTopicException", "GroupIdNotFoundException"):
         return NotFound(text)
     if name.endswith(("AuthorizationException", "AuthenticationException")):

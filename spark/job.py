@@ -21,8 +21,8 @@ import click
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 
+from .connection import Connection
 from .intervals import INTERVAL, OR_NEVER
-from .place import Place
 from .progress import METRICS_PATH, metrics_conf
 from .spark_session import first_line, jvm
 
@@ -69,7 +69,7 @@ class Context:
     """Where a job runs, and whom it tells."""
 
     name: str
-    place: Place
+    connection: Connection
     note: Callable[[str], None]
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)

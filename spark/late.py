@@ -51,7 +51,7 @@ class Late:
         records = raw_records(
             run.checkpoint.spark,
             self.topic,
-            run.context.place,
+            run.context.connection,
             starting=before.ends,
             ending=now.ends,
             lost=run.streaming.lost,

@@ -26,8 +26,8 @@ from kafka_pubsub.errors import InvalidArgument
 
 from . import ownership
 from .cluster import Cluster
+from .connection import Connection
 from .files import Files
-from .place import Place
 from .spark_session import first_line
 from .transforms.blocks import within
 from .transforms.messages import may_hold_retries, messages, raw_records
@@ -90,13 +90,13 @@ class TopicSource:
 
     ordered = True
 
-    def __init__(self, spark: SparkSession, place: Place, topic: str, where: str | None) -> None:
-        self._spark, self._place, self._topic, self._where = spark, place, topic, where
-        _filtered(messages(spark, topic, bootstrap=place.bootstrap, config=place.config), where)
+    def __init__(self, spark: SparkSession, connection: Connection, topic: str, where: str | None) -> None:
+        self._spark, self._connection, self._topic, self._where = spark, connection, topic, where
+        _filtered(messages(spark, topic, bootstrap=connection.bootstrap, config=connection.config), where)
 
     def ranges(self) -> list[Range]:
         """From the beginnings to the ends."""
-        with Cluster(self._spark, self._place) as cluster:
+        with Cluster(self._spark, self._connection) as cluster:
             ends = cluster.ends([self._topic])
             return sorted(
                 (at.partition, first, ends[at]) for at, first in cluster.beginnings([self._topic]).items()
@@ -107,7 +107,7 @@ class TopicSource:
         records = raw_records(
             self._spark,
             self._topic,
-            self._place,
+            self._connection,
             starting={self._topic: {number: first for number, first, _ in ranges}},
             ending={self._topic: {number: end for number, _, end in ranges}},
             only=True,
@@ -171,14 +171,14 @@ class Replay:
         self,
         name: str,
         target: str,
-        place: Place,
+        connection: Connection,
         state: Files,
         about: Mapping[str, str],
         note: Callable[[str], None],
     ) -> None:
         self.name = name
         self._target = target
-        self._place = place
+        self._connection = connection
         self._state = state
         self._note = note
         self._notes = 0
@@ -211,7 +211,7 @@ class Replay:
                 progress = {"done": at, "begun": at, "ends": self._ends(spark), "messages": total}
                 self._note_progress(progress)
             new, found = _counting(found)
-            write_records(again(found, self.name, ordered=source.ordered), self._target, self._place)
+            write_records(again(found, self.name, ordered=source.ordered), self._target, self._connection)
             written, total = written + _counted(new), total + _counted(seen)
             progress = {"done": at + 1, "messages": total}
             self._note_progress(progress)
@@ -246,15 +246,15 @@ class Replay:
         self._state.delete(f"{_PROGRESS}/{self._notes - 1:09d}.json")
 
     def _ends(self, spark: SparkSession) -> dict[str, int]:
-        with Cluster(spark, self._place) as cluster:
+        with Cluster(spark, self._connection) as cluster:
             return {str(at.partition): end for at, end in cluster.ends([self._target]).items()}
 
     def _since(self, spark: SparkSession, ends: Mapping[str, Any]) -> DataFrame:
         return messages(
             spark,
             self._target,
-            bootstrap=self._place.bootstrap,
-            config=self._place.config,
+            bootstrap=self._connection.bootstrap,
+            config=self._connection.config,
             starting={self._target: {int(number): end for number, end in ends.items()}},
         )
 

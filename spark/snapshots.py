@@ -27,7 +27,7 @@ from .transforms.subscriptions import Positions, dead_letters, named_checkpoints
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .place import Place
+    from .connection import Connection
 
 __all__ = ["Snapshot", "take"]
 
@@ -65,7 +65,7 @@ class _Said(NamedTuple):
 
 def take(
     spark: SparkSession,
-    place: Place,
+    connection: Connection,
     topic: str,
     record: SubscriptionRecord,
     read: Read,
@@ -75,7 +75,7 @@ def take(
     away = [] if record.retry_topic is None else [record.retry_topic.name]
     graves = [] if record.options.dead_letter is None else [record.options.dead_letter.topic]
     copy = {} if record.retry_topic is None else record.retry_topic.positions
-    with Cluster(spark, place) as cluster:
+    with Cluster(spark, connection) as cluster:
         there = cluster.topics()
         away, graves = ([each for each in names if each in there] for names in (away, graves))
         for attempt in range(1, TRIES + 1):
@@ -105,7 +105,7 @@ def _ask(cluster: Cluster, group: str, topics: Sequence[str]) -> _Said:
 def _checkpoints(home: str, away: Sequence[str], said: _Said, read: Read) -> Mapping[int, Checkpoint] | None:
     """What the checkpoints tell that the commits need; None: one is missing."""
     topic = "".join(away)
-    ends = {place: end for place, end in said.after.items() if place.topic == topic}
+    ends = {at: end for at, end in said.after.items() if at.topic == topic}
     # One beyond the end was in an earlier topic of that name.
     named = {
         number: each
@@ -126,10 +126,9 @@ def _parts(
     """The first record of a checkpoint, or all of them, which may lie among others."""
     first = {number: each.offset for number, each in named.items()}
     only = {
-        place: end if whole or place.partition not in first else first[place.partition] + 1
-        for place, end in ends.items()
+        at: end if whole or at.partition not in first else first[at.partition] + 1 for at, end in ends.items()
     }
-    starting = {place.partition: first.get(place.partition, end) for place, end in ends.items()}
+    starting = {at.partition: first.get(at.partition, end) for at, end in ends.items()}
     records = (
         read(topic, only, starting).where("key is null").select("partition", "offset", "value").collect()
     )

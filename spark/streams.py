@@ -169,7 +169,7 @@ class Run:
             return False
         if admission.is_open(self.checkpoint):
             return True
-        with Cluster(spark, self.context.place) as cluster:
+        with Cluster(spark, self.context.connection) as cluster:
             ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
         if ends is None:
             return False
@@ -196,7 +196,7 @@ class Run:
         records = raw_records(
             spark,
             topic,
-            self.context.place,
+            self.context.connection,
             stream=True,
             max_per_batch=None if self.by_time else self.streaming.max_per_batch,
             lost=self.streaming.lost,
@@ -280,7 +280,7 @@ class Run:
             )
 
     def _lost(self, spark: SparkSession) -> list[ownership.Loss]:
-        with Cluster(spark, self.context.place) as cluster:
+        with Cluster(spark, self.context.connection) as cluster:
             return ownership.lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:

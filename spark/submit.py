@@ -48,12 +48,12 @@ def command(job: Job) -> click.Command:
     import click
 
     own = importlib.import_module(f"{_package()}.job")
-    place = importlib.import_module(f"{_package()}.place")
+    connection = importlib.import_module(f"{_package()}.connection")
 
     def run(bootstrap: str | None, config: tuple[str, ...], as_json: bool, **options: Any) -> None:
         context = own.Context(
             job.name,
-            place.place_of(bootstrap, own.pairs(config, "--config")),
+            connection.connection_of(bootstrap, own.pairs(config, "--config")),
             lambda text: click.echo(text, err=True),
             options.pop("master"),
             own.pairs(options.pop("conf"), "--conf"),

@@ -97,10 +97,10 @@ def _run(session: Session, job: Job, options: dict[str, object]) -> int:
             "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
             "--bootstrap HOST:PORT"
         )
-    own, place = _module("job"), _module("place")
+    own, connection = _module("job"), _module("connection")
     context = own.Context(
         job.name,
-        place.place_of(address, session.config),
+        connection.connection_of(address, session.config),
         session.output.note,
         options.pop("master"),
         own.pairs(options.pop("conf"), "--conf"),

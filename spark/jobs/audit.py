@@ -54,8 +54,8 @@ def run(
     # Before anything is read: a path that can't be written shall not be told after an hour.
     page = None if report is None else OneFile(spark, report, "--report")
     kept = None if state is None else AuditState(spark, state, topic)
-    audit = Audit(spark, context.place, topic, context.note, sequence=sequence, archive=archive)
-    known = subscriptions_of(spark, context.place, topic, context.note)
+    audit = Audit(spark, context.connection, topic, context.note, sequence=sequence, archive=archive)
+    known = subscriptions_of(spark, context.connection, topic, context.note)
     if missing := set(subscriptions) - {each.name for each in known}:
         raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
     wanted = [each for each in known if not subscriptions or each.name in subscriptions]
@@ -71,7 +71,7 @@ def run(
         audit.close()
     partitions = facts["partitions"]
     facts["read"] = {
-        "bootstrap": context.place.bootstrap,
+        "bootstrap": context.connection.bootstrap,
         "cluster": audit.cluster_id,
         "first": min((each["first"] for each in partitions if each["first"]), default=None),
         "last": max((each["last"] for each in partitions if each["last"]), default=None),

@@ -34,8 +34,8 @@ def run(
     found = messages(
         spark,
         topic,
-        bootstrap=context.place.bootstrap,
-        config=context.place.config,
+        bootstrap=context.connection.bootstrap,
+        config=context.connection.config,
         starting=first or "earliest",
     )
     rejected = 0

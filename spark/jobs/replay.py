@@ -45,7 +45,7 @@ def run(
     from ..replays import Replay, looked_at, planned
     from ..transforms.messages import check_topics
 
-    check_topics(spark, to, context.place)
+    check_topics(spark, to, context.connection)
     source = _source(spark, context, archive, topic, where)
     aside = None if schema is None and not expect else _Aside(Bodies(schema), topic, expect)
     if aside is not None:
@@ -57,7 +57,9 @@ def run(
     from ..files import Files
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
-    replay = Replay(name or f"replay-{topic}", to, context.place, Files(spark, state), about, context.note)
+    replay = Replay(
+        name or f"replay-{topic}", to, context.connection, Files(spark, state), about, context.note
+    )
     if aside is not None:
         from ..rejects import rejects_table
 
@@ -102,7 +104,7 @@ def _source(
     from ..replays import ArchiveSource, TopicSource
 
     if archive is None:
-        return TopicSource(spark, context.place, topic, where)
+        return TopicSource(spark, context.connection, topic, where)
     from ..archives import archive_table
 
     return ArchiveSource(archive_table(spark, archive, option="--archive"), topic, where)

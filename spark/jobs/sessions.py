@@ -44,7 +44,7 @@ def run(
     from ..transforms.outgoing import records, write_records
     from ..transforms.sessions import as_messages, events, sessions, timed_events
 
-    check_topics(spark, to, context.place)
+    check_topics(spark, to, context.connection)
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}
     bodies = Bodies(schema)
     missed = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
@@ -70,7 +70,7 @@ def run(
         name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
         query = f"sessions-{going.identity}"
         found = records(as_messages(batch), query=query, batch=number, row_id=name, order_by=["started"])
-        write_records(found, to, context.place)
+        write_records(found, to, context.connection)
 
     going.go_counting(sessions(events(kept, late=late, time=time), int(gap * 1000)), take)
     facts, text = going.facts("sessions", to), f"{going.rows:,} sessions published to {to}"

@@ -58,7 +58,7 @@ def run(
         "alerts_to": alerts_to or "",
     }
     if alerts_to is not None:
-        check_topics(spark, alerts_to, context.place)
+        check_topics(spark, alerts_to, context.connection)
     bodies = Bodies(schema)
     missed = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
     tables = [table] if missed is None else [table, missed]
@@ -102,7 +102,7 @@ def _publish(batch: DataFrame, alert: str, to: str, going: Run, number: int) -> 
     name = F.concat_ws("/", F.coalesce("ordering_key", F.lit("")), F.unix_millis("start").cast("string"))
     query = f"telemetry-{going.identity}"
     found = records(alerts(batch, alert), query=query, batch=number, row_id=name, order_by=["start"])
-    write_records(found, to, going.context.place)
+    write_records(found, to, going.context.connection)
 
 
 JOB = Job(

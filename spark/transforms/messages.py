@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound
 
-from ..place import Place, place_of
+from ..connection import Connection, connection_of
 from ..spark_session import check_kafka, first_line, is_remote
 from .rows import may_be_retry, rows
 
@@ -82,7 +82,7 @@ def messages(
         raw_records(
             spark,
             topic,
-            place_of(bootstrap, config),
+            connection_of(bootstrap, config),
             stream=stream,
             starting=starting,
             ending=ending,
@@ -104,7 +104,7 @@ def may_hold_retries(topic: Topics) -> bool:
 def raw_records(
     spark: SparkSession,
     topic: Topics,
-    place: Place,
+    connection: Connection,
     *,
     stream: bool = False,
     starting: str | datetime | Offsets = "earliest",
@@ -125,17 +125,19 @@ def raw_records(
     if stream and ending != "latest":
         raise InvalidArgument("ending: a stream has no end; leave it out, or read a batch")
     theirs = _theirs(options or {}, max_per_batch)
-    place = _with_settings(place, theirs)
-    reach = _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, place, starting)}
+    connection = _with_settings(connection, theirs)
+    reach = (
+        _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, connection, starting)}
+    )
     told = {
         **theirs,
-        **place.spark_options(),
+        **connection.spark_options(),
         **reach,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         "failOnDataLoss": str(lost == "fail").lower(),
     }
-    check_topics(spark, topic, place)
+    check_topics(spark, topic, connection)
     if stream:
         if max_per_batch is not None:
             told["maxOffsetsPerTrigger"] = str(max_per_batch)
@@ -149,7 +151,7 @@ def raw_records(
             raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
         told["endingOffsets"] = ending
     else:
-        told["endingOffsets"] = json.dumps(_filled(spark, place, ending, -1))
+        told["endingOffsets"] = json.dumps(_filled(spark, connection, ending, -1))
     return spark.read.format("kafka").options(**told).load()
 
 
@@ -165,11 +167,11 @@ def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, 
     return dict(options)
 
 
-def _with_settings(place: Place, theirs: dict[str, str]) -> Place:
+def _with_settings(connection: Connection, theirs: dict[str, str]) -> Connection:
     """The place with those of the options that are for the Java client, which are taken out of them."""
     names = [name for name in theirs if name.lower().startswith("kafka.")]
     settings = {name: theirs.pop(name) for name in names}
-    return place_of(place.bootstrap, {**place.config, **settings})
+    return connection_of(connection.bootstrap, {**connection.config, **settings})
 
 
 def _subscription(topic: Topics) -> dict[str, str]:
@@ -189,38 +191,38 @@ def _in_java(pattern: re.Pattern[str]) -> str:
     return f"(?{flags}:{pattern.pattern}{chr(10) if 'x' in flags else ''})"
 
 
-def check_topics(spark: SparkSession, topic: Topics, place: Place) -> None:
+def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> None:
     """`NotFound` names what doesn't exist."""
     # Spark itself would try for a minute, and then speak of metadata.
     if isinstance(topic, re.Pattern):
         return
     wanted = [topic] if isinstance(topic, str) else list(topic)
     if is_remote(spark):
-        _check_by_reading(spark, wanted, place)
+        _check_by_reading(spark, wanted, connection)
         return
     from ..cluster import Cluster
 
-    with Cluster(spark, place) as cluster:
+    with Cluster(spark, connection) as cluster:
         there = cluster.topics()
     missing = [name for name in wanted if name not in there]
     if missing:
-        raise NotFound(f"topic {', '.join(map(repr, missing))} doesn't exist on {place.bootstrap}")
+        raise NotFound(f"topic {', '.join(map(repr, missing))} doesn't exist on {connection.bootstrap}")
 
 
-def _check_by_reading(spark: SparkSession, wanted: Sequence[str], place: Place) -> None:
+def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Connection) -> None:
     """Has Spark look for the topics and read one record of them: what there is without the Java client."""
     told = {"subscribe": ",".join(wanted), "startingOffsets": "earliest", "endingOffsets": "latest"}
     try:
-        spark.read.format("kafka").options(**place.spark_options(), **told).load().limit(1).collect()
+        spark.read.format("kafka").options(**connection.spark_options(), **told).load().limit(1).collect()
     except Exception as error:
         if "UnknownTopicOrPartitionException" not in str(error):
-            raise BrokerUnavailable(f"topics on {place.bootstrap}: {first_line(error)}") from error
+            raise BrokerUnavailable(f"topics on {connection.bootstrap}: {first_line(error)}") from error
         raise NotFound(
-            f"topic {' or '.join(map(repr, wanted))} doesn't exist on {place.bootstrap}"
+            f"topic {' or '.join(map(repr, wanted))} doesn't exist on {connection.bootstrap}"
         ) from error
 
 
-def _from(spark: SparkSession, place: Place, starting: str | datetime | Offsets) -> dict[str, str]:
+def _from(spark: SparkSession, connection: Connection, starting: str | datetime | Offsets) -> dict[str, str]:
     if isinstance(starting, datetime):
         return {
             "startingTimestamp": _milliseconds(starting, "starting"),
@@ -232,7 +234,7 @@ def _from(spark: SparkSession, place: Place, starting: str | datetime | Offsets)
                 f"starting must be 'earliest', 'latest', a time or offsets, not {starting!r}"
             )
         return {"startingOffsets": starting}
-    return {"startingOffsets": json.dumps(_filled(spark, place, starting, -2))}
+    return {"startingOffsets": json.dumps(_filled(spark, connection, starting, -2))}
 
 
 def _milliseconds(time: datetime, name: str) -> str:
@@ -255,14 +257,16 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
     }
 
 
-def _filled(spark: SparkSession, place: Place, offsets: Offsets, other: int) -> dict[str, dict[str, int]]:
+def _filled(
+    spark: SparkSession, connection: Connection, offsets: Offsets, other: int
+) -> dict[str, dict[str, int]]:
     """Spark wants every partition named; -2 is its earliest, -1 its latest."""
     # The caller names them all, or Spark says which are missing.
     if is_remote(spark):
         return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
     from ..cluster import Cluster
 
-    with Cluster(spark, place) as cluster:
+    with Cluster(spark, connection) as cluster:
         return {
             topic: {str(number): told.get(number, other) for number in cluster.partitions(topic)}
             for topic, told in offsets.items()

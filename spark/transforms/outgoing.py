@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
+from ..connection import Connection, connection_of
 from ..ownership import query_of
-from ..place import Place, place_of
 from ..remote_files import files_below
 
 if TYPE_CHECKING:
@@ -102,15 +102,15 @@ def write(
     found = records(
         messages, query=query, batch=batch, row_id=row_id, order_by=order_by, more_headers=more_headers
     )
-    write_records(found, topic, place_of(bootstrap, config))
+    write_records(found, topic, connection_of(bootstrap, config))
 
 
-def write_records(found: DataFrame, topic: str, place: Place) -> None:
+def write_records(found: DataFrame, topic: str, connection: Connection) -> None:
     """Publishes what `records` made."""
     from .messages import check_topics
 
-    check_topics(found.sparkSession, topic, place)
-    found.write.format("kafka").mode("append").options(**place.spark_options(), topic=topic).save()
+    check_topics(found.sparkSession, topic, connection)
+    found.write.format("kafka").mode("append").options(**connection.spark_options(), topic=topic).save()
 
 
 def write_stream(
@@ -132,14 +132,14 @@ def write_stream(
     directory that keeps how far the stream has come. `available_now`: end when all is read (default: go on). `every`:
     how often a batch begins, e.g. "10 seconds" (default: at once). The others are as for `write`.
     """
-    place = place_of(bootstrap, config)
+    connection = connection_of(bootstrap, config)
 
     # Over Spark Connect this runs in a process of the server's, so it holds names only.
     def publish(batch: DataFrame, number: int) -> None:
         # By the checkpoint: with another one the numbers of batches begin at 0 again.
         name = f"{query}-{query_of(files_below(batch.sparkSession, str(checkpoint)))}"
         found = records(batch, query=name, batch=number, row_id=row_id, order_by=order_by)
-        write_records(found, topic, place)
+        write_records(found, topic, connection)
 
     return start(messages, publish, query, str(checkpoint), available_now=available_now, every=every)
 

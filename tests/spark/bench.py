@@ -154,13 +154,13 @@ def replay(context: Any, topic: str, to: str, state: str) -> None:
 
 def measure(what: str, bootstrap: str, topic: str, small: str, cores: int, state: str | None) -> Taken:
     """In this process, beside its JVM; `state` is where an audit keeps what it did."""
+    from spark.connection import Connection
     from spark.job import Context
-    from spark.place import Place
     from spark.spark_session import session
 
     conf = {"spark.driver.memory": "4g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
     spark = session("bench", master=f"local[{cores}]", conf=conf)
-    context = Context("bench", Place(bootstrap), lambda text: tell(f"    {text}"))
+    context = Context("bench", Connection(bootstrap), lambda text: tell(f"    {text}"))
     java = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
     def work(topic: str, directory: str) -> None:

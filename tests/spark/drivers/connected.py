@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import PubSubError
 from spark import archived, decoded, messages, session, write, write_stream
 from spark.archives import archive_table
+from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
-from spark.place import Place
 
 SCHEMA = '{"type": "record", "name": "order", "fields": [{"name": "total", "type": "double"}]}'
 
@@ -59,7 +59,7 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
         query.awaitTermination()
     ids = [row.message_id for row in messages(spark, target, bootstrap=bootstrap).collect()]
     seen["written"] = [len(ids), len(set(ids)), sum(name.startswith("copy-") for name in ids)]
-    context = Context("hot-keys", Place(bootstrap, {}), lambda _: None, master=url)
+    context = Context("hot-keys", Connection(bootstrap, {}), lambda _: None, master=url)
     hottest = run(context, "hot-keys", ["--topic", source, "--top", "1"])
     seen["hottest"] = hottest.facts["hottest"][0]["key"]
     seen["no topic"] = refused(lambda: messages(spark, f"{source}-none", bootstrap=bootstrap))

@@ -53,10 +53,10 @@ class Runner:
         return outcomes[0]
 
     def _context(self, name: str) -> Context:
+        from spark.connection import Connection
         from spark.job import Context
-        from spark.place import Place
 
-        return Context(name, Place(self.bootstrap, self.config), self.notes.append)
+        return Context(name, Connection(self.bootstrap, self.config), self.notes.append)
 
 
 def _arguments(job: Job, options: dict[str, Any]) -> list[str]:

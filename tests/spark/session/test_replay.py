@@ -16,7 +16,7 @@ from tests.spark.session.support import KilledHere, Runner, crash_at, publish
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.place import Place
+    from spark.connection import Connection
 
 
 @pytest.fixture
@@ -89,10 +89,10 @@ def test_a_replay_that_was_killed_writes_nothing_twice(
         publish(ps, source, [(f"k{n % 5}", f"{n:03}") for n in range(60)])
     options: dict[str, Any] = {"topic": source, "to": target, "state": tmp_path / "state"}
 
-    def half(frame: DataFrame, topic: str, place: Place) -> None:
+    def half(frame: DataFrame, topic: str, connection: Connection) -> None:
         # Of each key the first half, as a task that is killed leaves it.
         wanted = "cast(cast(value as string) as int) < 30"
-        write_records(frame.where(wanted), topic, place)
+        write_records(frame.where(wanted), topic, connection)
         raise KilledHere("half")
 
     with monkeypatch.context() as patch:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def cluster(spark: SparkSession, kafka: RunningKafka) -> Iterator[Cluster]:
     from spark.cluster import Cluster
-    from spark.place import Place
+    from spark.connection import Connection
 
-    with Cluster(spark, Place(kafka.bootstrap)) as made:
+    with Cluster(spark, Connection(kafka.bootstrap)) as made:
         yield made
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
-__all__ = ["Place", "place_of"]
+__all__ = ["Connection", "connection_of"]
 
 _FIXED = {"isolation.level": "read_committed", "acks": "all", "enable.idempotence": "true"}
 #: By these a key would lie elsewhere than where every other client puts it.
@@ -21,7 +21,7 @@ _SPARKS_OWN = ("bootstrap.servers", "group.id", "key.deserializer", "value.deser
 
 
 @dataclass(frozen=True)
-class Place:
+class Connection:
     """An address and further settings of the Java client, without Spark's `kafka.` in front."""
 
     bootstrap: str
@@ -36,7 +36,7 @@ class Place:
         return {f"kafka.{name}": value for name, value in self.client_options().items()}
 
 
-def place_of(bootstrap: str | None = None, config: Mapping[str, str] | None = None) -> Place:
+def connection_of(bootstrap: str | None = None, config: Mapping[str, str] | None = None) -> Connection:
     """The address that was given, else that of KAFKA_PUBSUB_BOOTSTRAP."""
     address = bootstrap or os.environ.get("KAFKA_PUBSUB_BOOTSTRAP")
     if not address:
@@ -54,4 +54,4 @@ def place_of(bootstrap: str | None = None, config: Mapping[str, str] | None = No
             )
         if name in _SPARKS_OWN:
             raise InvalidArgument(f"config {name}: it is set by this package or by Spark; leave it out")
-    return Place(address, settings)
+    return Connection(address, settings)
