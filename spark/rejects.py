@@ -72,7 +72,7 @@ class Rejects:
             self.table.spark,
             going.streaming,
             f"{checkpoint.rstrip('/')}-rejects",
-            {**about, "rejects": self.table.place},
+            {**about, "rejects": self.table.address},
             [self.table],
         )
 
@@ -100,8 +100,8 @@ class Rejects:
 
     def facts(self) -> dict[str, Any]:
         """For the outcome."""
-        return {"rejected": self.rows, "rejects": self.table.place}
+        return {"rejected": self.rows, "rejects": self.table.address}
 
     def said(self) -> str:
         """For a person; empty if nothing was rejected."""
-        return f", {self.rows:,} rejected to {self.table.place}" if self.rows else ""
+        return f", {self.rows:,} rejected to {self.table.address}" if self.rows else ""

@@ -53,7 +53,7 @@ def is_name(where: str) -> bool:
 
 
 class Table:
-    """One table. `place` is the same for all spellings of a path or name; `option` is the one that it came by."""
+    """One table. `address` is the same for all spellings of a path or name; `option` is the one that it came by."""
 
     def __init__(self, spark: SparkSession, where: str, layout: Layout, *, option: str = "") -> None:
         self.spark = spark
@@ -65,17 +65,17 @@ class Table:
         self._made: dict[str, str] | None = None
         if is_name(where):
             parts = where.split(".")
-            self.place = ".".join(parts if len(parts) == 3 else [spark.catalog.currentCatalog(), *parts])
+            self.address = ".".join(parts if len(parts) == 3 else [spark.catalog.currentCatalog(), *parts])
             self.files: Files | None = None
-            self._sql = ".".join(f"`{part}`" for part in self.place.split("."))
+            self._sql = ".".join(f"`{part}`" for part in self.address.split("."))
         else:
             if "`" in where:
                 raise InvalidArgument(
                     f"{self.where} has a backtick, which SQL can't take: choose another path"
                 )
             self.files = files_below(spark, where)
-            self.place = self.files.root
-            self._sql = f"delta.`{self.place}`"
+            self.address = self.files.root
+            self._sql = f"delta.`{self.address}`"
 
     def beside(self, suffix: str, layout: Layout) -> Table:
         """Another table of ours with a similar name."""
@@ -84,13 +84,13 @@ class Table:
 
     @property
     def checkpoint(self) -> str:
-        """Where a checkpoint is kept unless another place is named; `InvalidArgument` for a table that has a name."""
+        """Where a checkpoint is kept unless another one is named; `InvalidArgument` for a table that has a name."""
         if self.files is None:
             raise InvalidArgument(
                 f"--checkpoint is missing: {self.where} is a name in a catalog, so say where the checkpoint is kept"
             )
         # Beside it: to Delta a directory that holds anything is a table that exists.
-        return f"{self.place}-checkpoint"
+        return f"{self.address}-checkpoint"
 
     def exists(self) -> bool:
         """Whether there is a Delta table."""
@@ -98,7 +98,7 @@ class Table:
             # The first commit, or what is left when Delta has cleaned it up: a listing would name every batch.
             return any(self.files.exists(f"_delta_log/{name}") for name in _SIGNS)
         try:
-            return bool(self.spark.catalog.tableExists(self.place))
+            return bool(self.spark.catalog.tableExists(self.address))
         except Exception as error:
             raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
 
@@ -111,7 +111,7 @@ class Table:
             if kind != self.layout.kind:
                 said = kind or "a Delta table that kafka_pubsub didn't make"
                 raise FailedPrecondition(
-                    f"{self.where} isn't {self.layout.kind} of kafka_pubsub: it is {said}; choose another place"
+                    f"{self.where} isn't {self.layout.kind} of kafka_pubsub: it is {said}; choose another path or name"
                 )
             self._made = found
             return
@@ -120,7 +120,7 @@ class Table:
         elif (names := self.files.names()) and not self._is_half_made():
             raise FailedPrecondition(
                 f"{self.where} isn't {self.layout.kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no "
-                "Delta table; choose another place"
+                "Delta table; choose another path or name"
             )
 
     def _is_half_made(self) -> bool:
@@ -130,7 +130,7 @@ class Table:
         return all(name.startswith("_") for name in self.files.names("_delta_log"))
 
     def _check_schema(self) -> None:
-        schema = self.place.rpartition(".")[0]
+        schema = self.address.rpartition(".")[0]
         try:
             there = self.spark.catalog.databaseExists(schema)
         except Exception as error:
@@ -161,7 +161,7 @@ class Table:
             if self.files is None:
                 writer.saveAsTable(self._sql)
             else:
-                writer.save(self.place)
+                writer.save(self.address)
         except Exception as error:
             if "DELTA_FAILED_TO_MERGE_FIELDS" in str(error):
                 raise SchemaError(
@@ -251,7 +251,7 @@ class Table:
             return self.spark.sql(f"SELECT * FROM {self._sql} VERSION AS OF {version}")
         if self.files is None:
             return self.spark.table(self._sql)
-        return self.spark.read.format("delta").load(self.place)
+        return self.spark.read.format("delta").load(self.address)
 
     def optimize(self, note: Callable[[str], None]) -> int:
         """Puts small files together; how many there were."""

@@ -52,7 +52,7 @@ def run(
     from ..streams import Streaming, prepare
 
     table = archive_table(spark, to, option="--to")
-    about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": table.place}
+    about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": table.address}
     kept = checkpoint or table.checkpoint
     rejected = Rejects(rejects_table(spark, rejects, table), expect) if expect else None
     tables = [table] if rejected is None else [table, rejected.table]
@@ -76,7 +76,7 @@ def run(
     else:
         going.go_counting(found, take_expected)
     text = f"{going.batches} batches archived to {to}, {going.optimized} small files put together"
-    facts = going.facts(None, table.place)
+    facts = going.facts(None, table.address)
     if rejected is not None:
         facts, text = {**facts, **rejected.facts()}, text + rejected.said()
     return Outcome(facts, going.said(text))
@@ -130,7 +130,7 @@ def _check_belongs(table: Table, going: Run) -> None:
     if query is not None and query != mine:
         raise FailedPrecondition(
             f"{table.where} was filled with another checkpoint than {going.checkpoint.root}: name that one with "
-            "--checkpoint, or archive to another place"
+            "--checkpoint, or archive to another path or name"
         )
     if query is None and ownership.last_batch(going.checkpoint) >= 0:
         raise FailedPrecondition(

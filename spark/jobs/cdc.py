@@ -43,7 +43,7 @@ def run(
 
     table = Table(spark, to, STATES, option="--to")
     rejected = Rejects(rejects_table(spark, rejects, table), expect)
-    about = {"topics": topic, "to": table.place, "envelope": envelope}
+    about = {"topics": topic, "to": table.address, "envelope": envelope}
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table, rejected.table])
     messages = going.messages(spark, topic)
     # Before anything is read: what isn't a condition shall not stop the job in its first batch.
@@ -56,7 +56,7 @@ def run(
         table.merge(last_states(states(kept)), SAME_ROW, NEWER, going.identity, number)
 
     going.go_counting(messages, take)
-    facts = {**going.facts("messages", table.place), **rejected.facts()}
+    facts = {**going.facts("messages", table.address), **rejected.facts()}
     return Outcome(facts, going.said(f"{going.rows:,} changes taken into {to}{rejected.said()}"))
 
 

@@ -52,7 +52,7 @@ def run(
     table = Table(spark, to, WINDOWS, option="--to")
     about = {
         "topics": topic,
-        "to": table.place,
+        "to": table.address,
         "window": window,
         "fields": ",".join(fields),
         "alerts_to": alerts_to or "",
@@ -86,7 +86,7 @@ def run(
             _publish(batch, alert, alerts_to, going, number)
 
     going.go_counting(found, take)
-    facts, text = going.facts("windows", table.place), f"{going.rows:,} windows written to {to}"
+    facts, text = going.facts("windows", table.address), f"{going.rows:,} windows written to {to}"
     if rejected is not None:
         facts, text = {**facts, **rejected.facts()}, text + rejected.said()
     return Outcome(facts, going.said(text))

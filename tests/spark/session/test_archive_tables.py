@@ -228,12 +228,12 @@ def test_all_spellings_of_a_path_and_of_a_name_are_one(
     here = Path(spark.sparkContext._jvm.java.lang.System.getProperty("user.dir"))  # type: ignore[union-attr]
     relative = Path("../" * (len(here.parts) - 1)) / tmp_path.relative_to("/") / "a"
     places = {
-        opened(spark, path).place
+        opened(spark, path).address
         for path in (relative, tmp_path / "a", f"file:{tmp_path}/a", f"{tmp_path}/a/")
     }
     assert len(places) == 1
     spark.sql("CREATE DATABASE IF NOT EXISTS lake")
-    assert opened(spark, "lake.orders").place == opened(spark, "spark_catalog.lake.orders").place
+    assert opened(spark, "lake.orders").address == opened(spark, "spark_catalog.lake.orders").address
     spark.sql("DROP DATABASE lake")
     assert [is_name(each) for each in ("orders", "lake.orders", "c.lake.orders", "./lake.orders")] == [
         False,

@@ -293,7 +293,9 @@ def test_a_table_of_another_program_is_left_alone(run: Runner, name: str, tmp_pa
         ("cdc", "state", {}),
         ("telemetry", "theirs", {"fields": ["temp"]}),
     ):
-        with pytest.raises(FailedPrecondition, match=r"it holds .* and no Delta table; choose another place"):
+        with pytest.raises(
+            FailedPrecondition, match=r"it holds .* and no Delta table; choose another path or name"
+        ):
             run(job, topic=name, to=tmp_path / to, checkpoint=tmp_path / "c", **more)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
