@@ -24,7 +24,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .archives import archived
+    from .archive_table import archived
     from .spark_session import session
     from .transforms.decoding import decoded
     from .transforms.expectations import split
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "archived": ".archives",
+    "archived": ".archive_table",
     "Protobuf": ".transforms.protobuf",
     "decoded": ".transforms.decoding",
     "messages": ".transforms.messages",

@@ -27,7 +27,7 @@ from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import TopicPartition
 
 from . import ownership
-from .archives import archive_table
+from .archive_table import archive_table
 from .audit_counts import counted, delays
 from .bodies import Bodies
 from .cluster import Cluster

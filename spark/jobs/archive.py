@@ -47,7 +47,7 @@ def run(
         return _export(context, to, into, topics, since, until)
     compiled = _compiled(pattern)
     spark = context.spark()
-    from ..archives import archive_table
+    from ..archive_table import archive_table
     from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
 
@@ -106,7 +106,7 @@ def _export(
     context: Context, archive: str, into: str, topics: tuple[str, ...], since: str | None, until: str | None
 ) -> Outcome:
     first, last = time_of(since, "--since"), time_of(until, "--until")
-    from ..archives import export
+    from ..archive_table import export
 
     copied = export(context.spark(), archive, into, topics=topics, since=first, until=last, option="--to")
     return Outcome({"exported": copied, "into": into}, f"{copied:,} messages of {archive} copied to {into}")

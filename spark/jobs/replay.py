@@ -105,7 +105,7 @@ def _source(
 
     if archive is None:
         return TopicSource(spark, context.connection, topic, where)
-    from ..archives import archive_table
+    from ..archive_table import archive_table
 
     return ArchiveSource(archive_table(spark, archive, option="--archive"), topic, where)
 

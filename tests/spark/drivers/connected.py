@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import PubSubError
 from spark import archived, decoded, messages, session, write, write_stream
-from spark.archives import archive_table
+from spark.archive_table import archive_table
 from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
 

@@ -39,7 +39,7 @@ def jars_of(spark: SparkSession) -> dict[str, str]:
 def test_a_driver_that_was_stopped_and_continues_loses_nothing_and_says_so(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path, step: str
 ) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
     from tests.spark.drivers.scene import CONF
 
     archive, flag, hold = tmp_path / "archive", tmp_path / "reached", tmp_path / "hold"

@@ -32,7 +32,7 @@ def expected(last: int) -> list[str]:
 
 
 def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     to = str(tmp_path / "archive")
     with PubSub(run.bootstrap) as ps:
@@ -74,7 +74,7 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
 
 def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
     """A range as plain files; to a directory that is empty."""
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     copy = str(tmp_path / "copy")
     times = sorted(row.publish_time for row in archived(run.spark, to).collect())
@@ -91,7 +91,7 @@ def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
 
 
 def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     to = str(tmp_path / "archive")
     pattern = f"{name}-.*"
@@ -114,7 +114,7 @@ def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_pat
 
 
 def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("")

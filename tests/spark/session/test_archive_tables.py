@@ -41,7 +41,7 @@ def batch(spark: SparkSession, first: int, last: int, more: str = "") -> DataFra
 
 
 def opened(spark: SparkSession, path: Path | str) -> Table:
-    from spark.archives import archive_table
+    from spark.archive_table import archive_table
 
     return archive_table(spark, str(path))
 
@@ -73,7 +73,7 @@ def listed(path: Path) -> list[str]:
 
 
 def test_a_batch_that_is_written_again_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     table = opened(spark, tmp_path / "a")
     table.append(batch(spark, 0, 10), "q", 0)
@@ -95,7 +95,7 @@ def test_a_batch_that_is_written_again_is_there_once(spark: SparkSession, tmp_pa
 def test_a_table_that_was_half_made_by_a_driver_that_was_killed_is_made(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     (tmp_path / "a" / "_delta_log" / "_staged_commits").mkdir(parents=True)
     opened(spark, tmp_path / "a").append(batch(spark, 0, 2), "q", 0)
@@ -105,7 +105,7 @@ def test_a_table_that_was_half_made_by_a_driver_that_was_killed_is_made(
 def test_of_two_writers_of_one_batch_one_fails_and_it_is_there_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     table, flag = opened(spark, tmp_path / "a"), tmp_path / "stopped"
     table.append(batch(spark, 0, 2), "q", 0)
@@ -133,7 +133,7 @@ def test_of_two_writers_of_one_batch_one_fails_and_it_is_there_once(
 def test_a_reader_that_began_before_optimize_and_vacuum_ends_well(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     table, notes = opened(spark, tmp_path / "a"), list[str]()
     for number in range(4):
@@ -164,7 +164,7 @@ def test_a_reader_that_began_before_optimize_and_vacuum_ends_well(
 
 
 def test_files_are_skipped_by_the_columns_that_people_filter_by(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.archives import ARCHIVE
+    from spark.archive_table import ARCHIVE
 
     opened(spark, tmp_path / "a").append(batch(spark, 0, 10), "q", 0)
     commits = sorted((tmp_path / "a" / "_delta_log").glob("*.json"))
@@ -175,7 +175,7 @@ def test_files_are_skipped_by_the_columns_that_people_filter_by(spark: SparkSess
 
 
 def test_fields_may_come_and_not_change_their_type(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     archive = opened(spark, tmp_path / "a")
     archive.append(batch(spark, 0, 1, "named_struct('a', id) AS record"), "q", 0)
@@ -244,7 +244,7 @@ def test_all_spellings_of_a_path_and_of_a_name_are_one(
 
 
 def test_a_table_with_a_name(spark: SparkSession) -> None:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     spark.sql("CREATE DATABASE IF NOT EXISTS lake")
     try:

@@ -49,7 +49,7 @@ def delete(bootstrap: str, topic: str, before: int) -> None:
 
 
 def held(run: Runner, to: Path) -> list[int]:
-    from spark.archives import archived
+    from spark.archive_table import archived
 
     return sorted(row["offset"] for row in archived(run.spark, str(to)).select("offset").collect())
 
