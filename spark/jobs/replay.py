@@ -13,7 +13,7 @@ from ..transforms.protobuf import Protobuf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..replays import Plan, Source
+    from ..replay_plan import Plan, Source
     from ..tables import Table
 
 __all__ = ["JOB", "run"]
@@ -42,7 +42,7 @@ def run(
         raise click.UsageError("give --state, where it is kept how far the replay has come; or --dry-run")
     # A task that fails shall not write its messages again: the portion is looked into and finished instead.
     spark = context.spark({"spark.task.maxFailures": "1"})
-    from ..replays import Replay, looked_at, planned
+    from ..replay_plan import Replay, looked_at, planned
     from ..transforms.messages import check_topics
 
     check_topics(spark, to, context.connection)
@@ -101,7 +101,7 @@ class _Aside:
 def _source(
     spark: SparkSession, context: Context, archive: str | None, topic: str, where: str | None
 ) -> Source:
-    from ..replays import ArchiveSource, TopicSource
+    from ..replay_plan import ArchiveSource, TopicSource
 
     if archive is None:
         return TopicSource(spark, context.connection, topic, where)

@@ -145,7 +145,7 @@ def test_what_can_t_be_replayed_is_said(run: Runner, name: str, tmp_path: Path) 
 
 
 def test_portions_share_out_each_range_once() -> None:
-    from spark.replays import Plan
+    from spark.replay_plan import Plan
 
     plan = Plan(10, [(0, 5, 47), (1, 0, 3), (2, 7, 7), (3, 0, 20)])
     portions = list(plan.portions())

@@ -32,7 +32,7 @@ from .spark_session import first_line
 from .transforms.blocks import within
 from .transforms.messages import may_hold_retries, messages, raw_records
 from .transforms.outgoing import write_records
-from .transforms.replaying import again, without
+from .transforms.replayed import again, without
 from .transforms.rows import rows
 
 if TYPE_CHECKING:
