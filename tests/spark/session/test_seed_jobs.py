@@ -44,7 +44,7 @@ def received(run: Runner, topic: str) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def test_an_event_joins_the_sessions_that_are_near_it() -> None:
-    from spark.transforms.sessions import Session, fold, silent
+    from spark.transforms.user_sessions import Session, fold, silent
 
     first, over = fold([], "login", 100, 50)
     assert (first, over) == ([Session(100, 100, 1, {"login": 1})], None)

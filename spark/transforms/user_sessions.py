@@ -78,7 +78,7 @@ def silent(open_ones: Sequence[Session], until: int, gap: int) -> tuple[list[Ses
 
 def sessions(found: DataFrame, gap_ms: int) -> DataFrame:
     """The sessions that ended, as `SESSION`."""
-    from .session_state import Sessions
+    from .user_session_state import Sessions
 
     return found.groupBy("ordering_key").transformWithStateInPandas(
         statefulProcessor=Sessions(gap_ms),
