@@ -88,10 +88,10 @@ class AuditState:
         """Where the last audit ended."""
         return _numbered((self.last or {}).get("ends", {}))
 
-    def archived(self, place: str) -> dict[int, int]:
+    def archived(self, address: str) -> dict[int, int]:
         """Up to where this archive was compared."""
         told = (self.last or {}).get("archive") or {}
-        return _numbered(told.get("reached", {})) if told.get("place") == place else {}
+        return _numbered(told.get("reached", {})) if told.get("address") == address else {}
 
     def numbers(self) -> DataFrame | None:
         """Each key's highest number, its topic and its partition, as the last audit that ended has seen them."""

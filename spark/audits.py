@@ -298,14 +298,14 @@ class Audit:
         return step, {number: left for number, left in behind.items() if left > 0}
 
     @property
-    def archive_place(self) -> str:
+    def archive_address(self) -> str:
         """Which archive is compared; empty: none."""
-        return "" if self._archive is None else self._archive.place
+        return "" if self._archive is None else self._archive.address
 
     @property
     def archive_progress(self) -> dict[str, Any] | None:
         """Up to where which archive was compared, for the next audit."""
-        return None if self._archive is None else {"place": self._archive.place, "reached": self._reached}
+        return None if self._archive is None else {"address": self._archive.address, "reached": self._reached}
 
     def _archived(self) -> DataFrame:
         """The topic in the archive, without what an earlier audit has compared."""

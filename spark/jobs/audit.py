@@ -135,7 +135,7 @@ def _begun(
             context.note(f"everything is read again: {why}")
         return None
     context.note(f"only what came since the last audit ({kept.last_at}) is judged")
-    audit.begin(subscriptions, kept.ends(), kept.archived(audit.archive_place))
+    audit.begin(subscriptions, kept.ends(), kept.archived(audit.archive_address))
     return kept.last
 
 

@@ -80,7 +80,7 @@ def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: 
 def test_a_replay_that_was_killed_writes_nothing_twice(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    from spark import replays
+    from spark import replay_plan
     from spark.files import Files
     from spark.transforms.outgoing import write_records
 
@@ -97,7 +97,7 @@ def test_a_replay_that_was_killed_writes_nothing_twice(
 
     with monkeypatch.context() as patch:
         if moment == "in the middle of a portion":
-            patch.setattr(replays, "write_records", half)
+            patch.setattr(replay_plan, "write_records", half)
         else:
             # Mark, plan, and that the portion begins; then, when it is written, that it is done.
             patch.setattr(Files, "create", crash_at(4, Files.create))
@@ -164,7 +164,7 @@ def test_portions_share_out_each_range_once() -> None:
 def test_a_replay_reads_each_offset_of_its_plan_once_and_nothing_that_came_later(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
-    from spark import replays
+    from spark import replay_plan
 
     with PubSub(run.bootstrap) as ps:
         source, target = topics(ps, name)
@@ -175,7 +175,7 @@ def test_a_replay_reads_each_offset_of_its_plan_once_and_nothing_that_came_later
             run("archive", topics=(source,), to=tmp_path / "archive", **never)
             options["archive"] = tmp_path / "archive"
         asked: list[Any] = []
-        kind = replays.TopicSource if kept == "topic" else replays.ArchiveSource
+        kind = replay_plan.TopicSource if kept == "topic" else replay_plan.ArchiveSource
         read_whole = kind.read
 
         def spied(self: Any, ranges: Any) -> DataFrame:
@@ -186,7 +186,7 @@ def test_a_replay_reads_each_offset_of_its_plan_once_and_nothing_that_came_later
 
         dry = run("replay", **options, dry_run=True)
         monkeypatch.setattr(kind, "read", spied)
-        monkeypatch.setattr(replays, "PORTION", 40)
+        monkeypatch.setattr(replay_plan, "PORTION", 40)
         outcome = run("replay", **options, state=tmp_path / "state")
     assert dry.facts["messages"] == outcome.facts["messages"] == outcome.facts["written"] == 100
     offsets = [(number, at) for number, first, end in asked for at in range(first, end)]
