@@ -26,6 +26,9 @@ class SparingCoordinator(Coordinator):
                 self._check(partition, now)
 
     def _check(self, partition: Partition, now: float) -> None:
+        wake, due = partition.wakeup_at(), partition.half.retries.parking.next_due()
+        if due is not None and due <= now and (wake is None or wake > now):
+            return  # it goes together with what is due a moment later
         before = _answers(partition)
         effects = partition.handle(Tick(partition.number in self.gate.paused, closing=self.closing), now)
         after = _answers(partition)
