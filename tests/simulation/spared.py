@@ -29,6 +29,8 @@ class SparingCoordinator(Coordinator):
         wake, due = partition.wakeup_at(), partition.half.retries.parking.next_due()
         if due is not None and due <= now and (wake is None or wake > now):
             return  # it goes together with what is due a moment later
+        if partition.half.retries.moves.due_at() is not None:
+            return  # a tick may send them before they are due, where a commit may be sent
         before = _answers(partition)
         effects = partition.handle(Tick(partition.number in self.gate.paused, closing=self.closing), now)
         after = _answers(partition)
