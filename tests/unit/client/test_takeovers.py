@@ -248,19 +248,19 @@ def requests_of_a_takeover(partitions: int, monkeypatch: pytest.MonkeyPatch) -> 
     with PubSub.in_memory(backend) as ps:
         ps.create_topic("orders", partitions=partitions)
         sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=RetryPolicy())
-        connection_of = {number: TopicPartition(retry, number) for number in range(partitions)}
+        place_of = {number: TopicPartition(retry, number) for number in range(partitions)}
         metadata = ack_map.encode(AckMap(THEIRS, (), clean=True, checkpoint=Named(0, 1 << 20), more=True), 0)
         for number in range(partitions):
             backend.cluster.append(retry, number, None, None, headers(1 << 20))
         with backend.cluster.change():
             group = backend.cluster.group("billing")
-            for place in connection_of.values():
+            for place in place_of.values():
                 group.offsets[place] = Committed(0, metadata)
         plan.requests.clear()
         with sub.pull(lambda message: message.ack()) as stream:
             until(lambda: len(stream.stats.partitions) == partitions, "all partitions")
             requests = Counter(plan.requests)
-        assert set(connection_of.values()) == fetched[0], "they are read together"
+        assert set(place_of.values()) == fetched[0], "they are read together"
         requests["checkpoints"] = len(fetched)
     return requests
 
