@@ -167,9 +167,9 @@ def test_cdc(scene: Scene) -> None:
         if number % 10 != 9:
             expected[f"k{number % KEYS}"] = number
     assert {row.ordering_key: json.loads(row.data)["n"] for row in rows} == expected
-    problems = scene.spark.read.format("delta").load(f"{table}-problems")
+    rejects = scene.spark.read.format("delta").load(f"{table}-rejects")
     assert (
-        problems.count() == problems.select("partition", "offset").distinct().count() == scene.published // 10
+        rejects.count() == rejects.select("partition", "offset").distinct().count() == scene.published // 10
     )
 
 
