@@ -178,19 +178,17 @@ class PublishFuture(Future[str]):
 
     @property
     def _result(self) -> str | None:  # type: ignore[override]
-        return self._message_id() if isinstance(self._outcome, int) else None
-
-    def _message_id(self) -> str:
-        assert isinstance(self._outcome, int)
-        return message_id(self.epoch.owner.name, self._partition, self._outcome)
+        if isinstance(self._outcome, int):
+            return message_id(self.epoch.owner.name, self._partition, self._outcome)
+        return None
 
     def result(self, timeout: float | None = None) -> str:
         """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds.
 
         While no broker answers, the text of the `TimeoutError` says at which address, and why.
         """
-        if type(self._outcome) is int:
-            return self._message_id()
+        if isinstance(self._outcome, int):
+            return message_id(self.epoch.owner.name, self._partition, self._outcome)
         try:
             return super().result(timeout)
         except TimeoutError:

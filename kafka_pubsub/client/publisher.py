@@ -202,7 +202,7 @@ class TopicPublisher:
                     self._look_over(messages, start, end)
                 with self._lock:
                     epoch = self._outstanding.current
-                    if self._no_keys is None:
+                    if self._no_keys is None and not self._paused and self._channel.quick is not None:
                         reached = futures.queue(messages, start, end, epoch, self._channel, self._paused)
                     if reached == start:
                         self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
@@ -314,15 +314,13 @@ class TopicPublisher:
 
     def _look_over(self, messages: Messages, start: int, end: int) -> None:
         """The same for messages of one call, if one of them asks for it."""
-        if messages.largest <= self._small:
-            return
         for index in range(start, end):
+            if messages.largest <= self._small:
+                break
             try:
                 self._look(*messages.at(index))
             except InvalidArgument as error:
                 raise at_item(index, error) from None
-            if messages.largest <= self._small:
-                break
         if self._no_keys is not None and any(key is not None for key in messages.keys[start:end]):
             raise fresh(self._no_keys)
 
