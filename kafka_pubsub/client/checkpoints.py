@@ -144,10 +144,6 @@ def _part(record: StoredRecord, *, refuses: bool) -> Part | None:
     return None if version is None else checkpoints.decode(record.value(), version)
 
 
-def _records(fetch: RecordFetch, place: TopicPartition, offsets: Sequence[int]) -> Sequence[StoredRecord]:
-    return _records_of(fetch, {place: offsets})[place]
-
-
 def _records_of(
     fetch: RecordFetch, wanted: Mapping[TopicPartition, Sequence[int]]
 ) -> Mapping[TopicPartition, Sequence[StoredRecord]]:

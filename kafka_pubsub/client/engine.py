@@ -68,7 +68,7 @@ TICK = COMMIT_INTERVAL
 GAUGE = 0.02
 #: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
 HOLD_OFF = 0.2
-#: Batches that may wait.
+#: Batches that may wait for the runner.
 POSTED = 4
 
 Answer = TypeVar("Answer")

@@ -124,7 +124,9 @@ class LogEnds:
             main, beside = self._places(number)
             if not partition.offsets.unfinished and not self._reader.at_end(main):
                 return True
-            books = partition.half.retries.books
-            if books.committable == books.position and not self._reader.at_end(beside):
+            books, named = partition.half.retries.books, partition.commits.checkpoints.named
+            # The reader may know the end of before it was written.
+            unread = named is not None and named.offset >= books.position
+            if unread or (books.committable == books.position and not self._reader.at_end(beside)):
                 return True
         return False

@@ -97,6 +97,8 @@ class Places:
         """These were never begun."""
         if lease.entries is None:
             self._queues.put_back(lease.key, records)
+            if lease.key is not None and records:
+                self._half.retries.settle(lease.key, self.now)  # it may be parked, and has a backlog again
         else:
             self._half.lending.give_back(lease, records)
 

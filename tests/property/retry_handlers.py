@@ -173,19 +173,20 @@ class Handlers(RetryLog):
         )
         for record in walker.lease.records[:stop]:
             reached += 1
-            if record.key() in keys:
+            key = record.key() if self.plan.ordered else None
+            if key in keys:
                 skipped.append(record)
                 continue
             if not self.begins(owner, record):
                 return
             if self.chance(self.plan.nacks):
-                lease = Lease(0, walker.lease.epoch, record.key(), [record], 1)
+                lease = Lease(0, walker.lease.epoch, key, [record], 1)
                 verdict = self.random.choice([Verdict.NACKED, Verdict.KEPT])
                 left.append(Release(lease, 0, verdict, None))
                 if verdict is Verdict.KEPT:
                     owner.walkers.append(Walker(owner, lease, kept=True))
-                if record.key() is not None:
-                    keys.add(record.key())
+                if key is not None:
+                    keys.add(key)
             else:
                 self.ack(owner, record)
         self.do(owner, Passed(walker.lease, reached, left, skipped))  # type: ignore[arg-type]

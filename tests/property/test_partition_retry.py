@@ -55,7 +55,7 @@ def test_only_the_messages_that_kill_are_buried(seed: int) -> None:
 @pytest.mark.parametrize("tight", [False, True])
 def test_promises_hold(name: str, tight: bool, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if tight:  # a map of a few runs, checkpoints of several records, a backlog of a few messages
-        monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 48)
+        monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 50)
         monkeypatch.setattr(retry_half, "TRIM", 1)
         monkeypatch.setattr(commits, "split", partial(split, most=5))
         monkeypatch.setattr(retries, "BACKLOG", 2)

@@ -253,7 +253,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
 
 def tighten(patch: Patch) -> None:
     """A map of a few runs, checkpoints of several records, a backlog of a few messages."""
-    patch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 36)
+    patch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 38)
     patch.setattr(retry_half, "TRIM", 1)
     patch.setattr(commits, "split", partial(split, most=5))
     patch.setattr(retries, "BACKLOG", 2)

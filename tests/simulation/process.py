@@ -32,7 +32,6 @@ from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RetryLedger
-from tests.simulation.retry_plan import LATEST
 from tests.simulation.spared import SparingCoordinator
 
 __all__ = ["Died", "Process", "World"]
@@ -40,10 +39,8 @@ __all__ = ["Died", "Process", "World"]
 Answer = TypeVar("Answer")
 
 SESSION = 6.0
-#: Seconds between tries of an assignment, and tries: whoever holds it up is shut out at the first, so that the next
-#: succeeds, once the markers of what it had committed show.
-PAUSE = 0.5
-TRIES = 3 + int(LATEST / PAUSE)
+#: Tries of an assignment: whoever holds it up is shut out at the first, so that the next succeeds.
+TRIES = 3
 
 
 class Died(BaseException):
@@ -93,7 +90,7 @@ class SimulatedEngine(Engine):
 
     def fetches(self, thread: threading.Thread) -> bool:
         """It tries an assignment again: nothing but time helps."""
-        self.owner.world.time_passes(PAUSE)
+        self.owner.world.time_passes(0.5)
         self.owner.tries += 1
         promise(self.owner.tries <= TRIES, f"blocked: {self.owner.name} can't take on what it was assigned")
         return True

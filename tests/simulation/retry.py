@@ -10,7 +10,7 @@ steps. When their topic doesn't answer, it stands there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from kafka_pubsub.client.letter_writer import PATIENCE, Written, completed, furt
 from kafka_pubsub.client.mover import Flight, Landing, _by_flight, positions_of_all
 from kafka_pubsub.client.relocating import LANDING, Relocating, dead_letter_id, transactional_id
 from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.checkpoint import Checkpoint, Named
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import Step
@@ -208,6 +209,15 @@ class SteppedRelocating(Relocating):
             self._found(FoundBodies(request))
         else:
             self._found(FoundBodies(request, fetched.records, fetched.missing))
+
+    def checkpoints(
+        self, wanted: Mapping[TopicPartition, tuple[Named, int]]
+    ) -> Mapping[TopicPartition, Checkpoint]:
+        while True:
+            try:
+                return super().checkpoints(wanted)
+            except DeadlineExceeded:  # its transaction doesn't show yet
+                self._world.time_passes(0.5)
 
     def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
         while self.busy and any(self._up[number] for number in numbers):

@@ -327,17 +327,26 @@ class SimulatedWorld(Troubles):
 
     def _finish_all(self, how: str, *, wholly: bool = False) -> None:
         """Rounds until all is settled; `wholly`: and seen to be, up to the logs' ends."""
-        # After a crash a suspect's turn takes some seconds, one after the other.
+        # After a crash a suspect's turn takes some seconds, one after the other. Where markers come late and each
+        # commit has a checkpoint, all is read so slowly that only standing still tells of a defect.
         messages = sum(len(log.keys) for log in self.ledger.logs)
-        suspects = 4 * messages
-        for _ in range(SETTLING + suspects):
+        rounds = patience = SETTLING + 4 * messages
+        finished = -1
+        for _ in range(10 * patience):
+            now_finished = sum(len(log.durable | log.gone) for log in self.ledger.logs)
+            rounds = patience if now_finished > finished else rounds - 1
+            finished = max(finished, now_finished)
+            if not rounds:
+                break
             if not self.processes:
                 self.join()
             self._round()
             through = self._settled() and not any(p.coordinator.in_flight() for p in self._through())
             if through and not (wholly and (self._hides() or any(self._lag().values()))):
                 break
-        promise(self._settled(), f"lost: not settled {how} after {SETTLING} seconds: {self._leftover()}")
+        promise(
+            self._settled(), f"lost: not settled {how}, {patience} s without progress: {self._leftover()}"
+        )
         promise(not wholly or not any(self._lag().values()), f"lag {self._lag()} {how} when all is settled")
 
     def _through(self) -> Sequence[Process]:
