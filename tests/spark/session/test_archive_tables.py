@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, SchemaError
@@ -301,6 +299,9 @@ def test_an_archive_of_many_batches_opens_soon(spark: SparkSession, tmp_path: Pa
 
 def multiply(log: Path) -> None:
     """Of the commit of one batch, and a checkpoint after it, the log of `BATCHES` batches."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     table = pq.read_table(checkpoint)
     rows = table.to_pylist(maps_as_pydicts="strict")

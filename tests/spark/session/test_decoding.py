@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from kafka_pubsub import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, SchemaError
 
@@ -111,6 +110,8 @@ def test_framed_json(spark: SparkSession) -> None:
 
 def descriptors() -> tuple[bytes, Any]:
     """A file with the messages Other and Order, and in Order the message Line; and the class of Order."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
