@@ -51,7 +51,7 @@ from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
 from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.places import kafka_partition
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
-from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
+from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 
 __all__ = ["KafkaAdmin"]
 
@@ -237,10 +237,14 @@ class KafkaAdmin:
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""
+        return {place: end.offset for place, end in self.log_ends(partitions).items()}
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
+        """The same, each with the last leader epoch of its log."""
         if not partitions:
             return {}
         doing = "ends of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
-        return self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, doing)
+        return self._places(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, doing)
 
     def unstable_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
@@ -451,18 +455,23 @@ class KafkaAdmin:
     def _offsets(
         self, partitions: Sequence[TopicPartition], where: OffsetSpec, level: IsolationLevel, doing: str
     ) -> Mapping[TopicPartition, int]:
-        def offsets(client: AdminClient, left: float) -> Mapping[TopicPartition, int]:
+        return {each: at.offset for each, at in self._places(partitions, where, level, doing).items()}
+
+    def _places(
+        self, partitions: Sequence[TopicPartition], where: OffsetSpec, level: IsolationLevel, doing: str
+    ) -> Mapping[TopicPartition, LogEnd]:
+        def places(client: AdminClient, left: float) -> Mapping[TopicPartition, LogEnd]:
             wanted = {KafkaPartition(*each): where for each in partitions}
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
-                found = {
-                    TopicPartition(each.topic, each.partition): self._wait(client, future, left).offset
+                told = {
+                    TopicPartition(each.topic, each.partition): self._wait(client, future, left)
                     for each, future in futures.items()
                 }
-                if any(offset < 0 for offset in found.values()):
+                if any(each.offset < 0 for each in told.values()):
                     # Said without an error while a leader is away; taken for an end it would mean a truncated log.
                     raise _not_yet("an offset wasn't told")
-                return found
+                return {place: LogEnd(each.offset, each.leader_epoch) for place, each in told.items()}
             except KafkaException as failure:
                 if error_of(failure).code() in STALE_LEADER:
                     # librdkafka would go on asking the leader that it remembers; this makes it look again.
@@ -470,7 +479,7 @@ class KafkaAdmin:
                         client.list_topics(topic, timeout=min(left, 1.0))
                 raise
 
-        return self._ask_here(doing, offsets)
+        return self._ask_here(doing, places)
 
 
 class _Refused(Exception):

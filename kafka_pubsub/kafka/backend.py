@@ -97,7 +97,7 @@ class KafkaBackend:
 
     def record_fetch(self) -> KafkaRecordFetch:
         """A reader of single records."""
-        return self._kept(KafkaRecordFetch(self.handles))
+        return self._kept(KafkaRecordFetch(self.handles, self._admin))
 
     def _kept(self, made: _Other) -> _Other:
         with self._lock:

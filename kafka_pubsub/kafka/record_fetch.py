@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.calls import explain
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
@@ -73,8 +74,9 @@ _SLICE = 0.1
 class KafkaRecordFetch:
     """A `RecordFetch`."""
 
-    def __init__(self, handles: Handles) -> None:
+    def __init__(self, handles: Handles, admin: KafkaAdmin) -> None:
         self._handles = handles
+        self._admin = admin
         self._trouble = Trouble()
         # Held over a fetch, so that closing waits for it.
         self._lock = threading.Lock()
@@ -116,7 +118,7 @@ class KafkaRecordFetch:
     ) -> Mapping[TopicPartition, int]:
         """The logs that lost something of what was read, and from where on."""
         self._handles.check()
-        return find_lost_tails(self._handles, read, timeout)
+        return find_lost_tails(self._handles, self._admin.log_ends(list(read)), read, timeout)
 
     def close(self) -> None:
         """Lets go of the consumer."""

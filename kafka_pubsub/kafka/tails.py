@@ -6,7 +6,8 @@ log was read: the leader tells a consumer that begins there whether its own log 
 Rules
 1. An offset below the log's start isn't looked at: retention deletes from there, and tells nothing.
 2. Without an epoch only the end of the log tells something: one that has grown again seems to be whole.
-3. Where a log has lost something, trying ever lower offsets finds the first one that is lost.
+3. While a log is led by the leader that was read, it loses nothing: one request tells that of all logs.
+4. Where a log has lost something, trying ever lower offsets finds the first one that is lost.
 """
 
 from __future__ import annotations
@@ -53,11 +54,29 @@ _SLICE = 0.1
 
 
 def find_lost_tails(
+    handles: Handles,
+    ends: Mapping[TopicPartition, LogEnd],
+    read: Mapping[TopicPartition, LogEnd],
+    timeout: float,
+) -> Mapping[TopicPartition, int]:
+    """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost.
+
+    `ends`: where the logs end now.
+    """
+    unknown = {place: ends[place].offset for place, end in read.items() if end.epoch is None}
+    lost = {place: now for place, now in unknown.items() if now < read[place].offset}
+    others = {
+        place: end
+        for place, end in read.items()
+        if place not in unknown and (ends[place].epoch != end.epoch or ends[place].offset < end.offset)
+    }
+    return {**lost, **_asked(handles, others, timeout)} if others else lost
+
+
+def _asked(
     handles: Handles, read: Mapping[TopicPartition, LogEnd], timeout: float
 ) -> Mapping[TopicPartition, int]:
-    """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost."""
-    if not read:
-        return {}
+    """What the leaders say of these."""
     trouble = Trouble()
     consumer = handles.consumer(_DEFAULTS, _RULES, trouble.note)
     try:
