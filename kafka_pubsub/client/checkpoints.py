@@ -1,4 +1,4 @@
-"""Reads the checkpoint that a commit names (`core/checkpoint`): whoever reads the commit's map needs it, too.
+"""Reads the checkpoint that a commit names (`core/checkpoint`): a reader of the commit's map needs it, too.
 
 Rules
 1. A transaction's positions may be known before its records can be read. So a checkpoint that is named is waited for.

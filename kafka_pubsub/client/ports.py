@@ -3,7 +3,7 @@
 Rules
 1. A port speaks our words and raises our errors (`kafka_pubsub.errors`) only.
 2. A `LogReader` belongs to the thread that calls `read`: all its methods are called there, and its listener's
-   methods run inside `read` (or `close`), which may call them back. Nobody waits for a commit but `settle`.
+   methods run inside `read` (or `close`), which may call them back. Only `settle` waits for a commit.
 3. A `LogWriter` may be used from any thread; delivery reports run inside `poll` or `flush`.
 4. Adapters don't import this module (they are siblings): they fit its Protocols by shape, and the values that
    pass through it are in `model`.

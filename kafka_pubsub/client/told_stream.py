@@ -4,7 +4,7 @@ Theory. A stream without a history knows nothing of one: these are told by what 
 
 Rules
 1. What an event takes away is told before it is taken, and a transaction before it is sent.
-2. The end of a transaction is told before anybody acts on it.
+2. The end of a transaction is told before it has any effect.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 It says who wrote it, which records above the position are finished, and which of the others were started (`notes`).
 
 Theory. The broker stores at most 4095 characters beside an offset. A character carries 15 bits here: the code
-points from U+3400 on, none of them special to anybody. What is finished is a list of numbers, alternately the length of
-a gap (unfinished) and of a run (finished) above the committed offset. Where there is a checkpoint the text names it,
-and lists only the runs that the checkpoint doesn't tell.
+points from U+3400 on, none of them a control character. What is finished is a list of numbers, alternately the length
+of a gap (unfinished) and of a run (finished) above the committed offset. Where there is a checkpoint the text names
+it, and lists only the runs that the checkpoint doesn't tell.
 
 Layout: version, writer (4 units), nonce (2 units), flags (a bit each for `clean`, `more`, `older` and `doubt.twice`),
 then numbers: where the checkpoint lies, counted from 1 (0: there is none) and its nonce, how far the doubt reaches,

@@ -64,8 +64,8 @@ class Verdict(IntEnum):
 class Fetched(NamedTuple):
     """Records read from the log, in order of offset.
 
-    `inline`: whoever read them can take them itself, at once; never said while an inline lease is open. `epoch`: the
-    leader epoch of the last, if it is known.
+    `inline`: the thread that read them can take them itself, at once; never said while an inline lease is open.
+    `epoch`: the leader epoch of the last, if it is known.
     """
 
     records: Sequence[Record]

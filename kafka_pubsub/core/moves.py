@@ -10,8 +10,8 @@ Rules
    its topic is gone) pauses alone, so that the others don't wait for it for ever. When the abort names no record, half
    of the batch goes next, down to a single record; that one pauses alone, and others go before it.
 3. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
-4. A transaction costs the encoding of both maps, whatever is in it. So a move that nobody waits for soon gives others
-   time to share it (`ripe`); when one leaves, all leave that may.
+4. A transaction costs the encoding of both maps, whatever is in it. So a move whose delivery isn't due soon gives
+   others time to share it (`ripe`); when one leaves, all leave that may.
 """
 
 from __future__ import annotations

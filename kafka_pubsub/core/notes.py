@@ -58,7 +58,7 @@ class Doubt(NamedTuple):
     twice: bool = False
 
     def next(self, position: int, *, clean: bool, reach: int) -> Doubt:
-        """The doubt of whoever takes over at that position; the last owner may have started what lies below `reach`."""
+        """The doubt of the owner that takes over there; the last owner may have started what lies below `reach`."""
         standing = self.end > position
         if clean:
             return self if standing else NO_DOUBT

@@ -8,7 +8,7 @@ the retry partition's, so that all that this one held was written before) or bel
 
 Rules
 1. A record whose origin lies at or beyond both isn't readable, however well it is made. What isn't a message holds
-   nobody up: requests are judged by what they name, a checkpoint has no origin.
+   nothing up: requests are judged by what they name, a checkpoint has no origin.
 2. Both ends only grow. What was once a message stays one; what wasn't is told and kept apart, and stays what it was,
    though main may have come to its origin meanwhile (`flaw`).
 """

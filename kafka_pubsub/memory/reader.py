@@ -171,7 +171,7 @@ class MemoryReader:
                 self._late += 1
                 self._cluster.later.at(now + lateness, lambda: self._arrives(send, answered, unknown))
             return
-        with self._cluster.changed:  # nobody waits for commits, so nobody is woken
+        with self._cluster.changed:  # no thread waits for commits, so none is woken
             answer = send()
         answered(answer if fate is Fate.DONE else unknown)
 

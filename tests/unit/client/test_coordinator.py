@@ -197,7 +197,7 @@ def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: W
     world.end(leases[0])
     last = world.revoke(0, accepted=False)
     assert last[0].offset == 1
-    world.stored[0] = last[0]  # refused, but the log took it: nobody can know
+    world.stored[0] = last[0]  # refused, but the log took it: it can't be known
     assert world.assign(0) == {0: 1}
     world.fetch(0, b"b", first=1)
     assert world.deliver() == [], "the old handler of b still runs"

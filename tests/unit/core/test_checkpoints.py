@@ -226,7 +226,7 @@ def test_nonces_of_checkpoints_differ() -> None:
 
 
 def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:
-    """It lies in another topic: whoever goes on from a checkpoint without it would bury it again."""
+    """It lies in another topic: an owner that goes on from a checkpoint without it would bury it again."""
     scene = Scene(policy=Policy(1))
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])
