@@ -28,7 +28,6 @@ from kafka_pubsub.core.moves import Move, Moves
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.redelivery import Exhausted
-from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
@@ -36,6 +35,11 @@ from kafka_pubsub.core.started_notes import StartedNotes
 from kafka_pubsub.core.suspects import Suspects, Turn
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending
+from tests.checkpoint_rules import (
+    checkpoint_is_all,
+    trimmed_before_the_answer,
+    trimmed_past_the_checkpoint,
+)
 from tests.property.retry_kafka import Stored
 from tests.property.retry_world import TOPIC_ID, Plan, World
 from tests.support import FakeBody
@@ -180,31 +184,6 @@ def aborted_is_stored(patch: Patch) -> None:
             self.named = named
 
     patch.setattr(Checkpoints, "answered", answered)
-
-
-def checkpoint_is_all(patch: Patch) -> None:
-    """Once there is a checkpoint, the map no longer says what finishes."""
-    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
-    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
-
-
-def trimmed_past_the_checkpoint(patch: Patch) -> None:
-    """The retry partition is deleted up to its position, though the checkpoint that counts lies below."""
-
-    def needed(self: RetryHalf) -> int:
-        return self.commits.stored.retry.offset
-
-    patch.setattr(RetryHalf, "_needed", needed)
-
-
-def trimmed_before_the_answer(patch: Patch) -> None:
-    """The retry partition is deleted up to what a commit says that isn't answered."""
-
-    def needed(self: RetryHalf) -> int:
-        sent = self.commits.in_flight
-        return sent.retry.offset if isinstance(sent, CommitBoth) and self.commits._named else 0
-
-    patch.setattr(RetryHalf, "_needed", needed)
 
 
 def older_records_count(patch: Patch) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from kafka_pubsub.client.mover import positions_of_all
 from kafka_pubsub.core.checkpoints import Checkpoints
-from kafka_pubsub.core.effects import CommitBoth
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_half import RetryHalf
+from tests.checkpoint_rules import (
+    checkpoint_is_all,
+    trimmed_before_the_answer,
+    trimmed_past_the_checkpoint,
+)
 from tests.simulation import foci
 from tests.simulation.plan import Focus
 from tests.simulation.retry import SteppedRelocating
@@ -26,33 +28,8 @@ def no_checkpoints(patch: Patch) -> None:
 
 
 def checkpoint_unread(patch: Patch) -> None:
-    """Whoever takes a partition on knows only what its map says, not the checkpoint that this names."""
+    """The next owner of a partition knows only what its map says, not the checkpoint that this names."""
     patch.setattr(SteppedRelocating, "checkpoints", lambda self, wanted: {})
-
-
-def checkpoint_is_all(patch: Patch) -> None:
-    """Once there is a checkpoint, the map no longer says what finishes."""
-    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
-    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
-
-
-def trimmed_past_the_checkpoint(patch: Patch) -> None:
-    """The retry partition is deleted up to its position, though the checkpoint that counts lies below."""
-
-    def needed(self: RetryHalf) -> int:
-        return self.commits.stored.retry.offset
-
-    patch.setattr(RetryHalf, "_needed", needed)
-
-
-def trimmed_before_the_answer(patch: Patch) -> None:
-    """The retry partition is deleted up to what a commit says that isn't answered."""
-
-    def needed(self: RetryHalf) -> int:
-        sent = self.commits.in_flight
-        return sent.retry.offset if isinstance(sent, CommitBoth) and self.commits._named else 0
-
-    patch.setattr(RetryHalf, "_needed", needed)
 
 
 def checkpoint_beside_its_transaction(patch: Patch) -> None:

@@ -1,0 +1,38 @@
+"""Rules of checkpoints, taken out of the core: what the property tests and the simulation must notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.retry_half import RetryHalf
+
+__all__ = ["checkpoint_is_all", "trimmed_before_the_answer", "trimmed_past_the_checkpoint"]
+
+Patch = pytest.MonkeyPatch
+
+
+def checkpoint_is_all(patch: Patch) -> None:
+    """Once there is a checkpoint, the map no longer says what finishes."""
+    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
+    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
+
+
+def trimmed_past_the_checkpoint(patch: Patch) -> None:
+    """The retry partition is deleted up to its position, though the checkpoint that counts lies below."""
+
+    def needed(self: RetryHalf) -> int:
+        return self.commits.stored.retry.offset
+
+    patch.setattr(RetryHalf, "_needed", needed)
+
+
+def trimmed_before_the_answer(patch: Patch) -> None:
+    """The retry partition is deleted up to what a commit says that isn't answered."""
+
+    def needed(self: RetryHalf) -> int:
+        sent = self.commits.in_flight
+        return sent.retry.offset if isinstance(sent, CommitBoth) and self.commits._named else 0
+
+    patch.setattr(RetryHalf, "_needed", needed)
