@@ -49,13 +49,13 @@ class Client:
         elif isinstance(answer, KafkaError):
             future.set_exception(KafkaException(answer))
         else:
-            future.set_result(SimpleNamespace(offset=answer))
+            future.set_result(SimpleNamespace(offset=answer, leader_epoch=None))
         return dict.fromkeys(wanted, future)
 
     def list_topics(self, *_: object, **__: object) -> None:
         self.looks += 1
         while self._waiting:
-            self._waiting.pop().set_result(SimpleNamespace(offset=9))
+            self._waiting.pop().set_result(SimpleNamespace(offset=9, leader_epoch=None))
 
     def poll(self, _: float) -> None: ...
 
@@ -225,7 +225,7 @@ class Mute(Client):
 
     def answer(self, offset: int) -> None:
         while self._waiting:
-            self._waiting.pop().set_result(SimpleNamespace(offset=offset))
+            self._waiting.pop().set_result(SimpleNamespace(offset=offset, leader_epoch=None))
 
     def list_topics(self, *_: object, **__: object) -> None:
         if not self._looks_work:
