@@ -1,110 +1,180 @@
-"""`kafka-pubsub bench`: the door to tests/benchmarks, where the scenarios, the peers and the harness are.
+"""`kafka-pubsub bench`: how fast this client is on your brokers, from this machine.
 
-The benchmark belongs to the repository, not to the installed package: it compiles a Java file and fetches peers that
-no user needs. Where the repository isn't there, the command says so.
+Each measurement makes a topic of its own, and deletes it at the end, also after Ctrl-C. The comparison with other
+clients is `python -m tests.benchmarks`, in a clone of the repository.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.progress import Tell, progress
 from kafka_pubsub.cli.session import Session
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.cli.types import DURATION
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
+    from kafka_pubsub.cli.measuring import Figures
 
 __all__ = ["bench"]
 
-#: The repository, when this file is in a clone; site-packages otherwise.
-ROOT = Path(__file__).resolve().parents[2]
+# click's own type for what it decorates.
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-
-@click.command(
-    cls=Command,
-    examples=[
-        (
-            "everything, as docs/benchmarks.md has it",
-            "kafka-pubsub bench --repeat 3 --markdown docs/benchmarks.md",
-        ),
-        ("one scenario", "kafka-pubsub bench --scenario pull"),
-        ("see that it all runs, in a few minutes", "kafka-pubsub bench --quick"),
-        ("a shorter outage of one key", "kafka-pubsub bench --scenario failing --seconds 120"),
-        ("only the yardstick", "kafka-pubsub bench --scenario pull --row raw"),
-    ],
+_SIZE = click.option(
+    "--size", type=click.IntRange(16, 900_000), default=1000, show_default=True, help="Bytes of a message."
 )
-@click.option(
-    "--scenario",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="publish, pull, handler, stuck, latency, memory, kill, nacks, nacks_default, nacks_1000, failing, parked, "
-    "parked_keys, members or exactly_once; can be repeated.",
+_KEYS = click.option(
+    "--keys",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Different ordering keys.",
 )
-@click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows, e.g. ours, raw.")
-@click.option(
+_PARTITIONS = click.option(
+    "--partitions",
+    type=click.IntRange(1, 1000),
+    default=8,
+    show_default=True,
+    help="Partitions of the topic.",
+)
+_REPEAT = click.option(
     "--repeat",
-    "repeats",
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
-    help="Medians of so many runs.",
+    help="Measure so many times, each with a new topic: a row for each.",
+)
+
+
+def _messages(default: int) -> Decorator:
+    return click.option(
+        "--messages",
+        type=click.IntRange(1, 100_000_000),
+        default=default,
+        show_default=True,
+        help="How many messages.",
+    )
+
+
+@click.group(
+    cls=Group,
+    examples=[
+        ("how many messages a second can be published", "kafka-pubsub bench publish"),
+        ("and received, in order by key, each acked", "kafka-pubsub bench pull --messages 500000"),
+        ("how long one takes at 2,000 a second", "kafka-pubsub bench latency --rate 2000 --seconds 30"),
+        ("three times, for a program", "kafka-pubsub bench publish --repeat 3 --json"),
+    ],
+)
+def bench() -> None:
+    """Measure publishing and receiving on your own brokers.
+
+    The figures are of this machine and the brokers together: run it from where your program runs. Nothing of your
+    own topics is touched; the topic and the subscription that a measurement makes are deleted at its end.
+    """
+
+
+@bench.command(
+    cls=Command,
+    examples=[
+        ("a hundred thousand messages of 1,000 bytes", "kafka-pubsub bench publish"),
+        ("small ones, of one key", "kafka-pubsub bench publish --size 100 --keys 1"),
+    ],
+)
+@_messages(100_000)
+@_SIZE
+@_KEYS
+@_PARTITIONS
+@_REPEAT
+@click.pass_obj
+def publish(session: Session, messages: int, size: int, keys: int, partitions: int, repeat: int) -> None:
+    """Messages a second that can be published, each acknowledged by all in-sync replicas."""
+    from kafka_pubsub.cli.measuring import Load, measure_publishing
+
+    load = Load(messages, size, keys, partitions)
+    _run(session, repeat, lambda pubsub, tell: measure_publishing(pubsub, load, tell))
+
+
+@bench.command(
+    cls=Command,
+    examples=[
+        ("with a callback that only acks", "kafka-pubsub bench pull"),
+        ("with one that takes 5 ms, on 100 threads", "kafka-pubsub bench pull --work 5ms --workers 100"),
+    ],
+)
+@_messages(100_000)
+@_SIZE
+@_KEYS
+@_PARTITIONS
+@click.option(
+    "--work",
+    type=DURATION,
+    default=0.0,
+    help="How long the callback sleeps before it acks, e.g. 5ms.  [default: it only acks]",
+)
+@click.option("--workers", type=click.IntRange(1, 10_000), help="Callbacks at a time.  [default: 16]")
+@_REPEAT
+@click.pass_obj
+def pull(
+    session: Session,
+    messages: int,
+    size: int,
+    keys: int,
+    partitions: int,
+    work: float,
+    workers: int | None,
+    repeat: int,
+) -> None:
+    """Messages a second that a subscription delivers, in order by key, each acked by its callback.
+
+    They are published before; what is measured begins with the first delivery.
+    """
+    from kafka_pubsub.cli.measuring import Load, measure_pulling
+
+    load = Load(messages, size, keys, partitions)
+    _run(
+        session, repeat, lambda pubsub, tell: measure_pulling(pubsub, load, tell, work=work, workers=workers)
+    )
+
+
+@bench.command(
+    cls=Command,
+    examples=[("", "kafka-pubsub bench latency --rate 5000 --seconds 30")],
+)
+@click.option(
+    "--rate", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Messages a second."
 )
 @click.option(
     "--seconds",
-    type=click.IntRange(1, 1500),
-    help="How long the one key fails in the scenario failing; its figure asks for 600, which is the default (4 with "
-    "--quick).",
+    type=click.IntRange(1, 3600),
+    default=10,
+    show_default=True,
+    help="For how long, after 2 s to warm up.",
 )
-@click.option("--quick", is_flag=True, help="Tiny sizes: shows that everything runs, judges nothing.")
-@click.option(
-    "--markdown",
-    "markdown_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the tables to this file.",
-)
+@_SIZE
+@_KEYS
+@_PARTITIONS
+@_REPEAT
 @click.pass_obj
-def bench(
-    session: Session,
-    names: tuple[str, ...],
-    rows: tuple[str, ...],
-    repeats: int,
-    seconds: int | None,
-    quick: bool,
-    markdown_file: Path | None,
-) -> int:
-    """Measure this client beside its peers, each row in a fresh process.
+def latency(
+    session: Session, rate: int, seconds: int, size: int, keys: int, partitions: int, repeat: int
+) -> None:
+    """Milliseconds from publish to callback, at a steady rate.
 
-    Starts a temporary embedded Kafka for each scenario, unless --bootstrap names a cluster. The peers need
-    `pip install -e '.[bench]'` and, for Parallel Consumer, a JDK; a row whose part is missing says what to install.
-
-    Exits with 1 when a row failed or a target was missed.
+    A message counts from the moment at which the timetable has it, so that a publisher that falls behind makes the
+    figures worse, not better.
     """
-    if session.config:
-        raise InvalidArgument(
-            "--config: bench gives every row the same settings and takes none; leave it out."
-        )
-    if not (ROOT / "tests" / "benchmarks").is_dir():
-        raise FailedPrecondition(
-            "The benchmark is part of the repository and not of the installed package: clone the repository and run "
-            "`pip install -e '.[bench]'` and `kafka-pubsub bench` in it."
-        )
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    command = importlib.import_module("tests.benchmarks.command")
-    try:
-        code: int = command.run_bench(
-            names=names,
-            rows=rows,
-            repeats=repeats,
-            quick=quick,
-            seconds=seconds,
-            json_wanted=session.as_json,
-            markdown_file=markdown_file,
-            bootstrap=session.bootstrap,
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    return code
+    from kafka_pubsub.cli.measuring import Load, measure_latency
+
+    load = Load(rate * seconds, size, keys, partitions)
+    _run(session, repeat, lambda pubsub, tell: measure_latency(pubsub, load, tell, rate=rate))
+
+
+def _run(session: Session, repeat: int, measure: Callable[[PubSub, Tell], Figures]) -> None:
+    with session.pubsub() as pubsub, progress(session.output) as tell:
+        rows = [measure(pubsub, tell) for _ in range(repeat)]
+    session.output.table(rows, list(rows[0]), "")

@@ -1,4 +1,7 @@
-"""What `kafka-pubsub bench` does: choose, run with progress, show, write. Answers on stdout, progress on stderr."""
+"""What `python -m tests.benchmarks` does: choose, run with progress, show, write.
+
+Answers go to stdout, progress to stderr.
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def markdown(outcomes: Sequence[Outcome], environment: Environment) -> str:
     page = [
         "# Benchmarks",
         "",
-        "Written by `kafka-pubsub bench --markdown`; how it measures: `tests/benchmarks/`.",
+        "Written by `python -m tests.benchmarks --markdown`; how it measures: `tests/benchmarks/`.",
         "",
     ]
     page += [f"- {line}" for line in environment.lines()]

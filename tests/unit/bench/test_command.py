@@ -1,29 +1,16 @@
-"""`kafka-pubsub bench` as a command: what it refuses, and what it says where the repository isn't there."""
+"""`python -m tests.benchmarks` as a command: what it refuses, and what its help shows."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from kafka_pubsub.cli import bench
-from kafka_pubsub.cli.session import Session
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from tests.benchmarks.__main__ import compare
 from tests.benchmarks.scenarios import NAMES
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(bench.bench, arguments, obj=Session())
-
-
-def test_without_the_repository_it_says_where_the_benchmark_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    outcome = run("--quick")
-    assert isinstance(outcome.exception, FailedPrecondition)
-    assert "clone the repository" in str(outcome.exception)
+    return CliRunner().invoke(compare, arguments)
 
 
 def test_a_scenario_nobody_knows_is_wrong_usage() -> None:
@@ -48,13 +35,8 @@ def test_seconds_are_refused_where_they_would_change_nothing() -> None:
     assert "add --scenario failing" in outcome.output
 
 
-def test_client_settings_are_refused_because_all_rows_have_the_same() -> None:
-    outcome = run("--config", "linger.ms=0")
-    assert isinstance(outcome.exception, InvalidArgument)
-
-
 def test_the_help_shows_examples() -> None:
     outcome = run("--help")
     assert outcome.exit_code == 0
     assert all(name in outcome.output for name in NAMES)
-    assert "kafka-pubsub bench --repeat 3 --markdown docs/benchmarks.md" in outcome.output
+    assert "python -m tests.benchmarks --repeat 3 --markdown docs/benchmarks.md" in outcome.output
