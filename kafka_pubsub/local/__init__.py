@@ -4,10 +4,9 @@
 >>> with LocalKafka() as kafka:
 ...     print(kafka.bootstrap)
 
-`LocalKafka` (one broker) and `LocalCluster` (three) live as long as a `with` block; `up`, `down` and `status`
-manage a broker that outlives the command; `find_running` gives its address. The pytest fixture `local_kafka` is in
-`pytest_plugin`, which every test run of whoever installed us imports: so the names here are loaded when they are
-first used.
+`LocalKafka` lives as long as a `with` block; `up`, `down` and `status` manage a broker that outlives the command;
+`find_running` gives its address. The pytest fixture `local_kafka` is in `pytest_plugin`, which pytest imports wherever
+this package is installed: so the names here are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.local.broker import LocalKafka
-    from kafka_pubsub.local.cluster import LocalCluster
     from kafka_pubsub.local.commands import DEFAULT_PORT, Status, down, find_running, status, up
     from kafka_pubsub.local.errors import LocalKafkaError, PartsMissing, PortInUse
 
 __all__ = [
     "DEFAULT_PORT",
-    "LocalCluster",
     "LocalKafka",
     "LocalKafkaError",
     "PartsMissing",
@@ -36,7 +33,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LocalCluster": "cluster",
     "LocalKafka": "broker",
     "LocalKafkaError": "errors",
     "PartsMissing": "errors",

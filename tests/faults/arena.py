@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from kafka_pubsub.local import LocalCluster
 from tests.faults.proxy import Proxy
+from tests.local_cluster import LocalCluster
 
 __all__ = ["Arena", "clustered"]
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.local import LocalCluster
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
 from tests.faults.crew import Crew
 from tests.faults.plan import Poison
 from tests.faults.proxy import Direction, Proxy
+from tests.local_cluster import LocalCluster
 
 __all__ = ["FAULTS", "Fault", "Stage"]
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.local import LocalCluster
+from tests.local_cluster import LocalCluster
 from tests.support import until
 
 #: Seconds after which a test gives up: burials are tried again once a minute at the latest.

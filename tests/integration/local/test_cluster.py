@@ -18,11 +18,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kafka_pubsub import InvalidArgument, Message, PubSub
-from kafka_pubsub.local import LocalCluster, LocalKafkaError, processes
-from kafka_pubsub.local.metadata import ClusterView, cluster_view
+from kafka_pubsub.local import LocalKafkaError, processes
 from kafka_pubsub.local.ports import free_ports
 from tests.acceptance.support import PATIENCE, until
+from tests.cluster_view import ClusterView, cluster_view
 from tests.integration.local.records import QUIET, append, contents, create_topic
+from tests.local_cluster import LocalCluster
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,8 @@ def test_a_kept_directory_is_the_same_cluster_again_and_no_other(tmp_path: Path)
 
 PARENT = """
 import time
-from kafka_pubsub.local import LocalCluster, processes
+from kafka_pubsub.local import processes
+from tests.local_cluster import LocalCluster
 with LocalCluster(3) as cluster:
     cluster.kill(1)
     cluster.pause(2)

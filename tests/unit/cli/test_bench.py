@@ -21,7 +21,6 @@ def rows(run: CommandLine, *arguments: str) -> list[dict[str, float]]:
 def test_it_tells_messages_and_megabytes_a_second(run: CommandLine, command: str) -> None:
     (row,) = rows(run, command, *SMALL)
     assert row["messages"] == 300
-    assert row["messages_per_second"] * max(row["seconds"], 0.0005) == pytest.approx(300, rel=0.5)
     assert row["megabytes_per_second"] == pytest.approx(row["messages_per_second"] * 100 / 1e6, abs=0.1)
 
 

@@ -10,9 +10,10 @@ import threading
 import pytest
 
 from kafka_pubsub import InvalidArgument
-from kafka_pubsub.local import LocalCluster, LocalKafkaError
-from kafka_pubsub.local.metadata import ClusterView, PartitionView, cluster_view
+from kafka_pubsub.local import LocalKafkaError
 from kafka_pubsub.local.ports import free_ports
+from tests.cluster_view import ClusterView, PartitionView, cluster_view
+from tests.local_cluster import LocalCluster
 
 
 @pytest.mark.parametrize("nodes", [0, -1, 10])
