@@ -20,18 +20,16 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from kafka_pubsub.client.futures import CallbackThread
+from kafka_pubsub.client.observer import LeaseObserver
 from kafka_pubsub.core.durability import PATIENCE
 from kafka_pubsub.core.effects import Unstored
 from kafka_pubsub.core.events import Ask, Record
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.errors import AckError, StaleAck, UnknownAck
 from kafka_pubsub.model import AckFuture, Message
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.evidence import Evidence
 
 __all__ = ["DurableAcks", "check_answers", "refused"]
 
@@ -80,11 +78,11 @@ class DurableAcks:
         self,
         lease: Lease,
         message: Message,
-        evidence: Evidence | None,
+        observer: LeaseObserver,
         make_way: Callable[[], None],
     ) -> AckFuture:
         """The future of an ack; `make_way` is called by whoever is about to wait for it."""
-        future = _Future(self, lease, message, evidence, make_way)
+        future = _Future(self, lease, message, observer, make_way)
         self._open.add(future)
         self.asked.append(Ask(lease, cast("Record", message._record), future))
         if self._ended:  # nobody takes it out any more
@@ -138,23 +136,22 @@ class _Future(_Answer):
         acks: DurableAcks,
         lease: Lease,
         message: Message,
-        evidence: Evidence | None,
+        observer: LeaseObserver,
         make_way: Callable[[], None],
     ) -> None:
         super().__init__()
         self._acks = acks
         self._lease = lease
         self._message = message
-        self._evidence = evidence
+        self._observer = observer
         self._make_way = make_way
         self.set_running_or_notify_cancel()
 
     def durable(self) -> None:
         """The ack is in the log."""
         self._acks.told(self)
-        if self._evidence is not None:
-            lease, message = self._lease, self._message
-            self._evidence.durable(lease.partition, message.offset, lease.epoch, message.delivery_attempt)
+        lease, message = self._lease, self._message
+        self._observer.durable(lease.partition, message.offset, lease.epoch, message.delivery_attempt)
         with suppress(InvalidStateError):  # the end of the stream came first
             self.set_result(None)
 

@@ -103,7 +103,7 @@ class Engine(Hearing):
         self._hurried = False
         self.wall = WallClock(wall)
         self.rebalances = Rebalances(self, reader, record, look_up, relocating)
-        self._ends = LogEnds(self, reader)
+        self._ends = LogEnds(self, self.rebalances, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
@@ -138,6 +138,7 @@ class Engine(Hearing):
         #: Held by whoever is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
         self.core = threading.RLock()
         self.walks = Walks(self, ordered=record.options.message_ordering)
+        self.book = self.walks.book
 
     # Life
 

@@ -1,8 +1,8 @@
 """What one stream does, told to its history: who holds which message, and what becomes of it.
 
-Theory. Here the client's own words (leases, commits, flights) become those of a history. A stream without a history
-has no `Evidence`, and whoever could tell asks that once for a lease or a batch, never for a message: with one, its
-messages are `ToldMessage`s, and the user's callback is called by ours, which tells of its beginning and end.
+Theory. Here the client's own words (leases, commits, flights) become those of a history. `Evidence` is the stream's
+observer: its messages are `ToldMessage`s, and it calls the user's callback, so that it can tell of its beginning
+and end.
 
 Rules
 1. A verdict is told and takes effect in one step, and so are a deadline and what it takes away (`_step`): an ack that
@@ -21,7 +21,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from kafka_pubsub.client.checkpoints import map_of
 from kafka_pubsub.client.history import History, Move, Standing
@@ -31,11 +31,11 @@ from kafka_pubsub.client.holders import (
     BatchHolder,
     HeldMessage,
     Holder,
-    Reports,
     check_delay,
     check_extension,
 )
 from kafka_pubsub.client.mover import Landing
+from kafka_pubsub.client.observer import LeaseObserver, MessageRun
 from kafka_pubsub.client.ownership import Ownership
 from kafka_pubsub.core.checkpoint import joined, united
 from kafka_pubsub.core.effects import CommitBoth, Effect, Relocate, Relocation, Withdraw
@@ -45,10 +45,7 @@ from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
 
-if TYPE_CHECKING:
-    from kafka_pubsub.client.crews import Callback
-
-__all__ = ["Evidence", "ToldMessage", "around", "around_coroutine"]
+__all__ = ["Evidence", "ToldMessage"]
 
 Place = tuple[int, int, int]
 
@@ -117,10 +114,10 @@ class ToldMessage(HeldMessage):
 
 
 def _evidence_of(holder: Holder) -> Evidence:
-    return cast("Evidence", holder.reports.evidence)
+    return cast("Evidence", holder.reports.observer)
 
 
-class Evidence:
+class Evidence(LeaseObserver):
     """Tells one history of one stream."""
 
     message = ToldMessage
@@ -144,6 +141,40 @@ class Evidence:
         self._history.close()
 
     # Handlers
+
+    def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
+        """`callback`, with its beginnings and ends told."""
+
+        def told(message: Message) -> object:
+            self.begins(message)
+            try:
+                result = callback(message)
+            except BaseException as error:
+                self.ends(message, error)
+                raise
+            self.ends(message)
+            return result
+
+        return told
+
+    def around_coroutine(
+        self, callback: Callable[[Message], Awaitable[object]]
+    ) -> Callable[[Message], Awaitable[object]]:
+        """The same for a coroutine."""
+
+        async def told(message: Message) -> object:
+            self.begins(message)
+            try:
+                result = await callback(message)
+            except BaseException as error:
+                if not isinstance(error, Exception | asyncio.CancelledError):
+                    cast("HeldMessage", message)._fail()  # it ends the task, which nothing asks
+                self.ends(message, error)
+                raise
+            self.ends(message)
+            return result
+
+        return told
 
     def begins(self, message: Message, batch: int | None = None) -> None:
         """The message is about to be handed over."""
@@ -174,16 +205,16 @@ class Evidence:
             self.acked(each)
         holder.told = max(holder.told, until)
 
-    def run_ends(self, holder: BatchHolder, delays: Mapping[int, float | None], *, raised: bool) -> None:
+    def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
         """A run's handler has ended: the first `done` messages are acked, the next one's verdict is what counts."""
-        for message in holder.messages[holder.told : holder.done]:
+        for message in run.messages[run.told : run.done]:
             self.acked(message)
-        for message in holder.messages[holder.done : holder.done + 1]:
+        for message in run.messages[run.done : run.done + 1]:
             if message._state == NACKED or (raised and message._state == PENDING):
                 self.nacked(message, delays.get(message.offset))
-            if holder.withdrawn and holder.done:
+            if run.withdrawn and run.done:
                 self._history.expire(*_place(message), message._attempt)
-        for message in holder.messages:
+        for message in run.messages:
             self.ends(message)
 
     # Verdicts
@@ -327,48 +358,6 @@ class Evidence:
         placed = landing.offsets if accepted else ()
         where = [(origin, at) for origin, at in zip(flight.moved, placed, strict=False) if origin is not None]
         self._history.answer(flight.number, partition, epoch, accepted, where)
-
-
-def around(callback: Callback, reports: Reports) -> Callback:
-    """`callback`, with its beginnings and ends told if somebody keeps a history."""
-    evidence = reports.evidence
-    if evidence is None:
-        return callback
-
-    def told(message: Message) -> object:
-        evidence.begins(message)
-        try:
-            result = callback(message)
-        except BaseException as error:
-            evidence.ends(message, error)
-            raise
-        evidence.ends(message)
-        return result
-
-    return told
-
-
-def around_coroutine(
-    callback: Callable[[Message], Awaitable[object]], reports: Reports
-) -> Callable[[Message], Awaitable[object]]:
-    """The same for a coroutine."""
-    evidence = reports.evidence
-    if evidence is None:
-        return callback
-
-    async def told(message: Message) -> object:
-        evidence.begins(message)
-        try:
-            result = await callback(message)
-        except BaseException as error:
-            if not isinstance(error, Exception | asyncio.CancelledError):
-                cast("HeldMessage", message)._fail()  # it ends the task, which asks nobody
-            evidence.ends(message, error)
-            raise
-        evidence.ends(message)
-        return result
-
-    return told
 
 
 def _place(message: Message) -> Place:

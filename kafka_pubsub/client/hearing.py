@@ -65,7 +65,7 @@ class Hearing(Reports, ABC):
         self.ring()
 
     def awaited(self, lease: Lease, message: Message) -> AckFuture:
-        future = self.acks.ask(lease, message, self.evidence, self.make_way)
+        future = self.acks.ask(lease, message, self.observer, self.make_way)
         if self._asleep:
             self.ring()
         return future

@@ -19,20 +19,17 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from kafka_pubsub.client.durable_acks import refused
+from kafka_pubsub.client.observer import UNOBSERVED, LeaseObserver
 from kafka_pubsub.core.events import Release, Settlement, Verdict
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.redelivery import LONGEST_DELAY
 from kafka_pubsub.core.retry_record import ERROR_BYTES
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.evidence import Evidence
 
 __all__ = [
     "ACKED",
@@ -57,8 +54,7 @@ class Reports(Protocol):
     """Where holders report to: the stream's runner. Any thread may call."""
 
     process: int
-    #: None: nobody keeps a history of the stream.
-    evidence: Evidence | None = None
+    observer: LeaseObserver = UNOBSERVED
 
     def released(self, release: Release) -> None: ...
     def settled(self, settlement: Settlement) -> None: ...
@@ -199,10 +195,9 @@ class Holder:
         attempt = 1 if at else self.lease.attempt
         return self._kind()(cast("StoredRecord", self.lease.records[at]), self, attempt)
 
-    def _kind(self) -> type[HeldMessage]:
+    def _kind(self) -> type[Message]:
         """What its messages are."""
-        evidence = self.reports.evidence
-        return HeldMessage if evidence is None else evidence.message
+        return self.reports.observer.message or HeldMessage
 
     def raised(self, message: Message, error: BaseException) -> None:
         """The callback raised: a nack, unless it had acked before."""
@@ -323,14 +318,12 @@ class BatchHolder(Holder):
         if not self.stopped:
             self.begun = True
             self.messages = [self._message_of(at) for at in range(len(self.lease.records))]
-            if self.reports.evidence is not None:
-                self.reports.evidence.run_begins(self.messages)
+            self.reports.observer.run_begins(self.messages)
         return self.messages
 
     def end_run(self, raised: BaseException | None = None) -> Release:
         """What the callback has made of the run."""
-        evidence = self.reports.evidence
-        with nullcontext() if evidence is None else evidence.step:
+        with self.reports.observer.step:
             return self._end_run(raised)
 
     def _end_run(self, raised: BaseException | None) -> Release:
@@ -340,8 +333,7 @@ class BatchHolder(Holder):
         acked = max((at + 1 for at, state in enumerate(states) if state == ACKED), default=0)
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
         self.done = done = acked if nacked is None else min(acked, nacked)
-        if self.reports.evidence is not None:
-            self.reports.evidence.run_ends(self, self._delays, raised=raised is not None)
+        self.reports.observer.run_ends(self, self._delays, raised=raised is not None)
         if done == len(states):
             self.let_go()
             self.messages = []

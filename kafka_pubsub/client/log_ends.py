@@ -16,14 +16,12 @@ Rules
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.ports import LogReader
+from kafka_pubsub.client.rebalances import Rebalances
+from kafka_pubsub.client.runner_api import Runner
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import TopicPartition
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.engine import Engine
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
@@ -43,24 +41,25 @@ SLICE, FEW = 0.02, 100
 class LogEnds:
     """What one stream's fetcher tells of the ends of its logs."""
 
-    def __init__(self, engine: Engine, reader: LogReader) -> None:
-        self._engine = engine
+    def __init__(self, runner: Runner, rebalances: Rebalances, reader: LogReader) -> None:
+        self._runner = runner
+        self._rebalances = rebalances
         self._reader = reader
         self._look_at = 0.0
         self._wait = LOOK
 
     def look(self) -> None:
         """Tells the core which logs were read further than it knows, if it is time for a look."""
-        began = self._engine.clock()
+        began = self._runner.clock()
         if began >= self._look_at:
             self._wait = LOOK if self._tell() else min(LONGEST_LOOK, 2 * self._wait)
-            now = self._engine.clock()
+            now = self._runner.clock()
             self._look_at = now + max(self._wait, (now - began) / SHARE)
 
     def _tell(self) -> bool:
         """Whether there was anything to tell."""
-        engine, told = self._engine, False
-        owned = {n: each for n, each in list(engine.coordinator.owned.items()) if self._is_read_on(n)}
+        runner, told = self._runner, False
+        owned = {n: each for n, each in list(runner.coordinator.owned.items()) if self._is_read_on(n)}
         places = [each for number in owned for each in self._places(number)]
         positions = self._reader.positions(places)
         for number, partition in owned.items():
@@ -74,15 +73,14 @@ class LogEnds:
         return told
 
     def _post(self, number: int, position: int, retry: int) -> None:
-        coordinator, clock = self._engine.coordinator, self._engine.clock
-        self._engine.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
+        coordinator, clock = self._runner.coordinator, self._runner.clock
+        self._runner.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
 
     def _places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
-        rebalances = self._engine.rebalances
-        return rebalances.place(number), TopicPartition(rebalances.pairs.retry, number)
+        return self._rebalances.place(number), TopicPartition(self._rebalances.pairs.retry, number)
 
     def _is_read_on(self, number: int) -> bool:
-        return not self._engine.rebalances.pairs.holds_up(number)
+        return not self._rebalances.pairs.holds_up(number)
 
     def leave(self, *, in_order: bool) -> None:
         """Leaves the group; `in_order`: the fetcher was told to end, so the ends of logs are worth waiting for."""
@@ -94,31 +92,31 @@ class LogEnds:
 
     def _settle(self) -> None:
         """Reads on until checkpoints are written and the ends of finished logs told (rule 3)."""
-        engine = self._engine
-        limit = engine.clock() + SAVING
-        until = engine.clock() + SETTLE
+        runner = self._runner
+        limit = runner.clock() + SAVING
+        until = runner.clock() + SETTLE
         with contextlib.suppress(PubSubError):  # no broker answers: then the next owner tells
-            engine.catch_up()
+            runner.catch_up()
             while (saves := self._saves()) or self._may_hide_markers():
-                now = engine.clock()
+                now = runner.clock()
                 until = min(now + SETTLE, limit) if saves else until
                 if now >= until:
                     break
-                engine.commit_posted()
-                if engine.rebalances.pairs.sort_out(self._reader.read(FEW, SLICE)):
+                runner.commit_posted()
+                if self._rebalances.pairs.sort_out(self._reader.read(FEW, SLICE)):
                     return  # they aren't booked, so positions mean nothing any more
-                engine.catch_up()
+                runner.catch_up()
             self._tell()
 
     def _saves(self) -> bool:
         """Whether a partition has still something to write before its last word."""
         return any(
             partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
-            for partition in list(self._engine.coordinator.owned.values())
+            for partition in list(self._runner.coordinator.owned.values())
         )
 
     def _may_hide_markers(self) -> bool:
-        for number, partition in list(self._engine.coordinator.owned.items()):
+        for number, partition in list(self._runner.coordinator.owned.items()):
             if not self._is_read_on(number):
                 continue
             main, beside = self._places(number)

@@ -102,9 +102,8 @@ class Mailbox:
                 holder.let_go()
                 self._reports.released(Release(holder.lease, 0, Verdict.UNTOUCHED))
                 continue
-            if (evidence := self._reports.evidence) is not None:  # a box has no handler that could end
-                evidence.begins(message)
-                evidence.ends(message)
+            self._reports.observer.begins(message)
+            self._reports.observer.ends(message)  # a box has no handler that could end later
             self._reports.released(holder.left(message))
             self._wanted -= 1
             return message

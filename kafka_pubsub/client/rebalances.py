@@ -20,13 +20,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kafka_pubsub.client.lost_tails import Findings, refuse
 from kafka_pubsub.client.ownership import TRY_AGAIN, beginning
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import LANDING, Relocating, identity_of, positions_of
 from kafka_pubsub.client.retry_topics import RetryTopicGone, remake_call, retry_beginning
+from kafka_pubsub.client.runner_api import Runner
 from kafka_pubsub.client.takeovers import Takeovers
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth
@@ -40,9 +41,6 @@ from kafka_pubsub.errors import (
     PubSubError,
 )
 from kafka_pubsub.model import CommitAnswers, Committed, ReadFrom, TopicPartition
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.engine import Engine
 
 __all__ = ["Rebalances"]
 
@@ -60,18 +58,18 @@ class Rebalances:
 
     def __init__(
         self,
-        engine: Engine,
+        runner: Runner,
         reader: LogReader,
         record: SubscriptionRecord,
         look_up: Callable[[], SubscriptionRecord],
         relocating: Relocating,
     ) -> None:
         self.record = record
-        self.pairs = Takeovers(engine, reader, relocating)
+        self.pairs = Takeovers(runner, reader, relocating)
         #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
         self._identity = identity_of(record)
-        self._engine = engine
+        self._runner = runner
         self._reader = reader
         self._look_up = look_up
         #: Since when commits are told that there is no such topic; None: they aren't.
@@ -82,8 +80,8 @@ class Rebalances:
     def go_over(self, record: SubscriptionRecord, relocating: Relocating) -> list[str]:
         """Another retry topic takes the place of the one so far; nothing is ours. Returns what to read."""
         before, self.record, self._identity = self.pairs, record, identity_of(record)
-        self._engine.ask(lambda: self._engine.coordinator.go_over(relocating, self._engine.clock()))
-        self.pairs = Takeovers(self._engine, self._reader, relocating)
+        self._runner.ask(lambda: self._runner.coordinator.go_over(relocating, self._runner.clock()))
+        self.pairs = Takeovers(self._runner, self._reader, relocating)
         # Its last flights may take a while.
         threading.Thread(
             target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
@@ -106,7 +104,7 @@ class Rebalances:
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Up to where each retry partition of ours was read; any thread may call."""
-        retry, owned = self.pairs.retry, list(self._engine.coordinator.owned.items())
+        retry, owned = self.pairs.retry, list(self._runner.coordinator.owned.items())
         return {
             TopicPartition(retry, number): partition.half.retries.books.position
             for number, partition in owned
@@ -135,7 +133,7 @@ class Rebalances:
                 log.warning("the commit of %s was refused: %s", place, answer)
                 accepted[place.partition] = False
             if isinstance(answer, InvalidArgument):
-                self._engine.fail(answer)  # no later commit would fare better
+                self._runner.fail(answer)  # no later commit would fare better
         self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
         return accepted
 
@@ -150,7 +148,7 @@ class Rebalances:
             try:
                 self._look_up()
             except (FailedPrecondition, NotFound) as error:
-                self._engine.fail(error)
+                self._runner.fail(error)
             except PubSubError as error:
                 log.warning("subscription %r: %s", self.record.name, error)
 
@@ -180,7 +178,7 @@ class Rebalances:
             except (BrokerUnavailable, DeadlineExceeded, NotFound, RetryTopicGone) as error:
                 denied = isinstance(error, NotFound | RetryTopicGone)
                 told = denied and time.monotonic() > denied_until
-                if told or not self._engine.fetches(threading.current_thread()):
+                if told or not self._runner.fetches(threading.current_thread()):
                     raise
                 log.warning("subscription %r: %s; trying again", self.record.name, error)
                 time.sleep(TRY_AGAIN)
@@ -214,9 +212,9 @@ class Rebalances:
         numbers = pairs.let_go(partitions)
         self._give_up(stuck := pairs.hold_still(numbers))
         numbers = [number for number in numbers if number not in stuck]
-        self._engine.commit(self._engine.last_words(numbers))
+        self._runner.commit(self._runner.last_words(numbers))
         self._give_up(pairs.relocating.wait(numbers))  # a last word may be a relocation
-        self._engine.commit(self._engine.ask(self._engine.coordinator.take_afterwords))
+        self._runner.commit(self._runner.ask(self._runner.coordinator.take_afterwords))
 
     def _give_up(self, stuck: Sequence[int]) -> None:
         if stuck:
@@ -226,13 +224,13 @@ class Rebalances:
                 self.record.name,
                 stuck,
             )
-            self._engine.lose(stuck)
+            self._runner.lose(stuck)
             self.pairs.relocating.rejoin()
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They are gone."""
         numbers = self.pairs.let_go(partitions)
-        self._engine.lose(numbers)
+        self._runner.lose(numbers)
         if self.pairs.relocating.wait(numbers, 0):
             self.pairs.relocating.rejoin()
 
@@ -247,7 +245,7 @@ class Rebalances:
 
     def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
         """The log won't read on at our position; retention may have moved its start past us."""
-        owned = self._engine.coordinator.owned.get(place.partition)
+        owned = self._runner.coordinator.owned.get(place.partition)
         if owned is None:
             return
         if place.topic == self.pairs.retry:

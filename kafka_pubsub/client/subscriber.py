@@ -23,12 +23,13 @@ from kafka_pubsub.client.coordinator import Coordinator
 from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.client.durable_acks import check_answers
 from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.evidence import Evidence, around, around_coroutine
+from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.loop_crew import LoopCrew
 from kafka_pubsub.client.mailbox import Mailbox
+from kafka_pubsub.client.observer import UNOBSERVED
 from kafka_pubsub.client.open_transactions import OpenTransactions
 from kafka_pubsub.client.ports import Backend, LogReader
 from kafka_pubsub.client.receiver import Receiver
@@ -112,7 +113,7 @@ class Subscriber:
         workers = _workers(max_workers, WORKERS)
 
         def crew(engine: Engine, name: str) -> Crew:
-            told = around(callback, engine)
+            told = engine.observer.around(callback)
             if executor is not None:
                 return ExecutorCrew(told, executor, workers, engine)
             return ThreadCrew(told, workers, engine, name)
@@ -155,7 +156,8 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, TASKS)
         return self._open(
-            lambda engine, name: LoopCrew(around_coroutine(callback, engine), loop, workers, engine), flow
+            lambda engine, name: LoopCrew(engine.observer.around_coroutine(callback), loop, workers, engine),
+            flow,
         )
 
     def _open(
@@ -203,7 +205,7 @@ class Subscriber:
             watch=watch,
             relocating=relocating,
         )
-        engine.evidence = evidence
+        engine.observer = evidence or UNOBSERVED
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         crew = make_crew(engine, name)
         engine.coordinator = coordinator = (Coordinator if evidence is None else ToldCoordinator)(
@@ -236,9 +238,8 @@ class Subscriber:
         with self._lock:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
-        if engine is not None and engine.evidence is not None:
-            engine.evidence.close()
         if engine is not None:
+            engine.observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(
                 target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True

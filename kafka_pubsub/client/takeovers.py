@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
-from typing import TYPE_CHECKING
 
 from kafka_pubsub.client import letter_writer
 from kafka_pubsub.client.batches import by_partition
@@ -34,6 +33,7 @@ from kafka_pubsub.client.ownership import TRY_AGAIN, Beginning, Ownership, begin
 from kafka_pubsub.client.ports import LogReader
 from kafka_pubsub.client.relocating import Relocating, identity_of
 from kafka_pubsub.client.retry_topics import marked_nonce, retry_beginning
+from kafka_pubsub.client.runner_api import Runner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.checkpoint import Checkpoint, Named, united
@@ -41,9 +41,6 @@ from kafka_pubsub.core.events import Bodies, Relocated, Written
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.engine import Engine
 
 __all__ = ["Takeovers"]
 
@@ -62,14 +59,14 @@ class Takeovers:
 
     def __init__(
         self,
-        engine: Engine,
+        runner: Runner,
         reader: LogReader,
         relocating: Relocating,
         nonce: Callable[[], int] = lambda: secrets.randbits(30),
     ) -> None:
         self.retry = relocating.retry
         self.relocating = relocating
-        self._engine = engine
+        self._runner = runner
         self._reader = reader
         self._nonce = nonce
         self._record: SubscriptionRecord
@@ -82,7 +79,7 @@ class Takeovers:
         #: Partitions that must begin anew, filled by the runner; and not before.
         self._again: deque[int] = deque()
         self._not_before = 0.0
-        relocating.connect(engine.post, self)
+        relocating.connect(runner.post, self)
 
     # What comes
 
@@ -109,7 +106,7 @@ class Takeovers:
     def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         """Has the runner take these on; returns where to read, main only of those that are caught up already."""
         if not numbers:
-            self._engine.take_on({}, _begin_nothing, {})
+            self._runner.take_on({}, _begin_nothing, {})
             return {}
         places = [*map(self._main, numbers), *map(self._beside, numbers)]
         committed = self._committed(places)
@@ -148,12 +145,12 @@ class Takeovers:
             )
             return Ownership(begun.position, finished, start)
 
-        positions = self._engine.take_on(
+        positions = self._runner.take_on(
             {number: committed[self._main(number)] for number in numbers},
             begin,
             {number: committed[self._beside(number)] for number in numbers},
         )
-        self._engine.announce(numbers)
+        self._runner.announce(numbers)
         starts: dict[TopicPartition, LogEnd] = {}
         for number in positions:
             beside = self._beside(number)
@@ -229,7 +226,7 @@ class Takeovers:
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
         """Where to read main from, and the retry partition."""
-        partition = self._engine.coordinator.owned.get(number)
+        partition = self._runner.coordinator.owned.get(number)
         if partition is None:
             raise InvariantViolated(f"partition {number} was taken on, and isn't there")
         halves = partition.offsets, partition.half.retries.books
@@ -259,7 +256,7 @@ class Takeovers:
             beside.notes,
             doubt,
             ends[1],
-            self._engine.wall.offset(self._engine.clock),
+            self._runner.wall.offset(self._runner.clock),
             marked_nonce(self._record, self._nonce()),
             retry_id=identity_of(self._record),
         )
@@ -276,7 +273,7 @@ class Takeovers:
         """Ends what others left open; `anybody`: also who left in good order, and we ourselves."""
         maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
-        own = self._engine.coordinator.process
+        own = self._runner.coordinator.process
         for writer in {
             found.writer for found in known if anybody or not (found.clean or found.writer == own)
         }:
@@ -312,7 +309,7 @@ class Takeovers:
 
     def hold_still(self, numbers: Sequence[int]) -> list[int]:
         """Waits until nothing of them is in the air; returns those for which that takes too long."""
-        self._engine.ask(lambda: self._engine.coordinator.hold_still(numbers))
+        self._runner.ask(lambda: self._runner.coordinator.hold_still(numbers))
         return self.relocating.wait(numbers)
 
     # What is read
@@ -328,9 +325,9 @@ class Takeovers:
             mine = [record for record in records if record.topic() == retry] if mixed else records
             records = [record for record in records if record.topic() != retry] if mixed else ()
             batches = by_partition(mine)
-            engine, coordinator, clock = self._engine, self._engine.coordinator, self._engine.clock
+            runner, coordinator, clock = self._runner, self._runner.coordinator, self._runner.clock
             # A record that crosses threads costs twice as much, and here a million may come.
-            hand_over = engine.walks.book if self._behind else engine.post_batch
+            hand_over = runner.book if self._behind else runner.post_batch
             hand_over(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
         if self._behind or self._late or self._again:
             begun = self._go_on()
@@ -347,15 +344,15 @@ class Takeovers:
                 self._tell_caught_up(number, position)
                 if main is not None:
                     self._late[self._main(number)] = main
-        ready = self._again and self._engine.clock() >= self._not_before
+        ready = self._again and self._runner.clock() >= self._not_before
         begun = self._begin_again() if ready else ()
         for place, at in list(self._late.items()):
             self._read_on(place, at)
         return begun
 
     def _tell_caught_up(self, number: int, position: int) -> None:
-        coordinator, clock = self._engine.coordinator, self._engine.clock
-        self._engine.post(lambda: coordinator.caught_up(number, position, clock()))
+        coordinator, clock = self._runner.coordinator, self._runner.clock
+        self._runner.post(lambda: coordinator.caught_up(number, position, clock()))
 
     def _read_on(self, place: TopicPartition, at: LogEnd) -> None:
         try:
@@ -371,13 +368,13 @@ class Takeovers:
         asked: set[int] = set()
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())
-        owned = self._engine.coordinator.owned
+        owned = self._runner.coordinator.owned
         numbers = sorted(n for n in asked if n not in owned and self._whole(n))
         try:
             starts = self._begin(numbers) if numbers else {}
         except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
             log.warning("subscription %r: %s; trying again", self._record.name, error)
-            self._not_before = self._engine.clock() + TRY_AGAIN
+            self._not_before = self._runner.clock() + TRY_AGAIN
             self._again.extend(numbers)
             return ()
         for number in numbers:
@@ -392,10 +389,10 @@ class Takeovers:
 
     def landed(self, landing: Landing) -> None:
         """A flight has landed."""
-        flight, coordinator = landing.flight, self._engine.coordinator
+        flight, coordinator = landing.flight, self._runner.coordinator
         moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
-        now = self._engine.clock()
+        now = self._runner.clock()
         answer = Relocated(landing.ending, refused, landing.checkpoint)
         coordinator.landed(flight.partition, flight.epoch, answer, moved, now)
 
@@ -403,14 +400,14 @@ class Takeovers:
         """The log has taken dead letters, or it hasn't."""
         flight, taken, refused, reason = written
         event = Written(taken, {at: str(error) for at, error in refused.items()}, str(reason or ""))
-        self._engine.coordinator.replied(flight.partition, flight.epoch, event, self._engine.clock())
+        self._runner.coordinator.replied(flight.partition, flight.epoch, event, self._runner.clock())
 
     def found(self, found: FoundBodies) -> None:
         """Bodies were read."""
         place, epoch, _ = found.request
-        coordinator = self._engine.coordinator
+        coordinator = self._runner.coordinator
         bodies = Bodies(found.records, found.missing)
-        coordinator.replied(place.partition, epoch, bodies, self._engine.clock())
+        coordinator.replied(place.partition, epoch, bodies, self._runner.clock())
 
     def restart(self, number: int) -> None:
         """A partition must begin anew."""

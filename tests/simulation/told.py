@@ -185,7 +185,7 @@ class ToldSteppedRelocating(ToldRelocating, SteppedRelocating):
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
     engine, crew, finish = process.engine, process.crew, process.finish
-    evidence = engine.evidence = Evidence(file, TOPIC)
+    evidence = engine.observer = Evidence(file, TOPIC)
     process.coordinator.__class__ = ToldSimulatedCoordinator
     process.relocating.__class__ = ToldSteppedRelocating
     vars(process.coordinator)["evidence"] = vars(process.relocating)["evidence"] = evidence

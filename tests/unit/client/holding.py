@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 from kafka_pubsub.client.durable_acks import DurableAcks
-from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.holders import Holder
+from kafka_pubsub.client.observer import UNOBSERVED, LeaseObserver
 from kafka_pubsub.core.events import Release, Settlement
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.model import AckFuture, Message
@@ -23,7 +23,7 @@ class Reported:
     """Notes what was reported, and lets a test wait for it."""
 
     process = 7
-    evidence: Evidence | None = None
+    observer: LeaseObserver = UNOBSERVED
 
     def __init__(self) -> None:
         self.releases: list[Release] = []
@@ -48,7 +48,7 @@ class Reported:
         self.extensions.append((lease, done, seconds))
 
     def awaited(self, lease: Lease, message: Message) -> AckFuture:
-        return self.acks.ask(lease, message, None, self.make_way)
+        return self.acks.ask(lease, message, self.observer, self.make_way)
 
     def make_way(self) -> None:
         """Whoever waits here commits nothing."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.client.crews import BatchCrew
-from kafka_pubsub.client.evidence import Evidence, around
+from kafka_pubsub.client.evidence import Evidence
 from kafka_pubsub.client.holders import BatchHolder, Holder
 from kafka_pubsub.client.mailbox import Mailbox
 from kafka_pubsub.client.mover import Flight, Landing
@@ -41,7 +41,7 @@ class Stream:
         self._path = path
         self.file = HistoryFile(path, role="subscriber", topic="t", subscription="s", segment=1 << 16)
         self.reports = Reported()
-        self.evidence = self.reports.evidence = Evidence(self.file, "t")
+        self.evidence = self.reports.observer = Evidence(self.file, "t")
 
     def lease(self, length: int = 1, attempt: int = 1) -> Lease:
         records = [FakeBody(offset=10 + at, key=b"k") for at in range(length)]
@@ -53,7 +53,7 @@ class Stream:
         return holder
 
     def walk(self, holder: Holder, callback: Callable[[Message], object]) -> Release:
-        return holder.walk(around(callback, self.reports))
+        return holder.walk(self.evidence.around(callback))
 
     def expire(self, lease: Lease, state: LeaseState = LeaseState.EXPIRED) -> None:
         """What the core and the runner do when its deadline has passed."""
@@ -231,7 +231,7 @@ def test_without_a_history_a_callback_is_called_as_it_is() -> None:
     def handle(message: Message) -> None:
         message.ack()
 
-    assert around(handle, Reported()) is handle
+    assert Reported().observer.around(handle) is handle
 
 
 BESIDE = "t.sub.s.retry"

@@ -13,6 +13,7 @@ import pytest
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
 from kafka_pubsub.client import checkpoints
 from kafka_pubsub.client.mover import Flight, Landing
+from kafka_pubsub.client.observer import UNOBSERVED
 from kafka_pubsub.client.passing import PassingReader
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.client.takeovers import BLOCKED, DEAD, Takeovers
@@ -173,7 +174,7 @@ class Landed:
     """An engine's coordinator that is told what has landed."""
 
     topic, retry = Held.topic, Held.retry
-    evidence = None
+    observer = UNOBSERVED
 
     def __init__(self) -> None:
         self.coordinator = self
