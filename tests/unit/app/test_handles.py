@@ -12,6 +12,7 @@ from kafka_pubsub.client.watch import Watch, reason_to_end
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
+from tests.support import until
 from tests.unit.app.support import another
 
 
@@ -195,7 +196,7 @@ def test_the_watch_survives_a_cluster_that_does_not_answer_and_stops_when_told()
         assert asked.acquire(timeout=10)
     watch.stop()
     assert not subscriber.ended.is_set()
-    assert not any(thread.name == "kafka_pubsub-watch" for thread in threading.enumerate())
+    until(lambda: not any(thread.name == "kafka_pubsub-watch" for thread in threading.enumerate()))
 
 
 def test_a_subscription_that_is_there_gives_no_reason_to_end() -> None:
