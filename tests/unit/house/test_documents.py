@@ -1,0 +1,55 @@
+"""The pages link to what exists, and a decision has its form and its row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.house.repository import ROOT, files, relative
+
+DECISIONS = ROOT / "docs" / "decisions"
+#: Half a page.
+LONGEST_DECISION = 3000
+
+pages = [path for path in files() if path.suffix == ".md"]
+decisions = [path for path in pages if path.parent == DECISIONS and path.name != "README.md"]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a renderer makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", pages, ids=relative)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    wrong = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        found = there.is_relative_to(ROOT) and there.exists()
+        if not found or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            wrong.append(target)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", decisions, ids=relative)
+def test_a_decision_has_its_form_and_fits_half_a_page(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.fullmatch(r"\d{3}-[a-z0-9-]+\.md", page.name)
+    assert text.startswith(f"# {page.name[:3]}. ")
+    assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(text) <= LONGEST_DECISION
+
+
+def test_the_list_of_decisions_has_each_once_in_order() -> None:
+    listed = re.findall(r"^\| \[\d{3}\]\(([^)]+)\)", prose(DECISIONS / "README.md"), re.MULTILINE)
+    assert listed == [page.name for page in decisions]
