@@ -111,13 +111,14 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Keys that wait in the retry topic."""
-    for key, line in partition.half.retries.parking.lines.items():
-        entry = line.peek()
+    lines = partition.half.retries.parking.lines
+    for key in lines:
+        entry = lines.peek(key)
         if entry is None:
-            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", len(line))
+            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
             continue
         why = "parked until it is released" if entry.due == NEVER else f"parked: {_WHY[entry.why]}"
-        waiting = len(line) - 1 + len(partition.queues.queues.get(key, ()))
+        waiting = lines.count(key) - 1 + len(partition.queues.queues.get(key, ()))
         yield BlockedKey(key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting)
 
 

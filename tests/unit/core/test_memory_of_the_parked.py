@@ -110,4 +110,5 @@ def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: p
 def lines_of(records: Sequence[Stored]) -> dict[bytes, list[Entry]]:
     partition = Scene(records).partition
     partition.check()
-    return {key: list(line) for key, line in partition.half.retries.parking.lines.items()}
+    lines = partition.half.retries.parking.lines
+    return {key: list(lines.entries(key)) for key in lines}
