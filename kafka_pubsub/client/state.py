@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.key_states import KeyState, key_states
@@ -83,7 +84,8 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
 
 
 def _blocked_in(engine: Engine) -> list[BlockedKey]:
-    return list(_blocked(engine.coordinator.owned.values()))
+    """No more than are listed: a million may be parked, and the stream stands still meanwhile."""
+    return list(islice(_blocked(engine.coordinator.owned.values()), LISTED))
 
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:

@@ -81,12 +81,8 @@ class Intake:
         retries = self._retries
         lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
         receive, culprit, known = retries.books.receive, retries.suspects.culprit, retries.origins.known
-        line_of, due_of, has_room, soon = (
-            lines.get,
-            retries.fates.due,
-            retries.bodies.has_room,
-            ticks(now + SOON),
-        )
+        line_of, due_of, has_room = lines.get, retries.fates.due, retries.bodies.has_room
+        soon = ticks(now + SOON)
         for record in records:
             key: bytes | None = record.key()
             offset: int = record.offset()  # type: ignore[assignment]  # what was read has one
