@@ -4,8 +4,8 @@ Theory. A million keys may wait for an hour. So an appointment is a place in the
 bytes; only what lies in spans that have begun is kept in order, with its number.
 
 Rules
-1. An appointment counts while the key's number is the one that it was made for. What has changed makes a new one; the
-   old ones are dropped when they are come to, and swept when they outnumber the keys.
+1. A key whose number changes gets a new appointment. The old one is dropped when its span begins, or leads to one look
+   more than needed; those that don't count are swept when they outnumber the keys.
 2. A key may be looked at once too often, never once too rarely.
 """
 
@@ -69,9 +69,10 @@ class Appointments:
 
     def _take(self, number: int, keys: dict[bytes, None]) -> None:
         while self._soon and self._soon[0][0] <= number:
-            found, key = heappop(self._soon)
+            key = heappop(self._soon)[1]
             self._count -= 1
-            if self._number_of(key) == found:
+            now = self._number_of(key)
+            if now is not None and now <= number:
                 keys[key] = None
 
     def _begin(self, span: int) -> None:

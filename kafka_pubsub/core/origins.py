@@ -31,7 +31,7 @@ class Origins:
         self._number = number
         self._start = start
         self._offsets = offsets
-        #: Reads what most records are, much faster; where it came from isn't looked at.
+        #: Reads what most records are, faster; whether their origin exists is the caller's question (`known`).
         self.scan = Scan(start.topic_id, number)
         #: Below this offset an origin is known to exist, whatever has been read.
         self.known = start.main_exists

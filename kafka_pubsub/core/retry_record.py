@@ -244,7 +244,7 @@ def is_checkpoint(headers: Sequence[Header]) -> bool:
 
 
 class Scan:
-    """Reads the headers of records that only wait: their origin is checked, their texts are left alone."""
+    """Reads the headers of records that only wait: that they are this partition's is checked, texts are left alone."""
 
     def __init__(self, topic_id: str, partition: int) -> None:
         self._raw_id = cut(topic_id, 255)
