@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.key_states import KeyState, key_states
@@ -83,7 +84,8 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
 
 
 def _blocked_in(engine: Engine) -> list[BlockedKey]:
-    return list(_blocked(engine.coordinator.owned.values()))
+    """No more than are listed: a million may be parked, and the stream stands still meanwhile."""
+    return list(islice(_blocked(engine.coordinator.owned.values()), LISTED))
 
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
@@ -111,13 +113,14 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Keys that wait in the retry topic."""
-    for key, line in partition.half.retries.parking.lines.items():
-        entry = line.peek()
+    lines = partition.half.retries.parking.lines
+    for key in lines:
+        entry = lines.peek(key)
         if entry is None:
-            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", len(line))
+            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
             continue
         why = "parked until it is released" if entry.due == NEVER else f"parked: {_WHY[entry.why]}"
-        waiting = len(line) - 1 + len(partition.queues.queues.get(key, ()))
+        waiting = lines.count(key) - 1 + len(partition.queues.queues.get(key, ()))
         yield BlockedKey(key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting)
 
 

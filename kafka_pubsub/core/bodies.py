@@ -8,6 +8,8 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.core.rules import RECORD_OVERHEAD
 from kafka_pubsub.errors import InvariantViolated
@@ -20,7 +22,7 @@ MAX_BYTES = 4 * 1024 * 1024
 READS = 512
 
 
-def _cost(record: RetryRecord) -> int:
+def _cost(record: Sized) -> int:
     return len(record) + RECORD_OVERHEAD
 
 
@@ -40,8 +42,12 @@ class Bodies:
     def offer(self, record: RetryRecord) -> None:
         """Keeps it if there is room, or if it was asked for."""
         offset = record.retry_offset
-        if offset in self._asked or offset in self._wanted or self.size + _cost(record) <= self._max_bytes:
+        if offset in self._asked or offset in self._wanted or self.has_room(record):
             self.keep(record)
+
+    def has_room(self, record: Sized) -> bool:
+        """Whether the body of such a record may be kept though nothing asks for it."""
+        return self.size + _cost(record) <= self._max_bytes
 
     def keep(self, record: RetryRecord) -> None:
         """Keeps it."""

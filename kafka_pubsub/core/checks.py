@@ -53,8 +53,8 @@ def _check_holders(partition: Partition) -> None:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
     walk = partition.leases.walk
     keys = {record.key() for record in walk.records} - {None} if walk is not None else set()
-    if not keys.isdisjoint(queues.queues):
-        raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues")
+    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(partition.half.retries.parking.lines):
+        raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues, or parked")
 
 
 def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
@@ -69,7 +69,7 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
     unfinished = retries.books.lowest(_ALL)
     _check_places(
         unfinished,
-        [entry.offset for line in retries.parking.lines.values() for entry in line],
+        [entry.offset for key in retries.parking.lines for entry in retries.parking.lines.entries(key)],
         [entry.offset for entry in retries.parking.loose],
         [entry.offset for entry, _ in retries.loose],
         retries.loose_wanted,
@@ -87,14 +87,11 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
 
 
 def _check_parked(partition: Partition, retries: Retries) -> None:
-    """A parked key is blocked by a reason of its own, and settled unless somebody holds it."""
-    held = {lease.key for lease in partition.leases.active}
-    for key in retries.parking.lines:
-        reasons = partition.queues.blocked.get(key, 0)
-        if reasons < 1 + (key in held):
-            raise InvariantViolated(f"I1: the parked key {key!r} is blocked {reasons} times")
+    """What waits in main behind a parked key is noted."""
+    queues = partition.queues.queues
+    for key in queues.keys() & retries.parking.lines.keys():
         noted = key in retries.parking.backlogged or not retries.caught_up
-        if partition.queues.queues[key] and not noted:
+        if queues[key] and not noted:
             raise InvariantViolated(f"I6: nothing would move what waits behind the parked key {key!r}")
     if not retries.parking.backlogged.keys() <= retries.parking.lines.keys():
         raise InvariantViolated("a key has a backlog behind it, and isn't parked")

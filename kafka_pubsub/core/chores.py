@@ -137,13 +137,13 @@ class Chores:
     def _stuck(self, now: float) -> list[bytes]:
         """Parked keys with a backlog here that don't go on soon: due later, or nothing was acked for that long."""
         queues, parking = self._queues.queues, self._retries.parking
-        for key in [key for key in parking.backlogged if not queues[key]]:
+        for key in [key for key in parking.backlogged if not queues.get(key)]:
             del parking.backlogged[key]
         later, then, lines = passed(now + SOON), now - SOON, parking.lines
         return [
             key
             for key, since in parking.backlogged.items()
-            if since <= then or ((front := lines[key].front()) is not None and front[2] > later)
+            if since <= then or ((front := lines.front(key)) is not None and front[2] > later)
         ]
 
     def _thin_out(self, now: float) -> None:
@@ -195,8 +195,7 @@ class Chores:
                     self._finish_request(offset)
                 continue
             key, origin = self._retries.key(request), request.offset()
-            line = None if key is None else self._retries.parking.lines.get(key)
-            if line is not None and line.moving and origin in line.moving:
+            if key is not None and origin in self._retries.parking.moving.get(key, ()):
                 continue  # rule 3
             entry = self._asked_for(request, key)
             body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
@@ -224,8 +223,7 @@ class Chores:
         if key is None:
             entry = next((entry for entry in parking.loose if entry.origin == origin), None)
         else:
-            line = parking.lines.get(key)
-            entry = None if line is None else line.at(origin)
+            entry = parking.lines.first_of(key, origin)
         if entry is not None and request.info.why is Why.DROP and entry.due != NEVER:
             return None
         return entry

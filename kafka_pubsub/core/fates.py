@@ -65,16 +65,23 @@ class Fates:
         return FOREVER if time == NEVER else max(0, ceil((time + self.clock_offset) * 1000))
 
     def entry(self, info: RetryInfo, offset: int, now: float) -> Entry:
-        """A record at `offset` that is read now, as the index of the retry partition has it (rules 3 and 4)."""
-        due = 0.0
-        if info.due >= FOREVER:
-            due = NEVER
-        elif info.due > 0:
-            due = max(0.0, min(info.due / 1000 - self.clock_offset, now + self._longest(info.why)))
+        """A record at `offset` that is read now, as the index of the retry partition has it."""
+        due = self.due(info.due, info.why, now)
         return Entry(info.origin, offset, due, info.attempt, info.crashes, info.why)
 
-    def _longest(self, why: Why) -> float:
-        return LONGEST_DELAY if why is Why.DELAYED else max(LATEST, self._rules.backoff.maximum)
+    def due(self, wall: int, why: int, now: float) -> float:
+        """When a record that is read now is due; `wall`: what it says of that (rules 3 and 4)."""
+        if wall <= 0:
+            return 0.0
+        if wall >= FOREVER:
+            return NEVER
+        due, latest = wall / 1000 - self.clock_offset, now + self._longest(why)
+        if due > latest:
+            return latest
+        return due if due > 0.0 else 0.0
+
+    def _longest(self, why: int) -> float:
+        return LONGEST_DELAY if why == Why.DELAYED else max(LATEST, self._rules.backoff.maximum)
 
     def failed(
         self,

@@ -6,7 +6,7 @@ so each of those keys is with one holder (I1), and nothing has to be sorted by k
 nothing; that is safe because its keys have nothing in the queues, and nothing more is received while it is open.
 
 Rules
-1. A key that has records in the queues, or is blocked, has no part in it: its records queue up.
+1. A key that has records in the queues, is blocked or parked has no part in it: its records queue up.
 2. What isn't acked gets a lease of its own, which blocks its key; later records of that key are passed over.
 3. When it ends, or ends early because its handler takes long, what it didn't come to goes to the queues.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container, Sequence
 from itertools import compress
-from operator import methodcaller, not_
+from operator import methodcaller, not_, or_
 
 from kafka_pubsub.core.events import Passed, Record
 
@@ -29,10 +29,13 @@ _key, _offset = methodcaller("key"), methodcaller("offset")
 
 
 def apart(
-    records: Sequence[Record], busy: Container[bytes | None]
+    records: Sequence[Record], busy: Container[bytes | None], parked: Container[bytes | None] = ()
 ) -> tuple[Sequence[Record], Sequence[Record]]:
-    """Those that may be taken inline, and those whose key is busy (rule 1)."""
-    taken = list(map(busy.__contains__, map(_key, records)))
+    """Those that may be taken inline, and those whose key is busy or parked (rule 1)."""
+    keys = list(map(_key, records))
+    taken = list(map(busy.__contains__, keys))
+    if parked:
+        taken = list(map(or_, taken, map(parked.__contains__, keys)))
     if True not in taken:
         return records, []
     return list(compress(records, map(not_, taken))), list(compress(records, taken))

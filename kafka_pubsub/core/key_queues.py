@@ -1,8 +1,8 @@
 """Records that wait, by ordering key: one holder per key, keys beside each other.
 
-Theory. A key is *ready* when it has waiting records and nobody holds it. Taking hands over a run from the front of
-a key's queue and blocks the key until it is released. The ready key whose first record is the oldest goes first:
-so keys go forward together, nobody starves, and the finished records lie close together in the log. Records
+Theory. A key is *ready* when it has waiting records, nobody holds it and it isn't parked. Taking hands over a run from
+the front of a key's queue and blocks the key until it is released. The ready key whose first record is the oldest goes
+first: so keys go forward together, nobody starves, and the finished records lie close together in the log. Records
 without a key wait in a line of their own and never block each other.
 
 Rules
@@ -12,13 +12,14 @@ Rules
    map only the oldest of all may be handed out.
 3. A key is in `ready` exactly once while it is ready, and not otherwise. One that is parked meanwhile leaves its entry
    there, and a note that it is void: taking it out of the heap would cost a look at all of them.
+4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless something of it waits.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from operator import methodcaller
 
@@ -46,6 +47,8 @@ class KeyQueues:
         self._void: set[tuple[int, bytes]] = set()
         #: Keys that may not be taken, and how many reasons there are: a holder, a backoff, an old handler.
         self.blocked: dict[bytes, int] = {}
+        #: Keys that wait in the retry partition. `park` is told before one comes, `unpark` when it has gone.
+        self.parked: Container[bytes] = ()
         #: Waiting records without an order: no key, or a subscription without ordering.
         self.loose: deque[Record] = deque()
 
@@ -57,7 +60,7 @@ class KeyQueues:
         if not self._ordered:
             self.loose.extend(records)
             return
-        queues, ready = self.queues, self.ready
+        queues, ready, parked = self.queues, self.ready, self.parked
         for record in records:
             key = record.key()
             if key is None:
@@ -66,7 +69,8 @@ class KeyQueues:
             queue = queues.get(key)
             if queue is None:
                 queues[key] = [record]
-                heappush(ready, (record.offset(), key))
+                if key not in parked:
+                    heappush(ready, (record.offset(), key))
             else:
                 queue.append(record)
 
@@ -129,30 +133,37 @@ class KeyQueues:
         self.blocked[key] = self.blocked.get(key, 0) + 1
 
     def park(self, key: bytes) -> None:
-        """Like `block`, of a key that may be ready."""
+        """The key, which may be ready, is going to be parked."""
         queue = self.queues.get(key)
         if queue and key not in self.blocked:
             self._void.add((queue[0].offset(), key))
             self._prune()
-        self.block(key)
+
+    def unpark(self, key: bytes) -> None:
+        """The key isn't parked any more."""
+        queue = self.queues.get(key)
+        if queue and key not in self.blocked:
+            self._push((queue[0].offset(), key))
 
     def take_from(self, key: bytes, limit: int, below: float) -> list[Record]:
-        """Up to `limit` records from the front of a blocked key, of offsets under `below`."""
-        queue = self.queues[key]
+        """Up to `limit` records from the front of a key that is blocked or parked, of offsets under `below`."""
+        queue = self.queues.get(key, [])
         count = 0
         while count < min(limit, len(queue)) and queue[count].offset() < below:
             count += 1
         run = queue[:count]
         del queue[:count]
+        if not queue and key not in self.blocked:
+            self.queues.pop(key, None)
         return run
 
     def unblock(self, key: bytes) -> None:
-        """One reason less; with the last one the key is ready again, or forgotten if nothing waits."""
+        """One reason less; with the last one the key is ready again unless parked, or forgotten if nothing waits."""
         self.unblock_all([key])
 
     def unblock_all(self, keys: Sequence[bytes | None]) -> None:
         """The same for many keys; None, no key, was never blocked."""
-        blocked, queues = self.blocked, self.queues
+        blocked, queues, parked = self.blocked, self.queues, self.parked
         for key in keys:
             if key is None:
                 continue
@@ -160,10 +171,10 @@ class KeyQueues:
             queue = queues[key]
             if reasons:
                 blocked[key] = reasons
-            elif queue:
-                self._push((queue[0].offset(), key))
-            else:
+            elif not queue:
                 del queues[key]
+            elif key not in parked:
+                self._push((queue[0].offset(), key))
 
     def _push(self, entry: tuple[int, bytes]) -> None:
         if entry in self._void:
@@ -184,7 +195,7 @@ class KeyQueues:
         wanted = {
             (queue[0].offset(), key)
             for key, queue in self.queues.items()
-            if queue and key not in self.blocked
+            if queue and key not in self.blocked and key not in self.parked
         }
         if sorted([*wanted, *self._void]) != sorted(self.ready):
             raise InvariantViolated(f"ready keys are {self.ready} without {self._void}, should be {wanted}")

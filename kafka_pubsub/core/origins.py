@@ -15,13 +15,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken, RetryInfo, RetryRecord, Scan
+from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken, RetryRecord, Scan
 from kafka_pubsub.core.rules import RetryStart
-from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Origins"]
 
@@ -33,9 +31,8 @@ class Origins:
         self._number = number
         self._start = start
         self._offsets = offsets
-        self._scan = Scan(start.topic_id, number)
-        #: The origin of a message that only waits behind others; -1: look closer.
-        self.follower = self._scan.follower
+        #: Reads what most records are, faster; whether their origin exists is the caller's question (`known`).
+        self.scan = Scan(start.topic_id, number)
         #: Below this offset an origin is known to exist, whatever has been read.
         self.known = start.main_exists
 
@@ -50,11 +47,6 @@ class Origins:
             f"its origin, offset {found.info.origin}, lies beyond offset {end}, up to which partition {self._number} "
             f"of {start.topic} is known"
         )
-
-    def scan(self, headers: Sequence[Header] | None) -> RetryInfo | None:
-        """What the headers of a message say that only waits; None: look closer."""
-        found = self._scan.read(headers)
-        return found if found is not None and self._exists(found.origin) else None
 
     def flaw(self, record: StoredRecord) -> Broken:
         """What is wrong with a record that was found to be unreadable."""

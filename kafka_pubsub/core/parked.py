@@ -18,7 +18,19 @@ from typing import NamedTuple
 
 from kafka_pubsub.core.retry_record import Why
 
-__all__ = ["FEW", "NEVER", "NEVER_TICKS", "Entry", "Fate", "Line", "fate_of", "passed", "ticks"]
+__all__ = [
+    "FEW",
+    "NEVER",
+    "NEVER_TICKS",
+    "Entry",
+    "Fate",
+    "Line",
+    "entry_of",
+    "fate_of",
+    "flags_of",
+    "passed",
+    "ticks",
+]
 
 #: Due at no time: until somebody releases it.
 NEVER = float("inf")
@@ -63,10 +75,16 @@ Fate = tuple[int, int]
 
 def fate_of(entry: Entry) -> Fate:
     """Due time in ticks, and the rest as flags."""
-    return ticks(entry.due), entry.attempt << 16 | entry.crashes << 8 | entry.why
+    return ticks(entry.due), flags_of(entry.attempt, entry.crashes, entry.why)
 
 
-def _entry(origin: int, offset: int, fate: Fate) -> Entry:
+def flags_of(attempt: int, crashes: int, why: int) -> int:
+    """What else than the due time makes the fate."""
+    return attempt << 16 | crashes << 8 | why
+
+
+def entry_of(origin: int, offset: int, fate: Fate) -> Entry:
+    """The entry of that place and fate."""
     due, flags = fate
     seconds = NEVER if due == NEVER_TICKS else due / 1e6
     return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
@@ -87,8 +105,6 @@ class Line:
         "_late",
         "_places",
         "_rare",
-        "moving",
-        "stamp",
     )
 
     def __init__(self) -> None:
@@ -106,11 +122,6 @@ class Line:
         self._late: list[Entry] = []
         #: Places of entries that are gone from the middle; taken out together when somebody looks.
         self._gone: AbstractSet[tuple[int, int]] = _NONE
-        #: Origins on their way into the retry partition, or to the dead letters, and how often each: it may move on
-        #: before its first transaction was answered. None: nothing moves.
-        self.moving: dict[int, int] | None = None
-        #: Makes older entries of the heaps void.
-        self.stamp = 0
 
     def __len__(self) -> int:
         return len(self._places) // 2 - self._head + len(self._late) - len(self._gone)
@@ -256,7 +267,7 @@ class Line:
         places = self._places
         if 2 * at >= len(places):
             return None
-        return _entry(places[2 * at], places[2 * at + 1], self._fate_at(at))
+        return entry_of(places[2 * at], places[2 * at + 1], self._fate_at(at))
 
     def peek(self, at: int = 0) -> Entry | None:
         """The entry number `at` from the front."""

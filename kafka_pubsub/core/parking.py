@@ -13,9 +13,10 @@ Where a parked key stands (`settle` says so, and wakes it by `due` or `passed`)
   NEXT    its next message may go
 
 Rules
-1. An entry of one of the heaps counts only while its stamp is the key's: whoever moves a key on makes the old ones
-   void, and sweeps them when they outnumber the keys.
-2. Messages without a key wait by themselves (`loose`), each until it is due, and never park each other.
+1. A key that a holder has isn't settled; it is settled anew when the holder is through.
+2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; what
+   may be handed out is only what `ready` says, with the origin that it was said of.
+3. Messages without a key wait by themselves (`loose`), each until it is due, and never park each other.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import heapq
 from collections.abc import Iterable
 from enum import IntEnum
 
+from kafka_pubsub.core.appointments import Appointments
+from kafka_pubsub.core.lines import Lines
 from kafka_pubsub.core.loose import Loose
-from kafka_pubsub.core.parked import FEW, NEVER_TICKS, Line, passed
+from kafka_pubsub.core.parked import FEW, NEVER_TICKS, passed
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Parking", "Standing"]
@@ -42,7 +45,9 @@ class Standing(IntEnum):
     NEXT = 5
 
 
-_Heap = list[tuple[int, bytes, int]]
+#: Keys whose time comes within so many microseconds are put in order together, by powers of two: four seconds. And so
+#: with offsets of main: 4,096.
+_TIMES, _ORIGINS = 22, 12
 
 
 class Parking:
@@ -50,44 +55,39 @@ class Parking:
 
     def __init__(self) -> None:
         #: Empty: no key is parked.
-        self.lines: dict[bytes, Line] = {}
-        #: Of these keys, those behind which messages of main wait: since when, or since when the last was acked. A key
-        #: may stay here for a while when its last one has gone.
+        self.lines = Lines()
+        #: By key: origins on their way into the retry partition, or to the dead letters, and how often each: it may
+        #: move on before its first transaction was answered.
+        self.moving: dict[bytes, dict[int, int]] = {}
+        #: Of the parked keys, those behind which messages of main wait: since when, or since when the last was acked. A
+        #: key may stay here for a while when its last one has gone.
         self.backlogged: dict[bytes, float] = {}
         self.loose = Loose()
-        # Never given twice, so that a key that is parked again doesn't find its old appointments valid.
-        self._stamps = 0
-        self._due: _Heap = []
-        self._behind: _Heap = []
-        self._next: _Heap = []
+        self._due = Appointments(self.lines, self._due_of, _TIMES)
+        self._behind = Appointments(self.lines, self._origin_of, _ORIGINS)
+        # Keys that may go, with the origin that is next; and these as a heap, among some that count no longer.
+        self._ready: dict[bytes, int] = {}
+        self._next: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
-        return len(self.loose) + sum(map(len, self.lines.values()))
-
-    def line(self, key: bytes) -> Line:
-        """The key's line; it is parked from now on, until `settle` says GONE."""
-        line = self.lines.get(key)
-        if line is None:
-            line = self.lines[key] = Line()
-        return line
+        return len(self.loose) + self.lines.total()
 
     def departs(self, key: bytes, origin: int) -> None:
         """A message of the key is on its way into the retry partition, or to the dead letters; settle the key anew."""
-        line = self.line(key)
-        self._stamp(line)
-        if line.moving is None:
-            line.moving = {}
-        line.moving[origin] = line.moving.get(origin, 0) + 1
+        self.lines.setdefault(key, b"")
+        self._ready.pop(key, None)
+        moving = self.moving.setdefault(key, {})
+        moving[origin] = moving.get(origin, 0) + 1
 
     def arrives(self, key: bytes, origin: int) -> None:
         """It has come, or stays where it was, or is finished."""
-        line = self.lines.get(key)
-        if line is not None and line.moving is not None:
-            left = line.moving.pop(origin, 1) - 1
+        moving = self.moving.get(key)
+        if moving is not None:
+            left = moving.pop(origin, 1) - 1
             if left:
-                line.moving[origin] = left
-            if not line.moving:
-                line.moving = None
+                moving[origin] = left
+            if not moving:
+                del self.moving[key]
 
     def acked(self, keys: Iterable[bytes | None], now: float) -> None:
         """Leases of these keys, parked or not, were acked whole."""
@@ -99,103 +99,94 @@ class Parking:
 
     def unsettle(self, key: bytes) -> None:
         """Somebody holds the key: it stands nowhere until it is settled again."""
-        self._stamp(self.lines[key])
-
-    def _stamp(self, line: Line) -> None:
-        self._stamps += 1
-        line.stamp = self._stamps
+        self._ready.pop(key, None)
 
     def settle(self, key: bytes, main: int | None, position: int, now: float) -> Standing:
         """Where a key stands that nobody holds. `main` is the first origin that waits in the main partition."""
-        line = self.lines[key]
-        self._stamp(line)
-        front, moving = line.front(), line.moving
-        first = min(moving) if moving else None
+        self._ready.pop(key, None)
+        front, moving = self.lines.front(key), self.moving.get(key)
+        first = None if moving is None else min(moving)
         if front is None and first is None:
             del self.lines[key]
             self.backlogged.pop(key, None)
             return Standing.GONE
         if main is not None and (front is None or main < front[0]) and (first is None or main < first):
-            self._push(self._next, (main, key, line.stamp))
+            self._may_go(key, main)
             return Standing.MAIN
         if front is None or (first is not None and first <= front[0]):
             return Standing.MOVING
         origin, _, due = front
         if origin >= position:
-            self._push(self._behind, (origin, key, line.stamp))
+            self._behind.add(origin, key)
             return Standing.BEHIND
         if due > passed(now):
             if due != NEVER_TICKS:
-                self._push(self._due, (due, key, line.stamp))
+                self._due.add(due, key)
             return Standing.DUE
         return Standing.NEXT
 
     def ready(self, key: bytes) -> None:
         """Its next message is at hand and may be taken."""
-        line = self.lines[key]
-        if (front := line.front()) is not None:
-            self._push(self._next, (front[0], key, line.stamp))
+        if (front := self.lines.front(key)) is not None:
+            self._may_go(key, front[0])
+
+    def _may_go(self, key: bytes, origin: int) -> None:
+        self._ready[key] = origin
+        heapq.heappush(self._next, (origin, key))
+        if len(self._next) > FEW + 2 * len(self._ready):
+            self._next = [(origin, key) for key, origin in self._ready.items()]
+            heapq.heapify(self._next)
 
     def first(self) -> tuple[int, bytes] | None:
         """The ready key with the smallest origin."""
-        self._prune(self._next)
-        return self._next[0][:2] if self._next else None
+        ready, heap = self._ready, self._next
+        while heap and ready.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
 
     def first_fresh(self) -> tuple[int, bytes] | None:
         """Of the ready keys whose next message hasn't failed yet, the one with the smallest origin."""
-        found = [(origin, key) for origin, key, stamp in self._next if self._is_fresh(origin, key, stamp)]
+        found = [(origin, key) for key, origin in self._ready.items() if self._is_fresh(origin, key)]
         return min(found, default=None)
 
-    def _is_fresh(self, origin: int, key: bytes, stamp: int) -> bool:
-        line = self.lines.get(key)
-        if line is None or line.stamp != stamp:
-            return False
-        entry = line.peek()
+    def _is_fresh(self, origin: int, key: bytes) -> bool:
+        entry = self.lines.peek(key)
         return entry is None or origin < entry.origin or entry.never_failed
 
     def next_due(self, *, loose: bool = True) -> float | None:
         """When something becomes due; perhaps too early, never too late. `loose`: without a key, too."""
-        times = [self._due[0][0] / 1e6] if self._due else []
+        keyed = self._due.next()
+        times = [] if keyed is None else [keyed / 1e6]
         if loose and (soonest := self.loose.next_due()) is not None:
             times.append(soonest)
         return min(times, default=None)
 
     def due(self, now: float) -> list[bytes]:
         """Keys whose next message is due, to be settled."""
-        return self._up_to(self._due, passed(now))
+        return self._due.come(passed(now))
 
     def passed(self, position: int) -> list[bytes]:
         """Keys whose next message main has been read past, to be settled."""
-        return self._up_to(self._behind, position - 1) if self._behind else []
+        return self._behind.come(position - 1)
 
-    def _up_to(self, heap: _Heap, limit: int) -> list[bytes]:
-        keys = []
-        while heap and heap[0][0] <= limit:
-            _, key, stamp = heapq.heappop(heap)
-            if key in self.lines and self.lines[key].stamp == stamp:
-                keys.append(key)
-        return keys
+    def _due_of(self, key: bytes) -> int | None:
+        front = self.lines.front(key)
+        return None if front is None else front[2]
 
-    def _push(self, heap: _Heap, item: tuple[int, bytes, int]) -> None:
-        heapq.heappush(heap, item)
-        if len(heap) > FEW + 2 * len(self.lines):
-            heap[:] = [
-                each for each in heap if each[1] in self.lines and self.lines[each[1]].stamp == each[2]
-            ]
-            heapq.heapify(heap)
-
-    def _prune(self, heap: _Heap) -> None:
-        while heap and not (heap[0][1] in self.lines and self.lines[heap[0][1]].stamp == heap[0][2]):
-            heapq.heappop(heap)
+    def _origin_of(self, key: bytes) -> int | None:
+        front = self.lines.front(key)
+        return None if front is None else front[0]
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""
-        for key, line in self.lines.items():
-            places = [entry[:2] for entry in line]
+        for key in self.lines:
+            places = [entry[:2] for entry in self.lines.entries(key)]
             if places != sorted(set(places)):
                 raise InvariantViolated(f"messages of the parked key {key!r} are out of order or twice there")
-        for heap in (self._due, self._behind, self._next):
-            if len(heap) > FEW + 2 * len(self.lines) + 1:
-                raise InvariantViolated(f"{len(heap)} appointments of {len(self.lines)} parked keys")
+        if not self.moving.keys() | self._ready.keys() <= self.lines.keys():
+            raise InvariantViolated("a key that isn't parked has messages that move, or is ready")
+        for kind in (self._due, self._behind):
+            if len(kind) > FEW + 2 * len(self.lines) + 1:
+                raise InvariantViolated(f"{len(kind)} appointments of {len(self.lines)} parked keys")
         if len(self.loose) != sum(1 for _ in self.loose):
             raise InvariantViolated("messages without a key are counted wrongly")

@@ -158,8 +158,8 @@ class Partition:
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
         """The news as one lease (`inline`), if they may be taken at all, and those of them that have to queue."""
-        busy = self.queues.queues
-        free, queued = inline.apart(news, busy) if busy else (news, ())
+        busy, parked = self.queues.queues, self.queues.parked
+        free, queued = inline.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
             return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)

@@ -7,7 +7,7 @@ connects them, as `partition` connects the main half; it shares `queues` and `of
 Rules
 1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
    Until then its origin *moves*, and holds its key.
-2. A parked key is blocked in `queues` by one reason of its own, as long as it has a line in `parking`.
+2. A key is parked as long as it has a line in `parking`; `queues` looks there and hands nothing of it out.
 3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
 4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
 """
@@ -28,7 +28,7 @@ from kafka_pubsub.core.moves import PATIENCE, Move, Moves
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.origins import Origins
 from kafka_pubsub.core.outage import Outage
-from kafka_pubsub.core.parked import NEVER, Entry, Line
+from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
@@ -61,6 +61,7 @@ class Retries:
         self.books = RetryBooks(start.position, start.known, start.told, start.read)
         self.origins = Origins(number, start, offsets)
         self.parking = Parking()
+        queues.parked = self.parking.lines
         self.bodies = Bodies()
         self.moves = Moves()
         self.burials = Burials()
@@ -97,10 +98,12 @@ class Retries:
 
     def _keep_newest(self) -> None:
         """Of several records of one origin the newest counts: a message that has moved since lies here twice."""
-        for line in self.parking.lines.values():
-            for entry in _outdated(line):
-                line.remove(entry)
-                self._drop(entry)
+        lines = self.parking.lines
+        for key in lines:
+            if lines.count(key) > 1:
+                for entry in _outdated(lines.entries(key)):
+                    lines.remove(key, entry)
+                    self._drop(entry)
         for entry in _outdated(sorted(self.parking.loose)):
             self.parking.loose.remove(entry)
             self._drop(entry)
@@ -123,18 +126,16 @@ class Retries:
 
     def _waits(self, record: Record) -> bool:
         key = self.key(record)
-        line = None if key is None else self.parking.lines.get(key)
-        return line is not None and line.at(record.offset()) is not None
+        return key is not None and self.parking.lines.first_of(key, record.offset()) is not None
 
     def key(self, record: Record | StoredRecord) -> bytes | None:
         """What holds others up while the record waits."""
         return record.key() if self._rules.ordered else None
 
-    def park(self, key: bytes, entry: Entry) -> Line:
+    def park(self, key: bytes, entry: Entry) -> None:
         """One more message of the key waits in the retry partition."""
-        line = self._line(key)
-        line.add(entry)
-        return line
+        self._park(key)
+        self.parking.lines.add(key, entry)
 
     def landed(self, record: RetryRecord, key: bytes) -> None:
         """If it is one of ours, it has arrived."""
@@ -144,40 +145,40 @@ class Retries:
             if move.stored:
                 self.parking.arrives(key, move.origin)
 
-    def _line(self, key: bytes) -> Line:
+    def _park(self, key: bytes) -> None:
         if key not in self.parking.lines:
             self._queues.park(key)
-        return self.parking.line(key)
+            self.parking.lines[key] = b""
 
     # Where keys stand
 
     def settle(self, key: bytes, now: float) -> None:
         """Finds out where a parked key stands, unless somebody holds it."""
-        line = self.parking.lines.get(key)
-        if line is None:
+        lines = self.parking.lines
+        if key not in lines:
             return
-        if queue := self._queues.queues[key]:
+        if queue := self._queues.queues.get(key):
             self.parking.backlogged.setdefault(key, now)
-        if self._queues.blocked[key] > 1:
+        if key in self._queues.blocked:
             return
         main = queue[0].offset() if queue else None
         standing = self.parking.settle(key, main, self._offsets.position, now)
         if standing is Standing.GONE:
-            self._queues.unblock(key)
+            self._queues.unpark(key)
         elif standing is Standing.NEXT:
-            front = line.peek()
+            front = lines.peek(key)
             if front is not None and self.fates.is_spent(front):
-                line.pop()
+                lines.drop_first(key)
                 self.parking.departs(key, front.origin)
                 self.burials.add(Burial(front.offset, front.origin, key))
             elif front is not None and front.offset in self.bodies.kept:
                 self.parking.ready(key)
             else:
-                self._read_ahead(key, line)
+                self._read_ahead(key)
 
-    def _read_ahead(self, key: bytes, line: Line) -> None:
+    def _read_ahead(self, key: bytes) -> None:
         for at in range(AHEAD):
-            entry = line.peek(at)
+            entry = self.parking.lines.peek(key, at)
             if entry is None or (at and not entry.never_failed):
                 return
             self.bodies.want(entry.offset, key)
@@ -197,7 +198,7 @@ class Retries:
 
     def relieve(self, key: bytes, now: float) -> bool:
         """Moves what waits in main behind the key's slow or parked message, if it outgrew its bound."""
-        queue = self._queues.queues[key]
+        queue = self._queues.queues.get(key, ())
         if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
             return False
         self.evacuate(key, len(queue), now, ripe=now + PATIENCE)
@@ -205,7 +206,7 @@ class Retries:
 
     def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
-        self._line(key)
+        self._park(key)
         for record in self._queues.take_from(key, limit, NEVER):
             move = self.fates.waited(record, key)
             move.ripe = ripe
@@ -237,11 +238,10 @@ class Retries:
         self.bodies.forget(entry.offset)
         if key is None:
             return self._leaves_loose(entry)
-        line = self.parking.lines.get(key)
-        found = None if line is None else line.get(entry.origin, entry.offset)
-        if line is None or found is None:
+        lines = self.parking.lines
+        if lines.find(key, entry.origin, entry.offset) is None:
             return False
-        line.remove(found)
+        lines.remove(key, entry)
         touched[key] = None
         return True
 
@@ -264,7 +264,7 @@ class Retries:
         """A message leaves its place."""
         self.moves.add(move)
         if move.key is not None:
-            self._line(move.key)
+            self._park(move.key)
             self.parking.departs(move.key, move.origin)
 
     def fail(
@@ -272,7 +272,7 @@ class Retries:
     ) -> None:
         """A delivery came to nothing."""
         self.depart(self.fates.failed(record, key, why, now, delay=delay, error=error))
-        if key is not None and self._queues.queues[key]:
+        if key is not None and self._queues.queues.get(key):
             self.relieve(key, now)  # what was read before it failed
 
     def crashed(self, record: Record, now: float) -> None:

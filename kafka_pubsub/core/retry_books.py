@@ -84,7 +84,7 @@ class RetryBooks:
 
     def receive(self, offset: int) -> bool:
         """Books a record as received, in order of offset; False if it isn't news."""
-        if offset == self.position and not self._starts:
+        if offset == self.position and not (self._ends and offset < self._ends[-1]):
             self.position += 1
             return True
         if offset < self.position:

@@ -75,7 +75,7 @@ class RetryHalf:
         self._notes = StartedNotes(leases, self.retries)
         self.commits = Commits(start, offsets, self.retries.books, self._notes)
         self.commits.hurry()  # rules 1 and 2
-        self.intake = Intake(self.retries)
+        self.intake = Intake(self.retries, queues, ordered=rules.ordered)
         self.lending = RetryLeases(self.retries, queues, offsets)
         self.burying = Burying(self.retries)
         self.chores = Chores(self.retries, queues, offsets, leases, rules)

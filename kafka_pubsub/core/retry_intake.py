@@ -7,15 +7,16 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Bodies
+from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.moves import BATCH
-from kafka_pubsub.core.parked import NEVER, Entry, Line, fate_of
+from kafka_pubsub.core.parked import NEVER, NEVER_TICKS, Entry, Line, entry_of, flags_of, ticks
 from kafka_pubsub.core.retries import AHEAD, Retries
-from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryInfo, RetryRecord, Why, is_checkpoint
+from kafka_pubsub.core.retry_record import REQUESTS, Broken, RetryRecord, Why, is_checkpoint
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
@@ -24,22 +25,24 @@ __all__ = ["Intake"]
 #: says so. What waits for longer is read again: a million that wait for an hour would fill the room for nothing.
 NEAR = 16
 SOON = 60.0
+#: The fate of a message that waits behind others of its key only.
+_FOLLOWS = 0, flags_of(1, 0, Why.BACKLOG)
 
 
 class Intake:
     """Takes in what was read."""
 
-    def __init__(self, retries: Retries) -> None:
+    def __init__(self, retries: Retries, queues: KeyQueues, *, ordered: bool) -> None:
         self._retries = retries
-        # Of all that only wait behind others; the number and the origin don't matter.
-        self._followers = fate_of(retries.fates.entry(RetryInfo("", 0, 0, why=Why.BACKLOG), 0, 0.0))
+        self._queues = queues
+        self._ordered = ordered
 
     def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
         """Records of the retry partition were read, ours and others'."""
         retries = self._retries
         touched: dict[bytes, None] = {}
         culprit = retries.suspects.culprit
-        hurry = not retries.caught_up and not retries.transit
+        hurry = self._ordered and not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
             found = retries.origins.read(record)
@@ -71,31 +74,43 @@ class Intake:
         return True
 
     def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
-        """Parks messages of keys that are parked already, without their bodies; yields the other news.
+        """Parks the messages whose bodies aren't kept; yields the other news.
 
         A million may come, and nothing begins before: each call costs a tenth of a second.
         """
-        retries, followers = self._retries, self._followers
-        receive, culprit = retries.books.receive, retries.suspects.culprit
-        line_of = cast("Callable[[bytes | None], Line | None]", retries.parking.lines.get)
-        origin_of, known = retries.origins.follower, retries.origins.known
+        retries = self._retries
+        lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
+        receive, culprit, known = retries.books.receive, retries.suspects.culprit, retries.origins.known
+        line_of, due_of, has_room = lines.get, retries.fates.due, retries.bodies.has_room
+        soon = ticks(now + SOON)
         for record in records:
+            key: bytes | None = record.key()
             offset: int = record.offset()  # type: ignore[assignment]  # what was read has one
-            if self._is_passed(record) or not receive(offset):
+            if key is None and self._is_passed(record):
                 continue
-            line = line_of(record.key())
-            if line is None or offset == culprit:
+            if not receive(offset):
+                continue
+            if key is None or offset == culprit or key in queues:
                 yield record
                 continue
-            headers = record.headers()
-            origin = origin_of(headers)
-            if 0 <= origin < known and line.follow(origin, offset, followers):
+            line, headers = line_of(key), record.headers()
+            if isinstance(line, Line):
+                origin = scan.follower(headers)
+                if 0 <= origin < known and line.follow(origin, offset, _FOLLOWS):
+                    continue
+            found = scan.read(headers)
+            if found is None or found[0] >= known:
+                yield record
                 continue
-            found = retries.origins.scan(headers)
-            if found is None:
+            origin, attempt, crashes, wall, why = found
+            due = ticks(due_of(wall, why, now)) if wall else 0
+            fate = due, flags_of(attempt, crashes, why)
+            if isinstance(line, Line):
+                line.add(entry_of(origin, offset, fate))
+            elif line is None and (due <= soon or due == NEVER_TICKS) and has_room(record):
                 yield record
             else:
-                line.add(retries.fates.entry(found, offset, now))
+                lines.append(key, line, origin, offset, fate)
 
     def _park(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> None:
         retries = self._retries
@@ -106,8 +121,9 @@ class Intake:
                 retries.bodies.offer(record)
             return
         retries.landed(record, key)
-        line = retries.park(key, entry)
-        first = entry if len(line) == 1 else line.peek() if len(line) <= NEAR else None
+        retries.park(key, entry)
+        count = retries.parking.lines.count(key)
+        first = entry if count == 1 else retries.parking.lines.peek(key) if count <= NEAR else None
         if first is not None and _is_near(first, now):
             retries.bodies.offer(record)
         touched[key] = None
@@ -148,10 +164,10 @@ class Intake:
             return
         retries.news.append(Announce(News.GONE, f"offset {offset}"))
         lines = retries.parking.lines
-        for each in list(lines) if key is None else [key] if key in lines else []:
-            for entry in _at(lines[each], offset):
-                lines[each].remove(entry)
-                touched[each] = None
+        if key is not None:
+            for entry in _at(lines.entries(key), offset):
+                lines.remove(key, entry)
+                touched[key] = None
         for entry in _at(retries.parking.loose, offset):
             retries.parking.loose.remove(entry)
         retries.loose_wanted.pop(offset, None)

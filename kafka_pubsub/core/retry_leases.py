@@ -18,7 +18,7 @@ from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.key_queues import KeyQueues
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.parked import NEVER, Entry, Line
+from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord
 
@@ -73,14 +73,13 @@ class RetryLeases:
 
     def _take_keyed(self, origin: int, key: bytes, run: int, now: float) -> Taken | None:
         retries = self._retries
-        line = retries.parking.lines[key]
-        entry = line.peek()
+        entry = retries.parking.lines.peek(key)
         if entry is None or origin < entry.origin:
-            taken = self._take_main(origin, key, line, entry, run)
+            taken = self._take_main(origin, key, entry, run)
         elif self._must_wait(entry):
             taken = None
         else:
-            taken = self._take_parked(key, line, entry, run, now)
+            taken = self._take_parked(key, entry, run, now)
         if taken is not None:
             retries.parking.unsettle(key)
             self._queues.block(key)
@@ -94,29 +93,30 @@ class RetryLeases:
         """Whether it must not start unnoted (rule 1)."""
         return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
 
-    def _take_main(self, origin: int, key: bytes, line: Line, entry: Entry | None, run: int) -> Taken | None:
+    def _take_main(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
         suspects = self._retries.main_suspects
         if suspects.concerns(origin):
             if not suspects.takes(origin):
                 return None
             run = min(run, suspects.together(origin))
-        below = min([*(line.moving or ()), NEVER if entry is None else entry.origin])
+        moving = self._retries.parking.moving.get(key, ())
+        below = min([*moving, NEVER if entry is None else entry.origin])
         return Taken(key, self._queues.take_from(key, run, below))
 
-    def _take_parked(self, key: bytes, line: Line, entry: Entry | None, run: int, now: float) -> Taken:
-        retries = self._retries
-        queue = self._queues.queues[key]
-        below = min([self._offsets.position, *(line.moving or ()), *(each.offset() for each in queue[:1])])
+    def _take_parked(self, key: bytes, entry: Entry | None, run: int, now: float) -> Taken:
+        retries, lines = self._retries, self._retries.parking.lines
+        queue, moving = self._queues.queues.get(key, []), retries.parking.moving.get(key, ())
+        below = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
         records: list[Record] = []
         entries: list[Entry] = []
         noted = entry is not None and self.is_noted(entry)
         if noted and entry is not None:
             run = 1 if entry.crashes else min(run, retries.suspects.together(entry.offset))
         while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
-            line.pop()
+            lines.drop_first(key)
             records.append(body)
             entries.append(entry)
-            entry = line.peek()
+            entry = lines.peek(key)
             if len(records) >= run or entry is None or self.is_noted(entry) != noted:
                 break
             if not entry.never_failed or entry.origin >= below or entry.due > now:
@@ -138,5 +138,5 @@ class RetryLeases:
             if lease.key is None:
                 self._retries.loose.appendleft((entry, record))
             else:
-                self._retries.parking.line(lease.key).add(entry)
+                self._retries.parking.lines.add(lease.key, entry)
                 self._retries.bodies.keep(record)

@@ -37,6 +37,7 @@ __all__ = [
     "RetryInfo",
     "RetryRecord",
     "Scan",
+    "Waits",
     "Why",
     "dead_headers",
     "decode",
@@ -56,9 +57,11 @@ FOREVER = 2**62
 
 _VERSION = 1
 _FIXED = struct.Struct(">BBIQHBqqBH")
+#: Of these origin, attempt, crashes and due.
+_NUMBERS = struct.Struct(">QHBq")
 _CHECKSUM = struct.Struct(">I")
-#: Where the origin is.
-_ORIGIN = slice(6, 14)
+#: Where the origin is, and the length of the topic's id.
+_ORIGIN, _ID_SIZE = slice(6, 14), 33
 
 
 class Why(IntEnum):
@@ -83,7 +86,6 @@ _REASONS = {why.value: why for why in Why}
 REQUESTS = frozenset({Why.RELEASE, Why.DROP})
 #: What isn't a message.
 NO_MESSAGES = REQUESTS | {Why.CHECKPOINT}
-_WAITING = {why.value: why for why in Why if why not in NO_MESSAGES}
 
 
 class RetryInfo(NamedTuple):
@@ -103,6 +105,10 @@ class RetryInfo(NamedTuple):
     #: When it failed first, and what was said; 0 and "": it never did.
     failed: int = 0
     error: str = ""
+
+
+#: Of a message that waits: origin, attempt, crashes, due (milliseconds of the wall clock) and why (`Why`).
+Waits = tuple[int, int, int, int, int]
 
 
 class Broken(NamedTuple):
@@ -238,12 +244,16 @@ def is_checkpoint(headers: Sequence[Header]) -> bool:
 
 
 class Scan:
-    """Reads the headers of records that only wait: their origin is checked, their texts are left alone."""
+    """Reads the headers of records that only wait: that they are this partition's is checked, texts are left alone."""
 
     def __init__(self, topic_id: str, partition: int) -> None:
-        self._topic_id = topic_id
         self._raw_id = cut(topic_id, 255)
-        self._partition = partition
+        #: Why it waits, by the first bytes of the header.
+        self._reasons = {
+            encode(RetryInfo(topic_id, partition, 0, why=why))[: _ORIGIN.start]: why.value
+            for why in Why
+            if why not in NO_MESSAGES
+        }
         like = encode(RetryInfo(topic_id, partition, 0, why=Why.BACKLOG))
         # Of what most of them say all is the same but the origin and the checksum.
         self._size, self._before, self._after = len(like), like[: _ORIGIN.start], like[_ORIGIN.stop : -4]
@@ -264,20 +274,24 @@ class Scan:
             return -1
         return int(origin)
 
-    def read(self, headers: Sequence[Header] | None) -> RetryInfo | None:
+    def read(self, headers: Sequence[Header] | None) -> Waits | None:
         """What the last header says, if it is ours and the only one; None: look closer."""
         if not headers or headers[-1][0] != RETRY_HEADER:
             return None
         value = headers[-1][1]
         if value is None or len(value) < _FIXED.size + 4 or crc32(value[:-4]) != int.from_bytes(value[-4:]):
             return None
-        version, why, partition, origin, attempt, crashes, due, _, id_size, _ = _FIXED.unpack_from(value)
-        mine = partition == self._partition and value[_FIXED.size : _FIXED.size + id_size] == self._raw_id
-        if not mine or version != _VERSION or why not in _WAITING:
+        why = self._reasons.get(value[: _ORIGIN.start])
+        if (
+            why is None
+            or value[_ID_SIZE] != len(self._raw_id)
+            or not value.startswith(self._raw_id, _FIXED.size)
+        ):
             return None
         if len(headers) > 1 and any(name == RETRY_HEADER for name, _ in headers[:-1]):
             return None
-        return RetryInfo(self._topic_id, partition, origin, attempt, crashes, due, _WAITING[why])
+        origin, attempt, crashes, due = _NUMBERS.unpack_from(value, _ORIGIN.start)
+        return origin, attempt, crashes, due, why
 
 
 def retry_headers(headers: Sequence[Header] | None, info: RetryInfo) -> list[Header]:

@@ -34,6 +34,9 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         self.reasons: dict[bytes, int] = {}
         #: How many of those are old handlers.
         self.old_handlers: dict[bytes, int] = {}
+        #: Keys that wait in the retry partition.
+        self.parked: set[bytes] = set()
+        self.queues.parked = self.parked
 
     def lane(self, key: bytes | None) -> bytes | None:
         return key if self.ordered else None
@@ -42,7 +45,11 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         heads: dict[bytes | None, int] = {}
         for offset in sorted(self.waiting):
             heads.setdefault(self.lane(self.waiting[offset]), offset)
-        free = {key: offset for key, offset in heads.items() if key is None or not self.reasons.get(key)}
+        free = {
+            key: offset
+            for key, offset in heads.items()
+            if key is None or not (self.reasons.get(key) or key in self.parked)
+        }
         if not free:
             return []
         key = min(free, key=lambda each: free[each])
@@ -70,6 +77,7 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         key = self.lane(run[0].key())
         if key is not None:
             assert not self.reasons.get(key), "I1: two holders"
+            assert key not in self.parked, "I1: it is parked"
             self.reasons[key] = 1
         self.held.append(run)
 
@@ -105,11 +113,28 @@ class KeyQueuesMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from([b"a", b"b", b"c", b"d"]))
     def park(self, key: bytes) -> None:
-        """A reason that comes while the key may be ready; it ends like that of an old handler."""
-        if self.ordered:
+        """A key is parked while it may be ready, blocked or neither."""
+        if self.ordered and key not in self.parked:
             self.queues.park(key)
-            self.reasons[key] = self.reasons.get(key, 0) + 1
-            self.old_handlers[key] = self.old_handlers.get(key, 0) + 1
+            self.parked.add(key)
+
+    @precondition(lambda self: self.parked)
+    @rule(data=st.data())
+    def unpark(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.parked)))
+        self.parked.discard(key)
+        self.queues.unpark(key)
+
+    @precondition(lambda self: self.parked)
+    @rule(data=st.data(), limit=st.integers(1, 4), below=st.integers(0, 40))
+    def take_from_parked(self, data: st.DataObject, limit: int, below: int) -> None:
+        """What waits behind parked messages moves behind them."""
+        key = data.draw(st.sampled_from(sorted(self.parked)))
+        mine = [offset for offset in sorted(self.waiting) if self.waiting[offset] == key]
+        expected = [offset for offset in mine if offset < below][:limit]
+        assert [record.offset() for record in self.queues.take_from(key, limit, below)] == expected
+        for offset in expected:
+            del self.waiting[offset]
 
     @precondition(lambda self: any(self.old_handlers.values()))
     @rule(data=st.data())
@@ -139,6 +164,9 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         for key, count in self.old_handlers.items():
             for _ in range(count):
                 self.queues.unblock(key)
+        for key in sorted(self.parked):
+            self.parked.discard(key)
+            self.queues.unpark(key)
         seen: dict[bytes | None, list[int]] = {}
         while run := self.queues.take(3):
             key = self.lane(run[0].key())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core import parked
+from kafka_pubsub.core import lines, parked
+from kafka_pubsub.core.lines import SHORT, Lines
 from kafka_pubsub.core.loose import Loose
 from kafka_pubsub.core.parked import FEW, NEVER, Entry, Line, ticks
 from kafka_pubsub.core.parking import Parking, Standing
@@ -83,6 +85,67 @@ def compare(steps: list[tuple[Entry, int, bool]]) -> None:
         assert got.due == put.due or -1e-7 < got.due - put.due < 2e-6
 
 
+@given(
+    st.lists(
+        st.tuples(entries | followers, st.integers(0, 3), st.booleans(), st.sampled_from([b"a", b"b"])),
+        max_size=60,
+    ),
+    st.sampled_from([2, SHORT]),
+)
+def test_what_waits_of_each_key_is_a_sorted_list(
+    steps: list[tuple[Entry, int, bool, bytes]], short: int
+) -> None:
+    with patch.object(lines, "SHORT", short):
+        compare_keys(steps)
+
+
+def compare_keys(steps: list[tuple[Entry, int, bool, bytes]]) -> None:
+    waiting, models = Lines(), dict[bytes, list[Entry]]()
+    offsets: set[int] = set()
+    for entry, pops, remove, key in steps:
+        model = models.setdefault(key, [])
+        if entry.offset not in offsets:
+            offsets.add(entry.offset)
+            waiting.add(key, entry)
+            model.append(entry)
+            model.sort(key=place)
+        for _ in range(min(pops, len(model))):
+            waiting.drop_first(key)
+            del model[0]
+        if remove and len(model) > 1:
+            found = waiting.find(key, *place(model[1]))
+            assert found is not None
+            waiting.remove(key, found)
+            del model[1]
+        assert waiting.find(key, 41, 0) is None
+        assert waiting.first_of(key, 41) is None
+        for at in range(3):
+            peeked = waiting.peek(key, at)
+            assert (None if peeked is None else same(peeked)) == (
+                same(model[at]) if at < len(model) else None
+            )
+        front = waiting.front(key)
+        assert front == ((*place(model[0]), ticks(model[0].due)) if model else None)
+        if model:
+            first = waiting.first_of(key, model[-1].origin)
+            assert first is not None
+            assert place(first) == min(place(each) for each in model if each.origin == model[-1].origin)
+        assert waiting.count(key) == len(model)
+        assert [same(each) for each in waiting.entries(key)] == [same(each) for each in model]
+    assert waiting.total() == sum(map(len, models.values()))
+
+
+def test_a_key_is_a_string_again_when_few_of_its_messages_are_left() -> None:
+    waiting = Lines()
+    for number in range(SHORT + 1):
+        assert not isinstance(waiting.get(b"k"), Line)
+        waiting.add(b"k", Entry(number, number))
+    assert isinstance(waiting[b"k"], Line)
+    while waiting.count(b"k") > 1:
+        waiting.drop_first(b"k")
+    assert isinstance(waiting[b"k"], bytes)
+
+
 def same(entry: Entry) -> tuple[object, ...]:
     """Whatever isn't a time to a millionth of a second."""
     return (*place(entry), *entry[3:])
@@ -111,7 +174,7 @@ def test_what_comes_out_of_order_leaves_the_others_alone() -> None:
         line.remove(entry)
     for entry in moved:  # to the tail of the retry topic, as when its map is full
         line.add(entry._replace(offset=entry.offset + 20_000))
-    with patch.object(parked, "_entry", side_effect=AssertionError("looked at one of ten thousand")):
+    with patch.object(parked, "entry_of", side_effect=AssertionError("looked at one of ten thousand")):
         assert line.front() is not None
     assert [entry.origin for entry in line] == list(range(10_000))
 
@@ -264,10 +327,15 @@ class ParkingMachine(RuleBasedStateMachine):
     @rule(count=st.integers(0, 5))
     def read_on(self, count: int) -> None:
         self.position = max(self.position, min(self.next, self.position + count))
-        for key in self.parking.passed(self.position):
-            assert self.standing[key] is Standing.BEHIND
+        self.come(self.parking.passed(self.position), Standing.BEHIND)
+
+    def come(self, keys: list[bytes], before: Standing) -> None:
+        """All that stood so and go on are among these; a key that a holder has may be, too."""
+        for key in keys:
             self.settle(key)
-            assert self.standing[key] is not Standing.BEHIND
+        for key, standing in self.standing.items():
+            if standing is before and key in self.parking.lines and key not in self.held:
+                assert self.expected(key) is before
 
     @rule(key=st.sampled_from(KEYS), at=st.integers(0, 3))
     def departs(self, key: bytes, at: int) -> None:
@@ -287,24 +355,21 @@ class ParkingMachine(RuleBasedStateMachine):
             if stored:
                 entry = Entry(origin, self.retry_next, self.now + wait, 2)
                 self.retry_next += 1
-                self.parking.line(key).add(entry)
+                self.parking.lines.add(key, entry)
                 self.parked.append(Parked(key, entry))
             self.settle(key)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 4.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        for key in self.parking.due(self.now):
-            assert self.standing[key] is Standing.DUE
-            self.settle(key)
-            assert self.standing[key] is not Standing.DUE
+        self.come(self.parking.due(self.now), Standing.DUE)
 
     @rule()
     def take(self) -> None:
         """The ready key with the smallest origin is handed out."""
         ready = {
             key: self.main[key][0] if self.standing[key] is Standing.MAIN else self.head(key).origin
-            for key, line in self.parking.lines.items()
+            for key in self.parking.lines
             if key not in self.held and self.standing[key] in (Standing.MAIN, Standing.NEXT)
         }
         found = self.parking.first()
@@ -321,14 +386,13 @@ class ParkingMachine(RuleBasedStateMachine):
     def let_go(self, data: st.DataObject, acked: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.held)))
         self.held.discard(key)
-        line = self.parking.lines[key]
-        entry = line.peek()
+        entry = self.parking.lines.peek(key)
         if acked and self.standing[key] is Standing.MAIN:
             del self.main[key][0]
         elif acked and entry is not None and self.standing[key] is Standing.NEXT:
             head = self.head(key)
             assert place(entry) == place(head)
-            line.pop()
+            self.parking.lines.drop_first(key)
             self.parked.remove(next(p for p in self.parked if place(p.entry) == place(head)))
         self.settle(key)
 
@@ -337,8 +401,8 @@ class ParkingMachine(RuleBasedStateMachine):
         self.parking.check()
         assert len(self.parking) == len(self.parked)
         wake = self.parking.next_due()
-        for key, line in self.parking.lines.items():
-            head = line.peek()
+        for key in self.parking.lines:
+            head = self.parking.lines.peek(key)
             if key not in self.held and self.standing[key] is Standing.DUE and head and head.due != NEVER:
                 assert wake is not None
                 assert wake <= head.due + 1e-5
@@ -354,7 +418,7 @@ def test_a_million_parked_messages_stay_small() -> None:
     keys = [b"customer-%06d" % number for number in range(10_000)]
     for number in range(100_000):  # a tenth of the million, and of the bound: the suite has better to do
         key = keys[number % 1_000]
-        parking.line(key).add(Entry(number, number * 2, number / 1000, 2))
+        parking.lines.add(key, Entry(number, number * 2, number / 1000, 2))
     for key in keys[:1_000]:
         parking.settle(key, None, 0, 0.0)
     size, _ = tracemalloc.get_traced_memory()
@@ -362,13 +426,70 @@ def test_a_million_parked_messages_stay_small() -> None:
     assert size < 20_000_000 / 2, f"{size:,} bytes for 100,000 messages"
 
 
+def test_a_million_keys_with_a_message_each_stay_small() -> None:
+    """Less than 250 bytes a key, its name and its appointment included: an outage parks a key a message."""
+    count = 50_000
+    tracemalloc.start()
+    try:
+        parking = Parking()
+        for number in range(count):
+            key = b"customer-%09d" % number
+            parking.lines.add(key, Entry(3 * number, number, 3600 + number / 1000, 2))
+            assert parking.settle(key, None, 3 * count, 0.0) is Standing.DUE
+        size, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 250 * count, f"{size / count:.0f} bytes a key"
+    assert peak < 300 * count, f"{peak / count:.0f} bytes a key for a moment"
+
+
+class Asked(Lines):
+    """Counts how often it is asked for what waits of a key."""
+
+    asked = 0
+
+    def front(self, key: bytes) -> tuple[int, int, int] | None:
+        self.asked += 1
+        return super().front(key)
+
+
+@pytest.mark.parametrize("keys", [100, 5_000])
+def test_a_look_at_the_clock_costs_what_is_due_and_not_what_is_parked(keys: int) -> None:
+    """Ten of them are due in a minute, ten in two, all others in an hour."""
+    parking = Parking()
+    with_an_hour = [b"%d" % number for number in range(keys)]
+    for number, key in enumerate(with_an_hour):
+        due = 60.0 + number / 1000 if number < 10 else 120.0 if number < 20 else 3600.0
+        parking.lines.add(key, Entry(number, number, due, 2))
+        parking.settle(key, None, keys, 0.0)
+    parking.lines.__class__ = Asked
+    counted = cast("Asked", parking.lines)
+    assert parking.due(50.0) == []
+    assert counted.asked == 0
+    assert sorted(parking.due(70.0)) == sorted(with_an_hour[:10])
+    assert counted.asked == 20, "each when its span begins, and when it is due"
+    assert parking.due(119.0) == []
+    assert counted.asked <= 30
+
+
+def test_appointments_that_count_no_longer_are_swept() -> None:
+    parking = Parking()
+    for number in range(100):
+        parking.lines.add(b"%d" % number, Entry(number, number, 3600.0 + number, 2))
+    for _ in range(50):
+        for number in range(100):
+            parking.settle(b"%d" % number, None, 100, 0.0)
+            parking.check()
+    assert sorted(parking.due(4000.0)) == sorted(b"%d" % number for number in range(100))
+
+
 def test_a_key_that_is_parked_again_has_no_old_appointments() -> None:
     parking = Parking()
-    parking.line(b"a").add(Entry(3, 0))
+    parking.lines.add(b"a", Entry(3, 0))
     assert parking.settle(b"a", None, 9, 0.0) is Standing.NEXT
     parking.ready(b"a")
-    parking.line(b"a").pop()
+    parking.lines.drop_first(b"a")
     assert parking.settle(b"a", None, 9, 0.0) is Standing.GONE
-    parking.line(b"a").add(Entry(5, 1, 100.0))
+    parking.lines.add(b"a", Entry(5, 1, 100.0))
     assert parking.settle(b"a", None, 9, 0.0) is Standing.DUE
     assert parking.first() is None

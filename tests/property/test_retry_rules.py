@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from kafka_pubsub.core import ack_map, chores, commits, parking, retries, retry_half
+from kafka_pubsub.core.appointments import Appointments
 from kafka_pubsub.core.checkpoint import split
 from kafka_pubsub.core.checkpoints import Checkpoints
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver
@@ -101,6 +102,28 @@ def clock_of_the_takeover(patch: Patch) -> None:
 def before_it_is_due(patch: Patch) -> None:
     """Nobody looks at the clock."""
     patch.setattr(parking, "passed", lambda now: 2**61)
+
+
+def parked_keys_taken(patch: Patch) -> None:
+    """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
+    real = retries.Retries.__init__
+
+    def init(self: retries.Retries, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        self._queues.parked = ()
+
+    patch.setattr(retries.Retries, "__init__", init)
+
+
+def keys_of_a_span_forgotten(patch: Patch) -> None:
+    """A parked key isn't looked at when the span of its due time begins."""
+    real = Appointments._begin
+
+    def begin(self: Appointments, span: int) -> None:
+        self._later[span] = []
+        real(self, span)
+
+    patch.setattr(Appointments, "_begin", begin)
 
 
 def key_freed_when_stored(patch: Patch) -> None:
@@ -211,6 +234,8 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
     (before_it_is_due, NACKS, False),
     (old_commits_tell_of_now, DOUBTS, False),
     (clock_of_the_takeover, CLOCKS, False),
+    (parked_keys_taken, NACKS, False),
+    (keys_of_a_span_forgotten, NACKS, False),
     (key_freed_when_stored, NACKS, False),
     (unknown_is_aborted, NACKS, False),
     (source_finished_at_once, LATE, False),

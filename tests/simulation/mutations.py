@@ -7,6 +7,7 @@ that the code itself stays whole; `MUTATIONS` names them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heappush
 from typing import cast
 
 import pytest
@@ -240,15 +241,11 @@ def backoff_frees_the_key(patch: pytest.MonkeyPatch) -> None:
     def fail(self: Places, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         real(self, lease, why, delay, error, now)
         queues = self._queues
-        if lease.key is not None:
-            queues.unblock(lease.key)
-            queues.blocked.setdefault(lease.key, 0)
-            queues.block(lease.key)
-            if queues.queues[lease.key]:
-                del queues.blocked[lease.key]
-                queues.ready.append((queues.queues[lease.key][0].offset(), lease.key))
+        if lease.key is not None and (waiting := queues.queues.get(lease.key)):
+            heappush(queues.ready, (waiting[0].offset(), lease.key))
 
     patch.setattr(Places, "fail", fail)
+    patch.setattr(KeyQueues, "check", lambda self: None)
 
 
 # Inline walking (I1, I3)
@@ -315,7 +312,7 @@ def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
 
 def busy_key_walked(patch: pytest.MonkeyPatch) -> None:
     """The fetcher takes records of keys that wait, or are with somebody."""
-    patch.setattr(inline, "apart", lambda records, busy: (records, []))
+    patch.setattr(inline, "apart", lambda records, *busy: (records, []))
     patch.setattr(Partition, "check", lambda self: None)
 
 

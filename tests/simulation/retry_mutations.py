@@ -193,6 +193,18 @@ def parked_key_forgotten(patch: Patch) -> None:
     _unchecked(patch)
 
 
+def parked_key_taken(patch: Patch) -> None:
+    """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
+    real = Retries.__init__
+
+    def init(self: Retries, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        self._queues.parked = ()
+
+    patch.setattr(Retries, "__init__", init)
+    _unchecked(patch)
+
+
 def key_freed_when_stored(patch: Patch) -> None:
     """A key goes on when its message has left, though it hasn't arrived."""
     real = Moves.stored
@@ -398,6 +410,7 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     before_it_is_due: foci.patient,
     waits_without_limit: foci.wrong_clocks,
     parked_key_forgotten: foci.failing,
+    parked_key_taken: foci.failing,
     key_freed_when_stored: foci.failing,
     backlog_stays: foci.stuck,
     two_in_flight: foci.failing,

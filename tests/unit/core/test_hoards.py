@@ -17,8 +17,8 @@ from kafka_pubsub.core.events import (
     Tick,
     Verdict,
 )
+from kafka_pubsub.core.lines import Lines
 from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.parked import Line
 from kafka_pubsub.core.retry_record import RetryInfo, Why
 from kafka_pubsub.core.rules import BACKLOG
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
@@ -176,7 +176,7 @@ def test_keys_that_stop_working_off_what_is_parked_are_not_waited_for() -> None:
     assert {info.why for info in answer(scene, 2 * SOON, acked=0)} == {Why.BACKLOG}
 
 
-class Unsearchable(dict[bytes, Line]):
+class Unsearchable(Lines):
     """Lines that may be looked up, and not gone through."""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -194,9 +194,9 @@ def test_only_parked_keys_with_a_backlog_are_looked_at(stuffed: bool) -> None:
     half = scene.partition.half
     assert half is not None
     parking = half.retries.parking
-    parking.lines = Unsearchable(parking.lines)
+    parking.lines.__class__ = Unsearchable
     effects = scene.partition.handle(Tick(stuffed=stuffed), scene.now + LOOK)
     assert {info.why for info in infos(list(effects))} == {Why.BACKLOG}
     assert len(parking.backlogged) == 100
-    parking.lines = dict(dict.items(parking.lines))
+    parking.lines.__class__ = Lines
     scene.partition.check()

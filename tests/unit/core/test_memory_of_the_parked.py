@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
 
 from kafka_pubsub.core.bodies import Bodies
-from kafka_pubsub.core.effects import Relocate
-from kafka_pubsub.core.events import Relocated, RetryFetched
+from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
+from kafka_pubsub.core.events import ReadUpTo, Relocated, RetryCaughtUp, RetryFetched
 from kafka_pubsub.core.parked import Entry, Fate, Line
+from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.rules import RECORD_OVERHEAD
+from kafka_pubsub.core.rules import RECORD_OVERHEAD, RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked, stored
 
@@ -107,7 +109,35 @@ def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: p
     assert lines_of(records) == quick
 
 
+def test_a_key_with_one_parked_message_costs_less_than_250_bytes() -> None:
+    """In the whole partition, after a restart: its name, its place and its appointment."""
+    count, read = 20_000, 500
+    start = RetryStart("t", TOPIC_ID, 0, end=count, main_exists=3 * count)
+    commit = CommitBoth(0, "", Commit(0, ""))
+    partition = Partition(Start(0, 1, 1, commit, 0, retry=start), Rules(ordered=True), lambda: 0.5)
+    tracemalloc.start()
+    try:
+        for low in range(0, count, read):
+            records = [
+                parked(at, 3 * at, b"customer-%09d" % at, attempt=2, due=IN_AN_HOUR + at, why=Why.DELAYED)
+                for at in range(low, low + read)
+            ]
+            partition.handle(RetryFetched(records), 0.0)
+        del records
+        partition.handle(RetryCaughtUp(count), 0.0)
+        behind, _ = tracemalloc.get_traced_memory()
+        partition.handle(ReadUpTo(3 * count, count), 0.0)
+        due, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(partition.half.retries.parking) == count
+    assert partition.queues.queues == {}
+    assert behind < 250 * count, f"{behind / count:.0f} bytes a key, before main has been read"
+    assert due < 250 * count, f"{due / count:.0f} bytes a key"
+
+
 def lines_of(records: Sequence[Stored]) -> dict[bytes, list[Entry]]:
     partition = Scene(records).partition
     partition.check()
-    return {key: list(line) for key, line in partition.half.retries.parking.lines.items()}
+    lines = partition.half.retries.parking.lines
+    return {key: list(lines.entries(key)) for key in lines}
