@@ -89,10 +89,10 @@ class Retries:
     # What is read (`retry_intake`)
 
     def settle_everybody(self, now: float) -> None:
-        """All that waits has been read."""
-        self.caught_up = True
-        if self.older:
+        """All that waits has been read; told again when the partition comes back, with some of it at work already."""
+        if self.older and not self.caught_up:
             self._keep_newest()
+        self.caught_up = True
         self.settle_all(list(self.parking.lines), now)
 
     def _keep_newest(self) -> None:
