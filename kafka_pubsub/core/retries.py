@@ -89,10 +89,10 @@ class Retries:
     # What is read (`retry_intake`)
 
     def settle_everybody(self, now: float) -> None:
-        """All that waits has been read; told again when the partition comes back, with some of it at work already."""
-        if self.older and not self.caught_up:
-            self._keep_newest()
+        """All that waits has been read."""
         self.caught_up = True
+        if self.older:
+            self._keep_newest()
         self.settle_all(list(self.parking.lines), now)
 
     def _keep_newest(self) -> None:
@@ -109,6 +109,11 @@ class Retries:
     def _drop(self, entry: Entry) -> None:
         self.bodies.forget(entry.offset)
         self.books.finish(entry.offset)
+
+    @property
+    def loose_may_go(self) -> bool:
+        """Whether messages without a key may go on: what main still has of them must be known to be a copy before."""
+        return self.caught_up and not (self.older and self._offsets.position < self._main_exists)
 
     def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
         """Main's records without those of which a newer copy waits here; these are finished."""

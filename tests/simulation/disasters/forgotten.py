@@ -138,15 +138,9 @@ def outdated_counts(patch: Patch) -> None:
     patch.setattr(Retries, "_keep_newest", lambda self: None)
 
 
-def copies_forgotten_on_return(patch: Patch) -> None:
-    """Which messages of main have copies is looked up anew when the partition comes back: some are at work then."""
-    real = Retries.settle_everybody
-
-    def settle_everybody(self: Retries, now: float) -> None:
-        self.caught_up = False
-        real(self, now)
-
-    patch.setattr(Retries, "settle_everybody", settle_everybody)
+def copies_go_on(patch: Patch) -> None:
+    """What waits without a key in the retry partition begins before main has been read up to its copy there."""
+    patch.setattr(Retries, "loose_may_go", property(lambda self: self.caught_up))
 
 
 def copies_untold(patch: Patch) -> None:
@@ -165,7 +159,7 @@ MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     older_one_taken: crowded,
     copies_delivered: forgetting,
     outdated_counts: forgetting,
-    copies_forgotten_on_return: forgetting,
+    copies_go_on: forgetting,
     copies_untold: forgetting,
     burial_without_checkpoint: unburied,
 }
