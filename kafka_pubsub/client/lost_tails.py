@@ -11,7 +11,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -22,6 +22,8 @@ from kafka_pubsub.client.retry_topics import is_of_another
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.checkpoint import united
+from kafka_pubsub.core.offsets import Run
 from kafka_pubsub.errors import Call, FailedPrecondition, InvariantViolated
 from kafka_pubsub.model import Committed, LogEnd, TopicPartition
 
@@ -112,17 +114,22 @@ class Recovery:
 
     def run(self, start: Literal["oldest", "end"]) -> list[LostTail]:
         """Commits where to go on; returns what was lost, nothing if no log lost anything."""
-        record, retry = self._record, self._record.retry_topic
+        record = self._record
+        retry = None if record.retry_topic is None else record.retry_topic.name
+        found, positions = [], dict[TopicPartition, Committed]()
         with closing(self._backend.record_fetch()) as fetch:
             stored = self._stored(fetch)
             ends = self._backend.admin.high_watermarks(list(stored))
             read, lost = look(fetch, record, stored, ends)
-        found, positions = [], dict[TopicPartition, Committed]()
-        for place, at in sorted(lost.items()):
-            skips = start == "end" and (retry is None or place.topic != retry.name)
-            skipped = ends[place] - at if skips else 0
-            found.append(LostTail(*place, at, read[place].offset - at, skipped))
-            positions[place] = Committed(ends[place], "") if skips else self._kept(place, stored[place], at)
+            for place, at in sorted(lost.items()):
+                main, end = TopicPartition(record.topic, place.partition), ends[place]
+                since = (at, end) if start == "end" and place == main else (at, at)
+                found.append(LostTail(*place, at, read[place].offset - at, since[1] - since[0]))
+                positions[place] = self._kept(fetch, place, stored[place], at, since)
+                if place.topic == retry and main not in lost and map_of(stored[main]) is not None:
+                    # The checkpoint that it names may be lost. What comes again because of that may wait there, too.
+                    whole = read[main].offset
+                    positions[main] = self._kept(fetch, main, stored[main], whole, (whole, whole), older=True)
         if positions:
             self._backend.admin.set_positions(record.name, positions)
         return found
@@ -154,25 +161,47 @@ class Recovery:
                     stored.setdefault(place, stored_by(named, log, log.position))
         return stored
 
-    def _kept(self, place: TopicPartition, stored: Committed, at: int) -> Committed:
-        """What is finished below `at`, which is as it was."""
-        retry = self._record.retry_topic
-        beside = None if retry is None else TopicPartition(retry.name, place.partition)
-        if beside == place:
-            with closing(self._backend.record_fetch()) as fetch:
-                end = self._backend.admin.high_watermarks([place])[place]
-                runs = finished_runs(fetch, place, stored, end)
-        else:
-            runs = finished_at_home(self._backend, beside, stored)
-        position = min(stored.offset or 0, at)
-        left = [(low, min(high, at)) for low, high in runs if low < at]
-        said, found = map_of(stored), None
+    def _kept(
+        self,
+        fetch: RecordFetch,
+        place: TopicPartition,
+        stored: Committed,
+        at: int,
+        since: Run,
+        *,
+        older: bool = False,
+    ) -> Committed:
+        """What is finished below `at`, which is as it was, and this run of what was written since."""
+        said = map_of(stored)
         if said is None:
             raise InvariantViolated(f"{place} was read so far, and its commit doesn't say how far")
+        position = min(stored.offset or 0, at)
+        runs = united(self._finished(fetch, place, stored), (), position)
+        left = [*((low, min(high, at)) for low, high in runs if low < at), since]
+        left = [run for run in left if run[0] < run[1]]
+        while left and left[0][0] <= position:
+            position = left.pop(0)[1]
+        read = LogEnd(at, said.read.epoch_at(at)) if since[0] == since[1] else LogEnd(since[1])
+        found: str | None = None
         while found is None or len(found) > ack_map.CAPACITY:
-            found = ack_map.encode(
-                AckMap(said.writer, tuple(left), True, said.nonce, read=LogEnd(at, said.read.epoch_at(at))),
-                position,
-            )
+            kept = AckMap(said.writer, tuple(left), True, said.nonce, older=older or said.older, read=read)
+            found = ack_map.encode(kept, position)
             left = left[: len(left) * 3 // 4]  # what doesn't fit is delivered again
         return Committed(position, found)
+
+    def _finished(self, fetch: RecordFetch, place: TopicPartition, stored: Committed) -> Sequence[Run]:
+        """The runs that this commit calls finished, by the last checkpoint that is left if its own is lost."""
+        retry = self._record.retry_topic
+        if retry is None:
+            return finished_at_home(self._backend, None, stored)
+        beside = TopicPartition(retry.name, place.partition)
+        low, end = self._backend.admin.log_range(beside)
+        if beside == place:
+            runs = finished_runs(fetch, place, stored, end)
+        else:
+            runs = finished_at_home(self._backend, beside, stored)
+        ids = (self._record.topic_id, retry.topic_id)
+        for _, told in newest(fetch, {beside: (low, end)}, ids).values():
+            log = told.retry if beside == place else told.main
+            runs = united(runs, log.runs, stored.offset or 0)
+        return runs

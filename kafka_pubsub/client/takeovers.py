@@ -72,8 +72,8 @@ class Takeovers:
         self._record: SubscriptionRecord
         #: What the group has given us, whole or not.
         self._held: set[TopicPartition] = set()
-        #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then (None: it has).
-        self._behind: dict[int, tuple[int, LogEnd | None]] = {}
+        #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then.
+        self._behind: dict[int, tuple[int, LogEnd]] = {}
         #: Where to read on, once this read has returned.
         self._late: dict[TopicPartition, LogEnd] = {}
         #: Partitions that must begin anew, filled by the runner; and not before.
@@ -329,6 +329,10 @@ class Takeovers:
             # A record that crosses threads costs twice as much, and here a million may come.
             hand_over = runner.book if self._behind else runner.post_batch
             hand_over(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
+        if (
+            self._behind and records
+        ):  # a partition that begins again was being read; it will be, from its position
+            records = [record for record in records if record.partition() not in self._behind]
         if self._behind or self._late or self._again:
             begun = self._go_on()
             records = [record for record in records if record.partition() not in begun]
@@ -342,8 +346,7 @@ class Takeovers:
             if position is not None and position >= end:
                 del self._behind[number]
                 self._tell_caught_up(number, position)
-                if main is not None:
-                    self._late[self._main(number)] = main
+                self._late[self._main(number)] = main
         ready = self._again and self._runner.clock() >= self._not_before
         begun = self._begin_again() if ready else ()
         for place, at in list(self._late.items()):
@@ -377,11 +380,6 @@ class Takeovers:
             self._not_before = self._runner.clock() + TRY_AGAIN
             self._again.extend(numbers)
             return ()
-        for number in numbers:
-            if number in self._behind:  # main was read on all the time
-                end, at = self._behind[number]
-                self._behind[number] = (end, None)
-                starts[self._main(number)] = at or UNREAD
         self._late.update(starts)
         return numbers
 

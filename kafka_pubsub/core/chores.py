@@ -93,7 +93,7 @@ class Chores:
     def _loose(self, now: float) -> None:
         retries = self._retries
         room = LOOSE - len(retries.loose) - len(retries.loose_wanted)
-        if room <= 0 or not retries.caught_up:
+        if room <= 0 or not retries.loose_may_go:
             return
         for entry in retries.parking.loose.due(now, room):
             if retries.fates.is_spent(entry):

@@ -115,7 +115,7 @@ class Commits:
         records = records_of(moves)
         points = self.checkpoints
         told = closing and points.differs(progress)
-        if told or any(record.dead for record in records) or points.wanted(_size(commit, progress), now):
+        if told or _buries(records) or points.wanted(_size(commit, progress), now):
             return self._checkpoint(progress, records, now, clean=clean)
         self._plain(progress, commit, now)
         return Relocate(records, commit) if moves else commit
@@ -226,6 +226,11 @@ class Commits:
         text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
         main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)
         return CommitBoth(position, main_text, Commit(retry_position, text, beside_epoch), epoch)
+
+
+def _buries(records: Sequence[Relocation]) -> bool:
+    """Whether dead letters are among them."""
+    return any(record.dead for record in records)
 
 
 def records_of(moves: Sequence[Move]) -> list[Relocation]:

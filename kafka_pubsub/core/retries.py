@@ -113,6 +113,11 @@ class Retries:
         self.bodies.forget(entry.offset)
         self.books.finish(entry.offset)
 
+    @property
+    def loose_may_go(self) -> bool:
+        """Whether messages without a key may go on: what main still has of them must be known to be a copy before."""
+        return self.caught_up and not (self.older and self._offsets.position < self._main_exists)
+
     def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
         """Main's records without those of which a newer copy waits here; these are finished."""
         old = [record for record in records if record.offset() in self.copied or self._waits(record)]

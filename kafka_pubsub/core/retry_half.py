@@ -265,7 +265,8 @@ class RetryHalf:
     def wakeup_at(self) -> list[float | None]:
         """When something becomes due by itself."""
         retries = self.retries
-        due = retries.parking.next_due(loose=len(retries.loose) + len(retries.loose_wanted) < LOOSE)
+        room = len(retries.loose) + len(retries.loose_wanted) < LOOSE
+        due = retries.parking.next_due(loose=room and retries.loose_may_go)
         times = [None if due is None else ceil(due / TOGETHER) * TOGETHER, retries.outage.due_at()]
         if retries.bodies.waiting or retries.news:
             times.append(0.0)

@@ -54,8 +54,9 @@ class Log:
         self.delivered: set[int] = set()
         #: Offsets that some handler has acked in time.
         self.acked: set[int] = set()
-        #: Offsets that the group's stored position and map call finished.
+        #: Offsets that the group's stored position and map call finished; and since when.
         self.durable: set[int] = set()
+        self.finished_at: dict[int, float] = {}
         self.position = 0
         #: Offsets from before the subscription.
         self.before: set[int] = set()

@@ -62,6 +62,8 @@ class SteppedRelocating(Relocating):
         #: Those in the transaction that is under way, and its steps.
         self._together: list[Flight] = []
         self._steps: Steps | None = None
+        #: When a transaction wasn't stored last, as far as we know.
+        self.failed_at = 0.0
         self._requests: deque[BodyRequest] = deque()
         self._writer: MemoryTransactions = backend.transactions(dead_letter_id(record.name, writer))
         self._unwritten: deque[Flight] = deque()
@@ -125,6 +127,8 @@ class SteppedRelocating(Relocating):
         self._steps = self._transactions.steps(records, positions, flights[0].membership)
 
     def _end(self, outcome: Outcome) -> None:
+        if outcome.ending is not Ending.STORED:
+            self.failed_at = self._world.now()
         if outcome.ending is Ending.UNKNOWN:
             self._transactions.fence(self._transactions.transactional_id)
         flights, self._together = self._together, []

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Checkpoint, Named, joined, united
+from kafka_pubsub.core.checkpoint import Checkpoint, Named, Part, joined, united
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.offsets import Run
@@ -64,6 +64,8 @@ class Beside:
         self._told: dict[Named, Checkpoint] = {}
         #: Of each key how many of its offsets, from the first on, are finished for good.
         self.through: Counter[bytes] = Counter()
+        #: Since when its owner has it.
+        self.owned_since = 0.0
 
     def info(self, record: StoredRecord) -> RetryInfo | None:
         """What a record says of itself."""
@@ -82,6 +84,11 @@ class Beside:
                 if (info := self.info(record)) is not None and info.why is not Why.CHECKPOINT:
                     self.newest[info.origin] = info
             self._seen = end
+
+    def read_again(self) -> None:
+        """What has been deleted tells nobody of its origin any more."""
+        self.newest.clear()
+        self._seen = self.log.start
 
     def waiting(self, retry: Committed, hidden: Collection[int]) -> Iterator[RetryInfo]:
         """The messages that wait here by that commit; `hidden` are offsets that count for nothing."""
@@ -136,14 +143,32 @@ class Beside:
         promise(named.offset >= self.log.start, f"checkpoint: {named} is named, and was deleted")
         return self._told[named]
 
+    def newest_checkpoint(self, hidden: Collection[int]) -> tuple[Named, Checkpoint] | None:
+        """The last one in the log that is whole, and its name."""
+        parts: dict[int, list[Part]] = {}
+        names: dict[int, Named] = {}
+        for offset, part in self._parts(0):
+            if offset not in hidden:
+                names.setdefault(part.checkpoint.nonce, Named(offset, part.checkpoint.nonce))
+                parts.setdefault(part.checkpoint.nonce, []).append(part)
+        whole = [
+            (names[nonce], found) for nonce, some in parts.items() if (found := joined(some)) is not None
+        ]
+        return max(whole, key=lambda each: each[0].offset, default=None)
+
+    def _parts(self, start: int) -> Iterator[tuple[int, Part]]:
+        log = self.log
+        for record in log._records[bisect_left(log._offsets, start) :]:
+            if checkpoints.version_of(record.headers() or ()):
+                part = checkpoints.decode(record.value())
+                if part is not None:
+                    yield record.offset() or 0, part
+
     def _read(self, named: Named, hidden: Collection[int]) -> Checkpoint:
-        log, parts = self.log, []
-        for record in log._records[bisect_left(log._offsets, named.offset) :]:
-            part = (
-                checkpoints.decode(record.value()) if checkpoints.version_of(record.headers() or ()) else None
-            )
-            if part is not None and part.checkpoint.nonce == named.nonce:
-                promise(record.offset() not in hidden, f"checkpoint: {named} is named, and can't be read")
+        parts = []
+        for offset, part in self._parts(named.offset):
+            if part.checkpoint.nonce == named.nonce:
+                promise(offset not in hidden, f"checkpoint: {named} is named, and can't be read")
                 parts.append(part)
         found = joined(parts)
         if found is None:
@@ -197,7 +222,7 @@ class RetryLedger(Ledger):
         with self._cluster.changed:
             stored = self._cluster.group(self._group).offsets
         for number, beside in enumerate(self.beside):
-            main, retry = (stored.get(place, NOWHERE) for place in beside.places)
+            main, retry = map(stored.get, beside.places, beside.stored)
             if main is not beside.stored[0] or retry is not beside.stored[1]:
                 self._stored_both(number, main, retry)
 
@@ -219,7 +244,17 @@ class RetryLedger(Ledger):
         promise(not unfounded, f"claims: {sorted(unfounded)} of {number} are called finished")
         forgotten = log.durable - claimed - log.gone - log.before
         promise(not forgotten, f"claims: {sorted(forgotten)} of {number} were finished and aren't now")
+        log.finished_at |= dict.fromkeys(claimed - log.durable, self._cluster.clock.now())
         log.durable = claimed | log.before
+
+    def goes_on_from(self, number: int, main: Committed, retry: Committed) -> None:
+        """A partition goes on from there, whatever the group had stored of it: what that doesn't say isn't finished."""
+        log, beside = self.logs[number], self.beside[number]
+        log.durable, beside.stored = set(log.before), (NOWHERE, NOWHERE)
+        log.finished_at.clear()
+        beside.through.clear()
+        beside.read_again()
+        self._stored_both(number, main, retry)
 
     def knows(self, number: int, offset: int) -> bool:
         """Whether the log calls that message finished, and be it in a transaction that doesn't show yet."""
@@ -230,12 +265,12 @@ class RetryLedger(Ledger):
         if offset not in self._covered(number, main):
             return False
         return all(
-            info.origin != offset for info in self.beside[number].waiting(retry, self._undecided(number))
+            info.origin != offset for info in self.beside[number].waiting(retry, self.undecided(number))
         )
 
     def _covered(self, number: int, main: Committed) -> set[int]:
         """The messages that a commit of main calls finished."""
-        told = self.beside[number].main_runs(main, self._undecided(number))
+        told = self.beside[number].main_runs(main, self.undecided(number))
         return self.logs[number].covered(main.offset or 0, main.metadata, told)
 
     def _decided(self, number: int) -> tuple[Committed, Committed]:
@@ -253,9 +288,9 @@ class RetryLedger(Ledger):
     def _waiting(self, number: int) -> set[int]:
         """Origins of the messages that lie in the retry partition by what the group has stored."""
         beside = self.beside[number]
-        return {info.origin for info in beside.waiting(beside.stored[1], self._undecided(number))}
+        return {info.origin for info in beside.waiting(beside.stored[1], self.undecided(number))}
 
-    def _undecided(self, number: int) -> set[int]:
+    def undecided(self, number: int) -> set[int]:
         """Offsets of the retry partition that belong to transactions which may still be aborted, or will be."""
         return self._undecided_in(self.beside[number].log)
 
@@ -298,7 +333,7 @@ class RetryLedger(Ledger):
         """Origins that are parked until somebody releases them, and what waits behind these."""
         log, beside = self.logs[number], self.beside[number]
         found: set[int] = set()
-        for info in beside.waiting(beside.stored[1], self._undecided(number)):
+        for info in beside.waiting(beside.stored[1], self.undecided(number)):
             if info.due >= FOREVER:
                 key = log.keys[info.origin]
                 alone = key is None or not self.ordered
@@ -308,11 +343,16 @@ class RetryLedger(Ledger):
     def stays(self) -> bool:
         """Whether something lies in the retry topic for ever: parked, or rubbish where there are no dead letters."""
         return any(
-            self.for_ever(number) or beside.rubbish(beside.stored[1], self._undecided(number))
+            self.for_ever(number) or beside.rubbish(beside.stored[1], self.undecided(number))
             for number, beside in enumerate(self.beside)
         )
 
     # What the base class asks
+
+    def owns(self, process: str, partition: int, epoch: int) -> Ownership:
+        if (process, partition, epoch) not in self.ownerships:
+            self.beside[partition].owned_since = self._cluster.clock.now()
+        return super().owns(process, partition, epoch)
 
     def subscribed(self, partition: int, position: int) -> None:
         log = self.logs[partition]
@@ -427,7 +467,7 @@ class RetryLedger(Ledger):
         graves = self._cluster.log(TopicPartition(GRAVES, 0)).read(0, 1_000_000)
         found = sum("ps-dead-offset" not in dict(letter.headers() or ()) for letter in graves)
         for number, beside in enumerate(self.beside):
-            found += beside.rubbish(beside.stored[1], self._undecided(number))
+            found += beside.rubbish(beside.stored[1], self.undecided(number))
         promise(found == written, f"lost: of {written} records that aren't messages {found} are left")
 
     def check_only_poison_is_buried(self) -> None:

@@ -30,6 +30,7 @@ from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.crew import Hand
+from tests.simulation.disasters import DISASTERS
 from tests.simulation.plan import Focus, Plan, scaled
 from tests.simulation.process import SESSION, Process, SimulatedCoordinator
 from tests.simulation.retry import SteppedRelocating
@@ -41,7 +42,7 @@ __all__ = ["PATIENT", "ToldWorld", "judged"]
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
 #: What a history has no words for.
-UNTOLD = ("hole", "transaction", "retention", "compaction", "rubbish", "stranger", "set_clock")
+UNTOLD = ("hole", "transaction", "retention", "compaction", "rubbish", "stranger", "set_clock", *DISASTERS)
 
 
 def told(plan: Plan) -> Plan:

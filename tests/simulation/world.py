@@ -23,6 +23,7 @@ from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.crew import Hand
+from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Focus, Plan, scaled
 from tests.simulation.process import SESSION, Process
@@ -69,6 +70,8 @@ class SimulatedWorld(Troubles):
         super().__init__()
         self.random = Random(seed)
         drawn = Plan.draw(self.random, retry=retry).with_more(Random(~seed))
+        for disaster in DISASTERS.values() if retry else ():
+            drawn = disaster.drawn(drawn, seed)
         self.plan = plan = drawn if focus is None else focus(drawn)
         self.calm = False
         self._tell = tell
@@ -177,7 +180,8 @@ class SimulatedWorld(Troubles):
     def live(self) -> None:
         """Action after action."""
         self.join()
-        acts = {name: getattr(self, name) for name in self._actions}
+        disasters = {name: partial(each.befall, self) for name, each in DISASTERS.items()}
+        acts = {name: disasters.get(name) or getattr(self, name) for name in self._actions}
         for name in self.random.choices(self._actions, cum_weights=self._weights, k=self.plan.steps):
             acts[name]()
             self._look()

@@ -1,0 +1,55 @@
+"""What a disaster is: something that befalls all processes of a world at once, or a log that they read.
+
+Theory. A disaster is one module of `disasters/`, which holds all that is said of it: what happens, what the books of
+the world (`RetryLedger`) know afterwards, and the mutations that only it shows. Each draws from a generator of its own, so a
+new one leaves the stories of all other worlds as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.plan import Focus, Plan
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedWorld
+
+__all__ = ["QUIET", "Disaster", "end_all"]
+
+#: Seconds after the end of all processes: their sessions, transactions and late requests are over.
+QUIET = 60.0
+
+
+@dataclass(frozen=True)
+class Disaster:
+    """One kind of it. `weight`: how often it comes beside the steps of `plan.LIFE`, in a `share` of the worlds."""
+
+    name: str
+    weight: float
+    share: float
+    befall: Callable[[SimulatedWorld], None]
+    #: Rules that are needed because of it, and the plans without which each is missed.
+    mutations: Mapping[Callable[[pytest.MonkeyPatch], None], Focus] = field(default_factory=dict)
+
+    def drawn(self, plan: Plan, seed: int) -> Plan:
+        """The plan of that seed, with this disaster or without."""
+        if plan.retry.killers_only or Random(f"{self.name} {seed}").random() >= self.share:
+            return plan
+        return self.often(plan, self.weight)
+
+    def often(self, plan: Plan, weight: float) -> Plan:
+        """The same plan with this disaster."""
+        return replace(plan, actions={**plan.actions, self.name: weight})
+
+
+def end_all(world: SimulatedWorld) -> None:
+    """All processes die at once, and what they had begun ends."""
+    while world.processes:
+        world.crash()
+    world.time_passes(QUIET)
+    world.ledger.look()

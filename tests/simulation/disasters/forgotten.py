@@ -1,0 +1,174 @@
+"""The broker forgets what the group has committed: all processes have died, and stayed away for long.
+
+What is promised then (docs/invariants.md, I5 and I7)
+  claims   what the newest checkpoint in the retry partition calls finished stays finished, and so do dead letters
+  minutes  what was finished for longer than the time between two checkpoints, and some more, is in one
+All else of the ledger goes on: the order of each key, attempts, due times, and that no dead letter is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafka_pubsub.client.checkpoints import stored_by
+from kafka_pubsub.core import checkpoints, commits
+from kafka_pubsub.core.checkpoint import Checkpoint, Named
+from kafka_pubsub.core.checkpoints import Checkpoints
+from kafka_pubsub.core.retries import Retries
+from kafka_pubsub.core.started_notes import StartedNotes
+from kafka_pubsub.model import Committed, TopicPartition
+from tests.simulation import foci
+from tests.simulation.disaster import Disaster, end_all
+from tests.simulation.ledger import promise
+from tests.simulation.plan import Focus, Plan
+from tests.simulation.retry import SteppedRelocating
+from tests.simulation.trouble import GROUP
+
+if TYPE_CHECKING:
+    from tests.simulation.world import SimulatedWorld
+
+__all__ = ["DISASTER"]
+
+Patch = pytest.MonkeyPatch
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+Found = Mapping[TopicPartition, tuple[Named, Checkpoint]]
+
+#: Seconds that a checkpoint may be late: the schedule has to choose its steps, and time jumps.
+SLACK = 60.0
+
+
+def befall(world: SimulatedWorld) -> None:
+    """All die, and the group's offsets are forgotten."""
+    died, troubled = world.now(), _troubled(world)
+    end_all(world)
+    world.say("the broker forgets what the group has committed")
+    world.cluster.forget_offsets(GROUP)
+    ledger, record = world.ledger, world.record()
+    assert record.retry_topic is not None
+    copies = record.positions, record.retry_topic.positions
+    for number, (log, beside) in enumerate(zip(ledger.logs, ledger.beside, strict=True)):
+        known, finished = set(log.durable), dict(log.finished_at)
+        main, retry = (copy.get(number, 0) for copy in copies)
+        stored = Committed(main, ""), Committed(retry, "")
+        if (found := beside.newest_checkpoint(ledger.undecided(number))) is not None:
+            named, told = found
+            stored = (
+                stored_by(named, told.main, max(told.main.position, main)),
+                stored_by(named, told.retry, max(told.retry.position, retry)),
+            )
+        ledger.goes_on_from(number, *stored)
+        again = known - log.durable
+        world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
+        limit = died - checkpoints.EVERY - SLACK
+        if max(troubled, beside.owned_since) < limit:  # else its owner couldn't have written one
+            old = sorted(at for at in again if finished[at] < limit)
+            promise(not old, f"minutes: {old} of {number} were finished long ago, and are in no checkpoint")
+
+
+def _troubled(world: SimulatedWorld) -> float:
+    """When something went wrong last between a process and the log."""
+    plan, now = world.plan, world.now()
+    if plan.refused or plan.answer_lost or plan.retry.late_commits:
+        return now
+    times = [max(each.stalled_until, each.relocating.failed_at) for each in world.processes]
+    return now if any(each.relocating.busy for each in world.processes) else max(times, default=now)
+
+
+def forgetting(plan: Plan) -> Plan:
+    """Offsets are forgotten often; the retry topic is written to all the time."""
+    return DISASTER.often(foci.failing(plan), 1.5)
+
+
+def crowded(plan: Plan) -> Plan:
+    """The same with maps of a few runs, so that there are many checkpoints."""
+    return DISASTER.often(foci.crowded(plan), 1.5)
+
+
+def unburied(plan: Plan) -> Plan:
+    """The same now and then, so that messages become dead letters before."""
+    plan = replace(foci.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0)
+    plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0})
+    return DISASTER.often(plan, 0.5)
+
+
+def lasting(plan: Plan) -> Plan:
+    """One owner lives for long without any trouble before its offsets are forgotten."""
+    plan = replace(
+        foci.failing(plan), processes=1, partitions=1, capacity=650, steps=400, refused=0.0, answer_lost=0.0
+    )
+    retry = replace(
+        plan.retry, dies=0.0, broken_steps=0.0, unknown=0.0, refused=0.0, late_markers=0.0, late_commits=0.0
+    )
+    never = dict.fromkeys(
+        ("stall", "unwritable", "crash", "evict", "leave", "usurp", "stranger", "transaction"), 0.0
+    )
+    plan = replace(plan, retry=retry, actions={**plan.actions, **never, "time": 20.0, "mover": 60.0})
+    return DISASTER.often(plan, 0.5)
+
+
+def checkpoints_undated(patch: Patch) -> None:
+    """A checkpoint is written when the metadata is full, and not because time has passed."""
+    patch.setattr(Checkpoints, "due_at", lambda self: None)
+
+
+def newest_unsought(patch: Patch) -> None:
+    """Whose offsets are forgotten goes on from the catalog's copy; no checkpoint is looked for."""
+    patch.setattr(SteppedRelocating, "newest", lambda self, ranges, ids: {})
+
+
+def older_one_taken(patch: Patch) -> None:
+    """Of a retry partition's checkpoints the last but one counts."""
+    real = SteppedRelocating.newest
+
+    def before(self: SteppedRelocating, ranges: Ranges, ids: tuple[str, str]) -> Found:
+        last = real(self, ranges, ids)
+        ends = {
+            place: (low, last[place][0].offset if place in last else end)
+            for place, (low, end) in ranges.items()
+        }
+        return {**last, **real(self, ends, ids)}
+
+    patch.setattr(SteppedRelocating, "newest", before)
+
+
+def copies_delivered(patch: Patch) -> None:
+    """A message of main that waits in the retry partition, too, comes from both."""
+    patch.setattr(Retries, "without_copies", lambda self, records: records)
+
+
+def outdated_counts(patch: Patch) -> None:
+    """Of several records of one origin each counts."""
+    patch.setattr(Retries, "_keep_newest", lambda self: None)
+
+
+def copies_go_on(patch: Patch) -> None:
+    """What waits without a key in the retry partition begins before main has been read up to its copy there."""
+    patch.setattr(Retries, "loose_may_go", property(lambda self: self.caught_up))
+
+
+def copies_untold(patch: Patch) -> None:
+    """The next owner isn't told that main's messages may have copies."""
+    patch.setattr(StartedNotes, "older", property(lambda self: False))
+
+
+def burial_without_checkpoint(patch: Patch) -> None:
+    """A dead letter is stored with an ordinary commit, which the broker may forget."""
+    patch.setattr(commits, "_buries", lambda records: False)
+
+
+MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+    checkpoints_undated: lasting,
+    newest_unsought: crowded,
+    older_one_taken: crowded,
+    copies_delivered: forgetting,
+    outdated_counts: forgetting,
+    copies_go_on: forgetting,
+    copies_untold: forgetting,
+    burial_without_checkpoint: unburied,
+}
+
+DISASTER = Disaster("forget", 0.3, 0.2, befall, MUTATIONS)
