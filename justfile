@@ -27,7 +27,7 @@ slow:
 
 # The benchmarks, at tiny sizes unless you pass options: `just bench --scenario pull --repeat 3`.
 bench *options="--quick":
-    .venv/bin/kafka-pubsub bench {{options}}
+    .venv/bin/python -m tests.benchmarks {{options}}
 
 # What checks the documentation: links, examples, words, the file map, the invariants.
 docs:
