@@ -39,10 +39,10 @@ FIRST = 3.0
 #: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
 
-#: Seconds without an answer after which to look who is there, and for that look.
+#: Seconds without an answer after which we look which brokers are up; and seconds for that look.
 _SILENT, LOOK = 1.0, 0.5
 
-#: What librdkafka says when nobody answered.
+#: librdkafka's codes for a request without an answer.
 _SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._WAIT_COORD})
 
 _T = TypeVar("_T")

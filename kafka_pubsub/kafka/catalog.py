@@ -102,7 +102,7 @@ class Kind(Generic[_Record]):
             if stored == previous or (tries > 1 and stored == record):
                 return value
             raise FailedPrecondition(
-                f"{self._kind} {name!r} was changed by somebody else in the meantime: read it again and retry"
+                f"{self._kind} {name!r} was changed by another client in the meantime: read it again and retry"
             )
 
         self._log.change(key, f"{self._kind} {name!r}", decide)

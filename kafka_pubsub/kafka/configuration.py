@@ -1,4 +1,4 @@
-"""What the user set, what we default to, and what nobody may change.
+"""The Kafka config: the user's settings, our defaults, and our rules, which you can't change.
 
 Rules
 1. A setting wins in this order: our rules, the user's config, our defaults.

@@ -2,8 +2,8 @@
 
 Two things about confluent-kafka (2.16) are behind it:
 
-- A consumer that is freed while another thread is inside a call takes the process down. So whoever frees it closes
-  the gate first, which waits for those inside.
+- Freeing a consumer while another thread is inside a call crashes the process. So the thread that frees it closes
+  the gate first, which waits for the calls inside.
 - Since 2.16 the client lets one thread at a time into a consumer: a commit waits until a `consume` of another thread
   returns, and for ever if that one is inside a rebalance callback that waits for the commit. librdkafka itself is
   thread-safe here. The client's asyncio twin passes its own barrier by a context variable that says who is calling;
@@ -51,7 +51,7 @@ class Gate:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A call that isn't counted, as those of whoever closes."""
+        """Lets a call in without counting it, for the thread that closes the gate."""
         # Any number will do that isn't 0 and that this consumer's callers share.
         token = _CALLER.set(id(self))
         try:

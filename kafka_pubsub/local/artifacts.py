@@ -166,7 +166,7 @@ def _admit(jar: LockedJar, path: Path, folder: Path) -> None:
     if sha256_of(path) != jar.sha256:
         raise LocalKafkaError(
             f"The repository delivered another {jar.group}:{jar.artifact}:{jar.version} than the locked one "
-            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this machine uses."
+            "(SHA-256 differs). Start again; if it stays so, ask the operator of the mirror that this machine uses."
         )
     path.replace(folder / jar.filename)
 

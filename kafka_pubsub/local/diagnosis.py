@@ -59,7 +59,7 @@ def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
     """Say why a broker ended by itself, as far as its logs tell."""
     text = _tail(files.broker_log) + _tail(files.output)
     if "Address already in use" in text:
-        # The broker has a second port, for its controller, which nobody chose.
+        # The broker has a second port, for its controller, which the user didn't choose.
         bound = re.findall(r"failed to bind to \S+:(\d+)", text)
         return PortInUse(int(bound[-1]) if bound else port)
     if "No space left on device" in text or "Disk quota exceeded" in text:

@@ -26,8 +26,8 @@ def identity(pid: int) -> str | None:
 
 
 def is_alive(pid: int, known: str) -> bool:
-    """Whether the process that had this id and identity still runs."""
-    # When the broker is a child of this very process, its corpse stays until somebody asks for it.
+    """Tell whether the process that had this id and identity still runs."""
+    # When the broker is a child of this very process, it stays a zombie until we wait for it.
     with contextlib.suppress(OSError):
         os.waitpid(pid, os.WNOHANG)
     return identity(pid) == known

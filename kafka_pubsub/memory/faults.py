@@ -5,8 +5,8 @@ draws from its seeded generator, a unit test's plan from a list.
 
 Rules
 1. Every answer of the base class means that nothing goes wrong.
-2. A lost answer is the dangerous one: the thing was done and the caller is told that it wasn't sure. A late one is
-   worse: it is done when everybody has gone on, unless whoever it came from has been shut out by then.
+2. A lost answer is dangerous: the request was carried out, and the caller is told that this is unknown. A late request
+   is worse: it is carried out when the caller has gone on, unless its writer or member is fenced by then.
 3. A plan is asked outside of all locks, so it may let others act before the thing is done.
 """
 

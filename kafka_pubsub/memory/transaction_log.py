@@ -6,10 +6,10 @@ a log's last stable offset stands before records that are committed, a group's p
 already while the records are not.
 
 Rules
-1. Whoever starts under an id ends what is open under it (decided: as decided; else aborted), markers included, and
-   shuts out everybody who started before. So does the next transaction of the same writer, for its own last one.
-2. What nobody ends is aborted, and its writer shut out, at the first look after its time-out; the coordinator looks
-   every 10 s.
+1. A writer that starts under an id ends what is open under it (decided: as decided; else aborted), markers included,
+   and fences every writer that started before. So does the next transaction of the same writer, for its own last one.
+2. A transaction that stays open is aborted, and its writer fenced, at the first look after its time-out; the
+   coordinator looks every 10 s.
 3. Called under the cluster's lock.
 """
 
