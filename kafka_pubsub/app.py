@@ -213,7 +213,7 @@ class PubSub:
         return self.topic(name)
 
     def repartition_progress(self, name: str) -> RepartitionProgress | None:
-        """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
+        """Tells how far a change of the topic's partitions is; None if no change is under way."""
         return self._cluster.repartitioner.look(name)
 
     def delete_topic(self, name: str) -> bool:

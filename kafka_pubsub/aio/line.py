@@ -39,7 +39,7 @@ class PublishLine:
         self._serving = False
 
     def publish(self, send: Send, would_block: bool) -> Future[str]:
-        """Sends now if that can't block and nobody waits, else in turn."""
+        """Sends now if that can't block and the line is empty, else in turn."""
         with self._lock:
             if not would_block and not self._serving:
                 return send()
@@ -57,7 +57,7 @@ class PublishLine:
             return outcome
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until nobody is in line any more; False if that takes longer than `timeout` seconds."""
+        """Waits until the line is empty; False if that takes longer than `timeout` seconds."""
         with self._over:
             return self._over.wait_for(lambda: not self._serving, timeout)
 

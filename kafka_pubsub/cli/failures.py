@@ -88,7 +88,7 @@ def _where_to_look(error: click.UsageError) -> str:
 
 
 def _complain(line: str) -> None:
-    # Whoever reads stderr may be gone as well; the exit code still tells.
+    # The reader of stderr may be gone as well; the exit code still tells.
     with contextlib.suppress(OSError):
         click.echo(line, err=True)
 

@@ -27,7 +27,7 @@ __all__ = ["Progress", "Publishing"]
 
 # Messages on their way at a time: enough for full speed, few enough to wait for after Ctrl-C.
 WINDOW = 10_000
-# Without any answer for so long nobody waits on.
+# Seconds without any answer after which we stop waiting.
 SILENCE_S = 30.0
 POLL_S = 0.005
 
@@ -99,7 +99,7 @@ class Publishing:
 
 
 class Progress:
-    """A bar for a file, a counter for a stream; nothing when nobody looks."""
+    """A bar for a file, a counter for a stream; nothing when stderr isn't a terminal."""
 
     def __init__(self, bar: RichProgress | None = None, task: TaskID | None = None) -> None:
         self._bar = bar

@@ -81,7 +81,7 @@ class BodyReader:
                     self._found(FoundBodies(request))
                 else:
                     self._found(FoundBodies(request, found.records, found.missing))
-                    del found  # megabytes that nobody needs while nobody asks
+                    del found  # megabytes that would stay in memory until the next request
         except Exception:
             log.exception("reading bodies failed; parked messages of this stream won't be delivered here")
             raise

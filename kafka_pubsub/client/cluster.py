@@ -64,10 +64,9 @@ class Cluster:
         # Guards the first connection, the registries' growth and the end.
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
-        # By topic; a topic that wasn't published to, or was deleted, has none.
-        #: By topic; only those that have published. Empty: nobody has.
+        #: By topic; only for topics to which this process has published and that it hasn't deleted.
         self.publishers: dict[str, TopicPublisher] = {}
-        # By subscription; one that nobody received from has none.
+        # By subscription; only for those from which this process has received.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
 

@@ -84,7 +84,7 @@ class Holdings(ABC):
     # Ownership
 
     def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
-        """The in-memory position of a resting partition to which nobody else has written; else None."""
+        """Returns the position of a resting partition in memory, or None if another owner has committed since."""
         partition = self.resting.get(number)
         if partition is None or partition.commits.stored != _stored(committed, beside):
             return None

@@ -35,8 +35,8 @@ Place = tuple[int, int]
 class DeadLetter:
     """A message whose attempts were used up, as it lies in a dead-letter topic.
 
-    `id` names it in commands. `topic`, `partition` and `offset` say where it was published (None: nobody knows any
-    more); `problem` why it can't be replayed, if it can't.
+    `id` names it in commands. `topic`, `partition` and `offset` say where it was published (None: the letter doesn't
+    tell); `problem` why it can't be replayed, if it can't.
     """
 
     id: str

@@ -60,7 +60,7 @@ class LoopCrew:
         self._holders.update(holders)
         try:
             self._loop.call_soon_threadsafe(self._begin, holders)
-        except RuntimeError:  # the loop is closed: nobody will ever call back
+        except RuntimeError:  # the loop is closed and will never call back
             self._leave(holders)
             for holder in holders:
                 self._reports.released(Release(holder.lease, 0, Verdict.UNTOUCHED))

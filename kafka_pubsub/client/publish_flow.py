@@ -5,9 +5,9 @@ over when what was published before it was reported, however much is published m
 
 Rules
 1. `sent` counters change under the topic's lock, `done` counters in delivery reports, of which a writer runs one at a
-   time. Each has one writer at a time, so a report takes no lock unless somebody waits (`watched`).
-2. Who waits says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of them
-   sees the other: no wake-up is lost.
+   time. Each has one writer at a time, so a report takes no lock unless a thread waits (`watched`).
+2. A waiting thread says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of
+   them sees the other: no wake-up is lost.
 3. A message that is larger than the limit itself is admitted when nothing else waits: else it would wait for ever.
 4. `free_until_*` is how far the counters may go without looking: reports only make room, so what fitted then fits.
 """
@@ -71,7 +71,7 @@ class Epoch:
         self.sent_messages = self.sent_bytes = 0
         self.done_messages = self.done_bytes = 0
         self.free_until_messages = self.free_until_bytes = 0
-        # Somebody waits for this epoch's reports.
+        # A thread waits for this epoch's reports.
         self.watched = False
 
     @property
@@ -100,7 +100,7 @@ class Outstanding:
     def __init__(self, owner: PublishOwner, lock: threading.Lock, flow: PublishFlow) -> None:
         self.owner = owner
         self.current = Epoch(self)
-        # Closed epochs that aren't over. Empty: nobody flushed lately.
+        # Closed epochs that aren't over. Empty: no flush was called lately.
         self._older: list[Epoch] = []
         self._room = threading.Condition(lock)
         self._waiting = 0

@@ -170,7 +170,7 @@ class Rebalances:
         return self._patiently(self._looked_up)
 
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        """Its answer, asked for again while nobody answers (rule 2)."""
+        """Returns the call's answer; repeats the call while no broker answers (rule 2)."""
         denied_until = time.monotonic() + DENIED
         while True:
             try:
@@ -187,8 +187,8 @@ class Rebalances:
         record = self._look_up()
         if not _stands(record):
             raise RetryTopicGone(
-                f"the retry topic of subscription {record.name!r} is being made; if whoever did that has stopped, "
-                f"{remake_call(record.name)} goes on with it",
+                f"the retry topic of subscription {record.name!r} is being made; if the call that makes it has "
+                f"stopped, {remake_call(record.name)} goes on with it",
                 calls=(remake_call(record.name),),
             )
         return record

@@ -2,9 +2,9 @@
 
 Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the partition
 where it was published; its owner there takes it as any other message that waits: in order of origin among what waits of
-its key, before what is parked behind, attempts beginning anew. The mark that the letter is done with (`marks.py`) is
-stored in the same transaction, by whoever holds the seat (`seat.py`). So a replay that was stopped, killed or left
-without an answer goes on where it was when it is called again, and nothing comes back twice.
+its key, before messages that are parked behind it, with its attempts counted anew. The mark that the letter is
+finished (`marks.py`) is stored in the same transaction, by the holder of the seat (`seat.py`). So a replay that was
+stopped, killed or left without an answer goes on when it is called again, and nothing comes back twice.
 
 Rules
 1. First everything is read and counted, then everything is written: what can't go back is known, and said, before
@@ -216,9 +216,9 @@ class DeadLetters:
         return Replayable(record, {place.partition: end for place, end in ends.items()})
 
     def _marks(self, fetch: RecordFetch) -> Marks:
-        """The marks as they can be read now, for whoever only looks."""
+        """Reads the marks as they are now, for a caller that changes nothing."""
         marks = Marks(fetch)
-        with suppress(NotFound):  # nobody has replayed or purged anything
+        with suppress(NotFound):  # nothing was replayed or purged yet
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 

@@ -4,7 +4,7 @@ Rules
 1. A stream ends once: closed, cancelled, or failed. Its result is None, or what it failed of.
 2. Closing stops fetching, lets running handlers end, commits, and leaves the group. A handler that doesn't end in
    time is left alone, and said so; its message is delivered again elsewhere.
-3. Whoever closes first does the work; everybody else waits for it.
+3. The first caller of `close` does the work; the others wait for it.
 """
 
 from __future__ import annotations

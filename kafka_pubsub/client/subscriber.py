@@ -89,7 +89,7 @@ class Subscriber:
         self._engines: dict[Stream, Engine] = {}
         #: Synchronous pull.
         self.receiver = Receiver(self._open)
-        #: Messages whose ack id somebody has asked for.
+        #: Messages whose ack id the user has asked for.
         self._registry: dict[str, Message] = {}
         #: How many there may be before those that can't be acked any more are looked for.
         self._registry_limit = REGISTRY

@@ -87,7 +87,7 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
 
 
 def _check_parked(partition: Partition, retries: Retries) -> None:
-    """A parked key is blocked by a reason of its own, and settled unless somebody holds it."""
+    """Checks that each parked key is blocked by a reason of its own, and settled unless a lease holds it."""
     held = {lease.key for lease in partition.leases.active}
     for key in retries.parking.lines:
         reasons = partition.queues.blocked.get(key, 0)

@@ -4,7 +4,7 @@ Rules
 1. I2: the position committed is `offsets.committable`; the ack map says what is finished above it. The retry
    partition's own are committed with it, in the same request.
 2. No second commit before the answer to the first. A refused one leaves its content to the next.
-3. Commits are up to `COMMIT_INTERVAL` apart, except the last word at a revoke, and those that somebody waits for.
+3. Commits are up to `COMMIT_INTERVAL` apart, except the last one at a revoke, and those that a caller waits for.
 4. A relocation's commit calls its sources finished, which the books do only when it has been stored.
 5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
    checkpoint, which the metadata names (`checkpoints`).
@@ -82,13 +82,13 @@ class Commits:
         return self.dirty and self.open(now)
 
     def hurry(self) -> None:
-        """Somebody waits for the next commit."""
+        """Makes the next commit due at once, because a caller waits for it."""
         self.dirty = True
         if not self.refused:
             self._not_before = 0.0
 
     def soon(self, at: float) -> None:
-        """Somebody waits, and bears that others' acks of the next moment are waited for."""
+        """Makes the next commit due at `at`, so that it also holds acks that come until then."""
         self.dirty = True
         if not self.refused:
             self._not_before = min(self._not_before, at)
@@ -243,4 +243,4 @@ def _size(commit: CommitBoth, progress: Progress) -> int:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody waits to be told."""
+    """Ignores the call: the default of `on_made` and `on_answered`."""

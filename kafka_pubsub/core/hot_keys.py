@@ -35,7 +35,7 @@ MOST = 0.6
 #: The gap between samples goes from half of this to one and a half times this.
 MEAN_GAP = 64
 
-#: Keys that were reported and are remembered; when as many are hot in turn, nobody needs one more warning.
+#: Keys that were reported and are remembered; when as many are hot in turn, one more warning wouldn't help.
 REMEMBERED = 16
 
 

@@ -260,7 +260,7 @@ class KafkaLogReader:
             return
         try:
             if self.closed:
-                return  # the read has closed it
+                return  # by another call meanwhile
             Bounded("kafka_pubsub-leave").run(self._leave, _CLOSE_DEADLINE)
         except KafkaException:
             # The thread goes on by itself when the broker answers; its outcome is dropped.

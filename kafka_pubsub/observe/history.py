@@ -1,4 +1,4 @@
-"""A process's history as JSON lines, for `tests/checker` or whoever wants to know what really happened.
+"""A process's history as JSON lines, for `tests/checker`, or for you to see what really happened.
 
 Theory. Each event is copied into a file that is mapped into memory and shared, so it belongs to the kernel at once:
 a SIGKILL loses nothing that was told, and telling costs no system call (with one `write` an event a busy consumer
@@ -159,7 +159,7 @@ class HistoryFile:
         begins = self._begins + self._room
         size = -(-least // self._segment) * self._segment
         after = self._mapped(begins, size)
-        self._map[self._at : self._room] = b"\n" * (self._room - self._at)  # empty lines, which nobody reads
+        self._map[self._at : self._room] = b"\n" * (self._room - self._at)  # empty lines, which readers skip
         self._map.close()
         self._map, self._begins, self._room, self._at = after, begins, size, 0
 

@@ -2,7 +2,7 @@
 
 Theory. A message that was handed over is in one place: finished by the commit of the home topic (position and
 map), or unfinished there, or moved to the retry topic, or dead. The commits and the two other topics say which,
-so that anybody can look, while the subscription runs.
+so any job can look while the subscription runs.
 
 Rules
 1. What is read at different moments may contradict itself though nothing is wrong. So ends are taken before the

@@ -40,7 +40,7 @@ TOP_RATE = 5_000
 PUBLISHERS = 4
 # A handler's pretended work, in seconds, from and to: that of a row written to a database.
 WORK_S = (0.0005, 0.006)
-# Redeliveries a person can see as blocked keys, and that don't make anybody wait at the end.
+# Redeliveries long enough to see as blocked keys, and short enough not to wait for at the end.
 BACKOFF_S = (0.15, 0.6)
 # Without any progress for so long something is wrong.
 STUCK_S = 30.0

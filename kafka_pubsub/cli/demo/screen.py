@@ -222,7 +222,7 @@ class PlainLines:
 
 
 class NoScreen:
-    """Nobody looks (`--json`)."""
+    """Shows nothing (`--json`)."""
 
     def show(self, picture: Picture) -> None:
         """Nothing."""
