@@ -1,8 +1,8 @@
 """What a driver asks the cluster, by the Java client that Spark brings: topics, ends of logs, commits of groups.
 
 Rules
-1. The same settings as the source, so a job that can read a topic with Spark can ask this as well; no librdkafka.
-2. Java's exceptions become ours, with the name of the topic or group.
+1. The same settings as the source, so whoever can read a topic with Spark can ask this as well; no librdkafka.
+2. Java's exceptions become ours, with the name of what was asked for.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Cluster:
         while open_ones := [at for at, end in written.items() if ends.get(at, end) < end]:
             if time.monotonic() > until:
                 raise DeadlineExceeded(
-                    f"a transaction in {open_ones[0]} has been open for {UNDECIDED_S:.0f} s, and messages behind it "
-                    "can't be read; try again when it has ended, or end it with kafka-transactions.sh abort"
+                    f"a transaction in {open_ones[0]} has been open for {UNDECIDED_S:.0f} s, and nobody can read what "
+                    "lies behind it; try again when it has ended, or end it with kafka-transactions.sh abort"
                 )
             time.sleep(0.05)
             ends = self.ends(names)

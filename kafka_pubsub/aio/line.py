@@ -1,12 +1,12 @@
 """Publishing without blocking: messages that would have to wait do so in a line, in their order.
 
-Theory: a publish blocks when its topic must be looked up first, or when too much is on its way. A coroutine may not
-block, so such a message queues up here, and a thread publishes the line one after the other. While there is a line
-everything goes through it, else a later message of a key would overtake an earlier one.
+Theory: a publish blocks when its topic must be looked up first, or when too many messages are under way. A coroutine
+may not block, so such a message queues up here, and a thread publishes the line one after the other. While there is a
+line all messages go through it, else a later message of a key would overtake an earlier one.
 
 Rules
 1. A thread exists only while there is a line.
-2. The line is bounded: who doesn't await any of his futures is told so before memory runs out.
+2. The line is bounded: if you don't await any of your futures, `publish` fails before memory runs out.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Publishing:
     def __init__(self, topic: Topic, attributes: Mapping[str, str], answers: Output | None) -> None:
         from kafka_pubsub.config import PublishFlow
 
-        # The publisher itself waits for a broker for ever; this asks it once, and says who is missing.
+        # The publisher itself waits for a broker for ever; this asks once, and fails if no broker or topic is there.
         _ = topic.options
         topic.configure(flow=PublishFlow(max_messages=WINDOW, on_limit="block"))
         self.stored = 0

@@ -84,7 +84,7 @@ def _lacking(record: TopicRecord, info: TopicInfo, home: TopicInfo) -> dict[str,
 
 
 def _demanded(wanted: dict[str, str], info: TopicInfo, home: TopicInfo) -> dict[str, str]:
-    """What an adopted topic must have: how long and how its owner keeps records is his, as long as they come in."""
+    """Returns the settings that an adopted topic must have to accept records; retention is its owner's choice."""
     demanded = {"cleanup.policy"}
     if info.config.get("message.timestamp.type") != "LogAppendTime":
         demanded |= {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}

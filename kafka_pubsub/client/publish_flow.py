@@ -111,7 +111,7 @@ class Outstanding:
         self.limit(flow)
 
     def limit(self, flow: PublishFlow) -> None:
-        """Other limits, from now on; who waits looks again."""
+        """Sets other limits; waiting threads look again."""
         self._flow = flow
         unlimited = flow.on_limit == "ignore"
         self._limit_messages = _UNLIMITED if unlimited else flow.max_messages

@@ -7,7 +7,7 @@ Rules
    between (`Conflict`), the function runs again from the start, so it must not assume its own first half.
 3. A process that was overtaken while making something lets the others finish first (`settle_making`). If all went on
    with the record that they find, each would take it away from the one before, and all would be refused in the end.
-4. Settings that the caller didn't give are not compared: who doesn't say anything doesn't contradict.
+4. Settings that the caller didn't give are not compared.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def retry_beginning(
         log.error(
             "subscription %r: its retry topic %r has lost offsets %d to %d of partition %d, and with them up to %d "
             "messages that waited for their redelivery: set its retention.ms and retention.bytes to -1, and find "
-            "out who deletes records there",
+            "out what deletes records there",
             record.name,
             retry.name,
             committed.offset,

@@ -1,4 +1,4 @@
-"""The seat: of all who would change a subscription's dead letters, one at a time.
+"""The seat: only one command at a time may change a subscription's dead letters, and it holds the seat.
 
 Theory. Two commands at once would each read which letters are left, and both would bring the same ones back. So a
 command that changes something joins a consumer group made for that, on the one partition of the marks' topic:
@@ -9,9 +9,9 @@ Rules
 1. Sitting down: wait until the group has no other member, join, be given the partition, then `fence`: this ends the
    transaction of a killed or stalled predecessor. Only then the marks are read, up to their very end.
 2. After any outcome but "stored": sit down anew (same rule), read the marks, and believe only them.
-3. The group is deleted when the seat is left: what it has committed would look like a lag for ever, because every
-   subscription writes to the topic of the marks. Nothing is ever read from those positions, they are the fence only.
-4. For one thread. Between two transactions the member reads (nothing ever comes), so that the group hears of it.
+3. The group is deleted when the seat is left: its committed positions would look like a lag for ever, because every
+   subscription writes to the topic of the marks. The positions are never read; they serve only to fence.
+4. For one thread. Between two transactions the member reads (no record ever comes), which keeps it in the group.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class TopicAdmin:
         return settle(lambda: self._update(name, changes))
 
     def replace(self, record: TopicRecord, previous: TopicRecord) -> None:
-        """Stores a changed record and tells who uses the topic here; inside `settle`."""
+        """Stores a changed record and tells the topic's users in this process; call it inside `settle`."""
         self._put(record, previous)
 
     def delete(self, name: str) -> bool:

@@ -34,7 +34,7 @@ PROMPT = 0.002
 #: Seconds after which a waiter is told that there is no answer: a change of the group's coordinator takes some ten.
 PATIENCE = 30.0
 
-#: Who waits, and since when.
+#: A waiter, and since when it waits.
 _Waiter = tuple[object, float]
 
 
@@ -49,7 +49,7 @@ class Durability:
         self._prompt = prompt
         #: False: no ack has a waiter, and there is no answer to pass on.
         self.busy = False
-        #: Asked during a walk that hasn't told of itself.
+        #: Asked during a walk that hasn't reported yet.
         self._walked: list[tuple[Ask, float]] = []
         #: In the books, and in no commit yet.
         self._booked: deque[_Waiter] = deque()
@@ -88,7 +88,7 @@ class Durability:
         return [*effects, *told] if told else effects
 
     def lost(self) -> None:
-        """The partition isn't ours any more."""
+        """Answers all waiters: the partition isn't ours any more."""
         unknown = [waiter for waiter, _ in (*self._doubtful, *self._sent)]
         gone = [ask.waiter for ask, _ in self._walked] + [waiter for waiter, _ in self._booked]
         for each in (self._walked, self._booked, self._sent, self._doubtful):
@@ -109,7 +109,7 @@ class Durability:
             self._late(ask)
 
     def _untold(self, ask: Ask) -> bool:
-        """Whether its lease is one of those that a walk has left, and hasn't told of yet."""
+        """Tells whether a walk has left the ask's lease and hasn't reported it yet."""
         return ask.lease.state is LeaseState.WALKING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:

@@ -56,7 +56,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "partitioner": "every Kafka client must find a key's partition alike",
         "transactional.id": _OURS,
         "allow.auto.create.topics": "topics are made by create_topic only",
-        "client.id": f"{_OURS}, so that the cluster's tools show who is who",
+        "client.id": f"{_OURS}, so that the cluster's tools tell clients apart",
         "default.topic.config": "its settings can be given directly",
         "log.queue": _OURS,
     }

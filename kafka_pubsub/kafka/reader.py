@@ -318,7 +318,7 @@ class KafkaLogReader:
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
         answer = [kafka_partition(each, starts.get(each, 0)) for each in mine]
         self._answer(consumer, answer)
-        # librdkafka remembers from an earlier assignment who was paused.
+        # librdkafka remembers from an earlier assignment which partitions were paused.
         consumer.resume(answer)
         idle = [KafkaPartition(*each) for each in mine if each not in starts]
         if idle:

@@ -45,7 +45,7 @@ STOP_ALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """What a user may say about brokers of his; `port` is for a fleet of one."""
+    """The options that a user has for local brokers; `port` is for a fleet of one."""
 
     heap_mb: int
     ready_timeout: float = READY_TIMEOUT_S

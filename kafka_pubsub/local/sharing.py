@@ -30,7 +30,7 @@ SESSION_TIMEOUT_S = 60.0
 
 @contextmanager
 def shared_kafka(folder: Path) -> Iterator[str]:
-    """The address of the broker shared by all who name the same `folder`."""
+    """Yield the address of the broker that all processes with the same `folder` share."""
     with shared(folder / "users.lock"):
         with exclusive(folder / "start.lock"):
             address = _answering(folder) or _start(folder)

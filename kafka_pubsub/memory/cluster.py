@@ -72,7 +72,7 @@ class MemoryCluster:
 
     @contextmanager
     def change(self) -> Iterator[float]:
-        """Holds the lock for a change and tells all who wait; gives the time."""
+        """Holds the lock for a change and wakes all waiting threads; yields the time."""
         with self.changed:
             self.catch_up()
             yield self.clock.now()

@@ -1,4 +1,4 @@
-"""A consumer group's coordinator: members, generations, and who may commit.
+"""A consumer group's coordinator: members, generations, and which commits count.
 
 Theory: the classic protocol with the eager `range` assignor. A change of members opens a rebalance; every member
 sees it at its next call, gives up what it holds and joins; when the last has joined (or its session has run
@@ -139,7 +139,7 @@ class Group:
             self.generation += 1
 
     def topic_changed(self, topic: str) -> None:
-        """A topic came, went or grew: those who list it must share anew."""
+        """Rebalances if a member lists the topic, which was made, deleted or has grown."""
         if any(topic in entry.topics for entry in self._members.values()):
             self.rebalance()
 

@@ -1,7 +1,7 @@
-"""The transaction coordinator: who may write under which id, what is open, and when it shows.
+"""The transaction coordinator: which writer may use an id, what is open, and when readers see it.
 
 Theory. A transaction ends in two steps, as on a broker. First the coordinator decides, and answers; then a marker goes
-to every partition and group that took part, to each in its own time. In between the author knows what no reader sees:
+to every partition and group that took part, to each in its own time. In between readers don't see all of it yet:
 a log's last stable offset stands before records that are committed, a group's positions are held back, or are there
 already while the records are not.
 

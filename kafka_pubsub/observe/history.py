@@ -215,7 +215,7 @@ class HistoryFile:
         retry: int | None = None,
         batch: int | None = None,
     ) -> None:
-        """`deliver`, for who has the fingerprint already."""
+        """Does as `deliver`, for a caller that has the fingerprint already."""
         more = "" if retry is None else f',"retry":{retry}'
         if batch is not None:
             more += f',"batch":{batch}'
