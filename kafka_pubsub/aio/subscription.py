@@ -2,8 +2,8 @@
 
 Rules
 1. Callbacks are coroutine functions, run as tasks of the loop that called `pull`.
-2. A `receive` that is cancelled takes no message from then on. What it got at that very moment is nacked, so that it is
-   delivered again at once.
+2. A `receive` that is cancelled takes no message from then on. Messages that it got at that very moment are nacked, so
+   that they are delivered again at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Publishing many messages: what was stored, what failed first, and a progress bar.
+"""Publishing many messages: how many were stored, which failed first, and a progress bar.
 
-Rule: answers of the broker come in another thread; they only count, and print under `--json`. The thread that
-reads the lines looks at the first failure before each line.
+Rule: the broker's answers come in another thread, which only counts them, and prints them under `--json`. The thread
+that reads the lines looks at the first failure before each line.
 """
 
 from __future__ import annotations

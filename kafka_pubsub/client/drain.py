@@ -6,8 +6,8 @@ process can look, without asking the consumers.
 
 Rules
 1. Only messages with a key count, and only those below the barrier: others have no order to lose.
-2. The retry topic is looked at after the home topic: what leaves home goes there in the same transaction. Of the
-   retry topic the positions are read before its end, because a message that moves to the tail meanwhile must be
+2. The retry topic is looked at after the home topic, because messages move there in one transaction. The retry topic's
+   positions are read before its end, because a message that moves to the tail meanwhile must be
    seen at one of its places.
 3. What isn't committed may be a hole (markers, compaction, aborted records). When few offsets are left they are read
    one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only

@@ -5,11 +5,11 @@ ack map of the commit calls finished, or the checkpoint that it may name (`check
 are noted in the metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
 
 Rules
-1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; of the same
-   message at two, the later one counts.
-2. A key's state is that of its first message, in order of origin; `behind` counts what waits in the retry topic after
-   it. What waits behind in the home topic isn't read.
-3. A message without a key stands for itself.
+1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; if it is
+   seen at both, the later one counts.
+2. A key's state is that of its first message, in order of origin; `behind` counts the messages after it in the retry
+   topic. Messages that wait behind it in the home topic aren't read.
+3. A message without a key has a state of its own.
 4. Notes are what the next owner needs after a crash, not a register of leases: a lease is noted by the commit after it
    began. When no process receives, they name the messages that were under way when the last owner died.
 """

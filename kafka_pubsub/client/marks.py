@@ -1,7 +1,7 @@
-"""Which dead letters are done with: replayed, or purged.
+"""Marks of the dead letters that are finished: replayed, or purged.
 
-Theory. A dead-letter topic is an ordinary topic that others may read, and Kafka deletes from its front only. So what is
-done is noted beside it, in a compacted topic of ours: a bitmap for each run of `CHUNK` offsets. A replay stores the
+Theory. A dead-letter topic is an ordinary topic that others may read, and Kafka deletes from its front only. So we mark
+finished letters in a compacted topic of our own: a bitmap for each run of `CHUNK` offsets. A replay stores the
 marks in the transaction that stores the records, so a letter is marked if and only if it was brought back. (A consumer
 group's position couldn't do that: it is forgotten after a week without members, and has room for some 1,700 gaps.)
 

@@ -1,7 +1,7 @@
-"""How much waits to be stored, and what `publish` does when it is too much.
+"""How many messages wait to be stored, and what `publish` does when they are too many.
 
-Theory: messages are counted in epochs. A flush closes the current epoch and waits for it and those before, so it is
-over when what was published before it was reported, however much is published meanwhile.
+Theory: messages are counted in epochs. A flush closes the current epoch and waits for it and those before. So it ends
+when all messages published before it are reported, however many are published meanwhile.
 
 Rules
 1. `sent` counters change under the topic's lock, `done` counters in delivery reports, of which a writer runs one at a
@@ -9,7 +9,7 @@ Rules
 2. A waiting thread says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of
    them sees the other: no wake-up is lost.
 3. A message that is larger than the limit itself is admitted when nothing else waits: else it would wait for ever.
-4. `free_until_*` is how far the counters may go without looking: reports only make room, so what fitted then fits.
+4. `free_until_*` is how far the counters may go without a check: reports only make room, so this limit stays safe.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Rules
 1. `poll` and `flush` are called by the pump's thread, or, while that stands by, by one publisher at a time. So
    reports of a writer come one after the other.
-2. A writer lives until the pool is closed: topics come and go, connections to a cluster are worth keeping.
-3. What publishers know of their topics is renewed here, in the background: never by a message.
+2. A writer lives until the pool is closed: new topics can use its connections.
+3. The pool renews what publishers know of their topics, in the background: never when a message is published.
 4. A process that ends without `close()` flushes for `AT_EXIT_S`; a forked child owns nothing and does nothing.
 """
 

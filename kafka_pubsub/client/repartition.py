@@ -5,13 +5,13 @@ partition are finished; so between the last keyed message of the old layout and 
 a moment at which every ordered subscription has finished the old layout. Three phases make that moment, each noted in
 the topic's record before it begins, so that any process can go on where another has stopped:
 
-fencing   The record says so; publishers refuse keys from when they see it. They look every `RENEW_S`, or before the
+fencing   Publishers that see this in the record refuse keys. They look every `RENEW_S`, or before the
           next message after a pause, so after `FENCE` all have seen it. Then the ends of the partitions are noted:
           the barrier.
-draining  Until every ordered subscription has finished what lies below the barrier, its retry topic included.
+draining  Lasts until every ordered subscription has finished all messages below the barrier, its retry topic included.
           Receiving goes on, and so does publishing without keys.
-growing   Kafka's topics get their partitions (home and retry topics), the subscriptions and then the topic their
-          number. No stream opens meanwhile. Then each group is made to rebalance at once.
+growing   Kafka's topics get their partitions (home and retry topics), then the records of the subscriptions and of the
+          topic their number. No stream opens meanwhile. Then each group is made to rebalance at once.
 
 Rules
 1. Every step may be done twice. A call that was interrupted, or ran beside another, is repeated and goes on.

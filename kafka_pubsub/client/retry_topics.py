@@ -5,10 +5,10 @@ subscription is ready, removed when no stream can read it any more, and if it is
 knows, the subscription delivers nothing.
 
 Rules
-1. It has the home topic's number of partitions and replicas, keeps everything, and takes whatever the home topic
-   takes (`companion.py`).
-2. One that was there before the subscription is taken if it fits, from its end on, and stays when the subscription
-   goes; only this library uses the reserved name.
+1. It has the home topic's number of partitions and replicas, keeps all records, and accepts every message that the
+   home topic accepts (`companion.py`).
+2. A topic of that name that is older than the subscription is used if it fits, from its end on, and stays when the
+   subscription is deleted; only this library uses the reserved name.
 3. A topic that is gone, was made again or has another number of partitions is an error, never a fresh beginning,
    because messages may have waited there. You accept that with `update_subscription(remake_retry_topic=True)`.
 4. Without one, a subscription redelivers in place; each process logs that once.

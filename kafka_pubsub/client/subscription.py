@@ -4,7 +4,7 @@ Rules
 1. Making a handle does no I/O; the first call that receives looks the subscription up.
 2. All handles of one `PubSub` on one subscription share one subscriber, so an ack id is good on each of them, and all
    calls of `receive` share one membership of the group.
-3. What isn't built yet is refused, never ignored.
+3. An option that isn't built yet is refused, never ignored.
 """
 
 from __future__ import annotations

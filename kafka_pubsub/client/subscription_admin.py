@@ -2,9 +2,9 @@
 
 Rules
 1. Making: the record (`creating`, with what is planned), the retry topic, the group's offsets in one request (the last
-   stable offset of each partition, so that what is published from then on is received), the record (`ready`, with a
-   copy of those offsets). After a crash the next `create` goes on and takes the position anew: the first one never
-   returned. What can be refused is looked at before the first step.
+   stable offset of each partition, so that it receives all messages published from then on), the record (`ready`, with
+   a copy of those offsets). After a crash the next `create` goes on and takes the position anew: the first one never
+   returned. All reasons to refuse are checked before the first step.
 2. A consumer group of that name that isn't in the catalog belongs to another application: it is left alone.
 3. Deleting: the record (`deleting`, which ends the streams with `NotFound` wherever they run), then, once its members
    have left, the retry topic, the group, the record. If they don't leave, the error says so and `delete` can be called

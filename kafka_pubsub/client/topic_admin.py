@@ -7,8 +7,8 @@ Rules
    next `delete` or `create` goes on.
 3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
 4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened. Its
-   retry topic stays, and what waits in it can be read, until the subscription is deleted.
-5. A topic that some subscription's dead letters go to can't be deleted.
+   retry topic stays, and its messages can be read, until the subscription is deleted.
+5. A topic that a subscription names for its dead letters can't be deleted.
 """
 
 from __future__ import annotations

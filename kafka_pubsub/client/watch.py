@@ -1,4 +1,4 @@
-"""Looks after subscriptions that are being received from.
+"""Watches the catalog's records of subscriptions that this process receives from.
 
 If a subscription is deleted or detached, from any process, its streams end with the reason. Its streams also hear of
 other changes of its record.

@@ -2,7 +2,7 @@
 
 Rules
 1. A setting wins in this order: our rules, the user's config, our defaults.
-2. A setting that one of our promises stands on (`RULES`) can't be set: `InvalidArgument` names it and says why.
+2. A setting on which one of our promises depends (`RULES`) can't be set: `InvalidArgument` names it and says why.
 3. A setting that librdkafka doesn't know, or a value that it can't read, is found when the backend is made and
    without a thread or a socket: `verify` shows librdkafka the settings followed by one that can't exist. If it
    complains about that last one only, it took all the others.

@@ -7,12 +7,12 @@ writer could have committed. After it, without an answer, the outcome is unknown
 Rules
 1. The commit is asked for only when every record was acknowledged and every offset taken. (librdkafka would
    commit the records alone after `send_offsets_to_transaction` ran out of time: tried.)
-2. A producer whose transaction could not be ended in good order is thrown away; the next one takes the same id,
-   which ends whatever is still open and shuts out what is still on its way.
+2. A producer whose transaction didn't end cleanly is thrown away; the next one takes the same id, which ends an open
+   transaction and fences requests that are still under way.
 3. A waiting `poll` stays below 0.2 s: above, the Python client calls on after a fatal error with the exception
    still set, and reports are lost.
 4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the request that is under way. librdkafka doesn't
-   see to that: when the group's coordinator leaves in the wrong moment, `send_offsets_to_transaction` never returns
+   ensure that: when the group's coordinator leaves at the wrong moment, `send_offsets_to_transaction` never returns
    (confluentinc/librdkafka#5456, #5511; seen in rolling restarts). So its calls are made on a thread that can be left
    behind, with its producer, which is never touched again.
 5. Positions that come later are waited for when every record was acknowledged (`PositionsLater`), so a partition that

@@ -1,7 +1,7 @@
-"""Reading what a broker died of from its logs, and saying what to do about it.
+"""Finding in a broker's logs why it ended, and saying what to do about it.
 
-Rule: an error always ends with the broker's own last words or with where they are; a guess never replaces
-them.
+Rule: an error always ends with the last lines of the broker's log, or with the path of the log; a guess never
+replaces them.
 """
 
 from __future__ import annotations

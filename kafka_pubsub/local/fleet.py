@@ -1,4 +1,4 @@
-"""Brokers that are one cluster and die with us: what `LocalKafka` and `LocalCluster` have in common.
+"""Brokers that are one cluster and end with this process: the common part of `LocalKafka` and `LocalCluster`.
 
 Theory: a fleet is a directory, a guard, and as many nodes as there are brokers; one is the special case without a
 quorum to wait for. Ports that clients know are chosen once and kept, so that they find a broker again after its

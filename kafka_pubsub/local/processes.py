@@ -1,6 +1,6 @@
-"""Processes by more than their number.
+"""Processes by id and start time.
 
-Theory: a process id is reused after its process ended, so a number that was written down proves nothing.
+Theory: a process id is reused after its process ended, so the id alone doesn't identify a process.
 Together with the time the process started (and the boot it started in) it does: that is its `identity`.
 """
 

@@ -6,8 +6,8 @@ a log's last stable offset stands before records that are committed, a group's p
 already while the records are not.
 
 Rules
-1. A writer that starts under an id ends what is open under it (decided: as decided; else aborted), markers included,
-   and fences every writer that started before. So does the next transaction of the same writer, for its own last one.
+1. A writer that starts under an id ends the open transaction of the id (as decided, or else by an abort), markers
+   included, and fences every earlier writer. The next transaction of the same writer also ends its own last one.
 2. A transaction that stays open is aborted, and its writer fenced, at the first look after its time-out; the
    coordinator looks every 10 s.
 3. Called under the cluster's lock.

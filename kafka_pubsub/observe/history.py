@@ -28,12 +28,12 @@ Offsets of the home topic name messages; a standing is `[position, [start, end, 
     replay       partition, offset
 
 Rules
-1. Any thread may tell; what one call tells is one line, and lines are in the order of the calls.
+1. Any thread may call; each call writes one line, and lines are in the order of the calls.
 2. A file belongs to one process and one stream: it is made anew, never appended to. A child after `fork` opens its own.
 3. Room is taken from the disk before it is mapped: a full disk raises `OSError` here, where a mapped hole would kill
-   the process. A `forgiving` file says so in the log and takes nothing any more.
-4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL caught has no end.
-5. What is told after `close` is dropped: a handler may outlive its stream.
+   the process. A `forgiving` file logs that and drops all later events.
+4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL interrupted has no end.
+5. Events after `close` are dropped: a handler may outlive its stream.
 """
 
 from __future__ import annotations

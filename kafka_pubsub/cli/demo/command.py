@@ -1,7 +1,6 @@
-"""`demo`: starts Kafka if there is none, runs the story, draws it, and says what was proven.
+"""`demo`: starts Kafka if there is none, publishes and consumes the events, draws them, and says what was proven.
 
-Rule: exit code 1 if the order of any key was broken or anything was lost; a pretty picture of a failure is a
-failure.
+Rule: exit code 1 if the order of any key was broken or a message was lost.
 """
 
 from __future__ import annotations
