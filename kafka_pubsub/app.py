@@ -2,8 +2,8 @@
 
 Rules
 1. Making a `PubSub` connects to nothing: a wrong address is reported by the first call that needs it.
-2. A method checks what it was given, hands over, and answers with a handle; the work is in `client/`.
-3. What an issue hasn't built yet is refused by name, never ignored.
+2. A method checks its arguments, calls `client/`, which does the work, and returns a handle.
+3. An option that isn't built yet is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class PubSub:
         return self.topic(name)
 
     def repartition_progress(self, name: str) -> RepartitionProgress | None:
-        """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
+        """Tells how far a change of the topic's partitions is; None if no change is under way."""
         return self._cluster.repartitioner.look(name)
 
     def delete_topic(self, name: str) -> bool:

@@ -1,12 +1,12 @@
 """Publishing without blocking: messages that would have to wait do so in a line, in their order.
 
-Theory: a publish blocks when its topic must be looked up first, or when too much is on its way. A coroutine may not
-block, so such a message queues up here, and a thread publishes the line one after the other. While there is a line
-everything goes through it, else a later message of a key would overtake an earlier one.
+Theory: a publish blocks when its topic must be looked up first, or when too many messages are under way. A coroutine
+may not block, so such a message queues up here, and a thread publishes the line one after the other. While there is a
+line all messages go through it, else a later message of a key would overtake an earlier one.
 
 Rules
 1. A thread exists only while there is a line.
-2. The line is bounded: who doesn't await any of his futures is told so before memory runs out.
+2. The line is bounded: if you don't await any of your futures, `publish` fails before memory runs out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PublishLine:
         self._serving = False
 
     def publish(self, send: Send, would_block: bool) -> Future[str]:
-        """Sends now if that can't block and nobody waits, else in turn."""
+        """Sends now if that can't block and the line is empty, else in turn."""
         with self._lock:
             if not would_block and not self._serving:
                 return send()
@@ -57,7 +57,7 @@ class PublishLine:
             return outcome
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until nobody is in line any more; False if that takes longer than `timeout` seconds."""
+        """Waits until the line is empty; False if that takes longer than `timeout` seconds."""
         with self._over:
             return self._over.wait_for(lambda: not self._serving, timeout)
 

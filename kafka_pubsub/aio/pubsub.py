@@ -170,7 +170,7 @@ class PubSub:
         return self.topic(name)
 
     async def repartition_progress(self, name: str) -> RepartitionProgress | None:
-        """How far a change of the topic's partitions is that somebody has begun; None: there is none."""
+        """Tells how far a change of the topic's partitions is; None if no change is under way."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
 
     async def delete_topic(self, name: str) -> bool:

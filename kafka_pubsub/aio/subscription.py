@@ -2,8 +2,8 @@
 
 Rules
 1. Callbacks are coroutine functions, run as tasks of the loop that called `pull`.
-2. A `receive` that is cancelled takes no message from then on. What it got at that very moment is nacked, so that it is
-   delivered again at once.
+2. A `receive` that is cancelled takes no message from then on. Messages that it got at that very moment are nacked, so
+   that they are delivered again at once.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Subscription:
         )
 
     async def keys(self) -> list[KeyState]:
-        """The keys that are parked, waiting or leased, and why: read from Kafka, whoever receives and wherever."""
+        """Returns the keys that are parked, waiting or leased in any process, and why, as Kafka has it."""
         return await asyncio.to_thread(self._sync.keys)
 
     async def delete(self) -> None:
@@ -285,7 +285,7 @@ class Subscription:
 
 
 class _Cancelled(Exception):
-    """Ends the call in its thread, at its next word of progress; nobody waits for its answer."""
+    """Ends the call in its thread when it next reports progress; its answer isn't awaited any more."""
 
 
 async def _long(

@@ -1,10 +1,10 @@
-"""Exit codes, and the one line that a failure becomes.
+"""Exit codes, and the one line that reports a failure.
 
 Rules
 1. 0 ok, 1 failed, 2 wrong usage. 128 + n when signal n ended it, as a shell reports it: 130 Ctrl-C, 143 SIGTERM,
-   141 when the reader of stdout went away.
+   141 when the reader of stdout has closed it.
 2. A failure is one line on stderr; under `--json` one object `{"error": {"code", "type", "message"}}`.
-3. A defect of ours is one line too; `KAFKA_PUBSUB_DEBUG=1` adds the traceback to any failure.
+3. A bug of ours is one line too; `KAFKA_PUBSUB_DEBUG=1` adds the traceback to any failure.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _where_to_look(error: click.UsageError) -> str:
 
 
 def _complain(line: str) -> None:
-    # Whoever reads stderr may be gone as well; the exit code still tells.
+    # The reader of stderr may be gone as well; the exit code still tells.
     with contextlib.suppress(OSError):
         click.echo(line, err=True)
 

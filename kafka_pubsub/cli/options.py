@@ -131,7 +131,7 @@ def _as_typed(name: str, value: JsonValue) -> JsonValue:
 
 
 def still_there(resources: Iterable[T], show: Callable[[T], R]) -> list[R]:
-    """Shows each; what somebody has deleted since it was listed is no error, it is left out."""
+    """Shows each resource, and leaves out those that were deleted since they were listed."""
     shown: list[R] = []
     for each in resources:
         with contextlib.suppress(NotFound):

@@ -1,7 +1,7 @@
-"""Publishing many messages: what was stored, what failed first, and a progress bar.
+"""Publishing many messages: how many were stored, which failed first, and a progress bar.
 
-Rule: answers of the broker come in another thread; they only count, and print under `--json`. The thread that
-reads the lines looks at the first failure before each line.
+Rule: the broker's answers come in another thread, which only counts them, and prints them under `--json`. The thread
+that reads the lines looks at the first failure before each line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Progress", "Publishing"]
 
 # Messages on their way at a time: enough for full speed, few enough to wait for after Ctrl-C.
 WINDOW = 10_000
-# Without any answer for so long nobody waits on.
+# Seconds without any answer after which we stop waiting.
 SILENCE_S = 30.0
 POLL_S = 0.005
 
@@ -38,7 +38,7 @@ class Publishing:
     def __init__(self, topic: Topic, attributes: Mapping[str, str], answers: Output | None) -> None:
         from kafka_pubsub.config import PublishFlow
 
-        # The publisher itself waits for a broker for ever; this asks it once, and says who is missing.
+        # The publisher itself waits for a broker for ever; this asks once, and fails if no broker or topic is there.
         _ = topic.options
         topic.configure(flow=PublishFlow(max_messages=WINDOW, on_limit="block"))
         self.stored = 0
@@ -99,7 +99,7 @@ class Publishing:
 
 
 class Progress:
-    """A bar for a file, a counter for a stream; nothing when nobody looks."""
+    """A bar for a file, a counter for a stream; nothing when stderr isn't a terminal."""
 
     def __init__(self, bar: RichProgress | None = None, task: TaskID | None = None) -> None:
         self._bar = bar

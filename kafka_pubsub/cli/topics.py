@@ -244,11 +244,11 @@ def update(
 def repartition(session: Session, name: str, partitions: int, timeout: float | None) -> None:
     """Give a topic more partitions without reordering a key.
 
-    Until it is through, messages with a key are refused. First it waits 75 seconds, until every publisher has noticed;
-    then for ordered subscriptions to finish what is there. So somebody has to receive from them, and what is parked
-    has to be released.
+    Until it ends, messages with a key are refused. First it waits 75 seconds, until every publisher has noticed;
+    then until ordered subscriptions have finished the messages that are there. So keep their consumers running, and
+    release parked messages.
 
-    It can be stopped, and called again to go on. With the number that the topic has, it gives the change up.
+    You can stop it, and call it again to go on. With the number that the topic has, it gives the change up.
     """
     with session.pubsub() as pubsub:
         before = pubsub.topic(name).options.partitions
@@ -324,9 +324,9 @@ def _waits_for(progress: RepartitionProgress) -> str:
 
 
 def _left(progress: RepartitionProgress) -> str:
-    """Which subscriptions are waited for."""
+    """List the subscriptions that the change waits for."""
     return ", ".join(
-        f"{name}: {count:,} message{'s' * (count != 1)}{' (nobody receives)' * (name in progress.idle)}"
+        f"{name}: {count:,} message{'s' * (count != 1)}{' (no process receives)' * (name in progress.idle)}"
         + "".join(f"; unreadable: {_where(each)}" for each in progress.unreadable.get(name, ()))
         for name, count in progress.waiting.items()
     )

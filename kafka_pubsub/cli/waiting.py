@@ -24,7 +24,7 @@ LISTED: Final = 100
 
 COLUMNS = ("key", "state", "since", "next_due", "attempt", "behind", "why", "id")
 
-#: What needs somebody comes first.
+#: Keys that need an operator come first.
 ORDER = ("unreadable", "parked", "leased", "waiting")
 
 

@@ -1,8 +1,8 @@
-"""Reads bodies of parked messages, for whom only an index is kept in memory, when their turn comes.
+"""Reads the bodies of parked messages when their turn comes; memory holds only an index of them.
 
 Rules
-1. One thread, one reader outside of the group: what it reads never uses main's fetch credit.
-2. Every request is answered once: with what was found, what is gone for good, and what is to be asked for again.
+1. One thread, one reader outside of the group: its reads never use main's fetch credit.
+2. Every request is answered once: with the records found, those gone for good, and those to ask for again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class BodyReader:
                     self._found(FoundBodies(request))
                 else:
                     self._found(FoundBodies(request, found.records, found.missing))
-                    del found  # megabytes that nobody needs while nobody asks
+                    del found  # megabytes that would stay in memory until the next request
         except Exception:
             log.exception("reading bodies failed; parked messages of this stream won't be delivered here")
             raise

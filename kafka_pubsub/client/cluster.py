@@ -1,12 +1,12 @@
 """One cluster in use: its backend, made when first needed, and the publishers and subscribers that share it.
 
 Rules
-1. Nothing is connected before the first use. A process that forked after that may not go on in the child: threads
-   and connections stayed in the parent, so every call there says so.
+1. Nothing is connected before the first use. A process that forks after that can't use the cluster in the child:
+   threads and connections stay in the parent, so every call in the child fails with an error that says so.
 2. One publisher for each topic and one subscriber for each subscription, made without I/O. A topic made anew under
    the same name gets a new publisher; a subscriber looks its subscription up whenever it begins to receive.
 3. `publisher` is called for every message: one look into a dict, no lock.
-4. Closing goes from the outside in: watch, subscribers, publishers (flushed), writers, backend.
+4. Closing goes in this order: watch, subscribers, publishers (flushed), writers, backend.
 """
 
 from __future__ import annotations
@@ -64,10 +64,9 @@ class Cluster:
         # Guards the first connection, the registries' growth and the end.
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
-        # By topic; a topic that wasn't published to, or was deleted, has none.
-        #: By topic; only those that have published. Empty: nobody has.
+        #: By topic; only for topics to which this process has published and that it hasn't deleted.
         self.publishers: dict[str, TopicPublisher] = {}
-        # By subscription; one that nobody received from has none.
+        # By subscription; only for those from which this process has received.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
 

@@ -1,11 +1,11 @@
 """Where a subscription's dead letters go: an ordinary topic, checked before a policy names it.
 
 Rules
-1. It must exist in the catalog: dead letters of a topic whose name was mistyped would be found by nobody.
+1. It must exist in the catalog: if the name was mistyped, you would never find the dead letters.
 2. It isn't the topic itself, nor one of the reserved names.
-3. It takes whatever the home topic takes, and a dead letter waits there until somebody looks. A topic that we made is
+3. It accepts every message that the home topic accepts, and keeps dead letters until you look. A topic that we made is
    set so when a policy first names it (the retention that its owner asked for is kept). An adopted one stays as it is,
-   so it is refused, with the settings that it lacks.
+   so it is refused, and the error names the settings that it lacks.
 4. While a policy names it, it can't be deleted.
 """
 
@@ -79,12 +79,12 @@ def _lacking(record: TopicRecord, info: TopicInfo, home: TopicInfo) -> dict[str,
     }
     if info.max_message_bytes < limit:
         lacking["max.message.bytes"] = str(limit)
-    # Whoever may not see settings can't judge them.
+    # A client that may not see the settings can't judge them.
     return lacking if info.config or not record.adopted else {}
 
 
 def _demanded(wanted: dict[str, str], info: TopicInfo, home: TopicInfo) -> dict[str, str]:
-    """What an adopted topic must have: how long and how its owner keeps records is his, as long as they come in."""
+    """Returns the settings that an adopted topic must have to accept records; retention is its owner's choice."""
     demanded = {"cleanup.policy"}
     if info.config.get("message.timestamp.type") != "LogAppendTime":
         demanded |= {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}

@@ -1,18 +1,18 @@
-"""How much of a topic's old layout is still to be done by a subscription: what a change of layout waits for.
+"""How much of a topic's old layout a subscription has still to finish: a change of layout waits for that.
 
-Theory. A key's order is kept by one partition. Once a key moves to another, all that lies in its old one must be
-finished, or its later messages overtake it. Finished is what the group's committed positions and maps say, so any
-process can look, and nobody has to be asked.
+Theory. A key's order is kept by one partition. Before a key moves to another, all its messages in the old one must be
+finished, or later ones overtake them. The group's committed positions and maps say what is finished, so any
+process can look, without asking the consumers.
 
 Rules
 1. Only messages with a key count, and only those below the barrier: others have no order to lose.
-2. The retry topic is looked at after the home topic: what leaves home goes there in the same transaction. Of the
-   retry topic the positions are read before its end, because a message that moves to the tail meanwhile must be
+2. The retry topic is looked at after the home topic, because messages move there in one transaction. The retry topic's
+   positions are read before its end, because a message that moves to the tail meanwhile must be
    seen at one of its places.
 3. What isn't committed may be a hole (markers, compaction, aborted records). When few offsets are left they are read
    one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only
-   such come as nobody can read: somebody may have written thousands.
-4. What isn't a message has no place in any order, but a newer client may be able to read it. So it counts, and is told.
+   unreadable records come: another program may have written thousands.
+4. An unreadable record has no place in any order, but a newer client may be able to read it: it counts, and is named.
    A checkpoint has no key, and tells what is finished (`checkpoints.py`).
 """
 
@@ -67,7 +67,7 @@ class Left(NamedTuple):
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing is left but what nobody can read."""
+        """Whether only unreadable records are left."""
         return 0 < self.total == self.unreadable
 
 
@@ -118,7 +118,7 @@ class Drain:
         try:
             ends = self._backend.admin.high_watermarks(places)
         except NotFound:
-            return Left()  # gone with what was in it: whoever receives is told
+            return Left()  # gone with its messages: the streams report it
         found = []
         for place, end in ends.items():
             number = place.partition

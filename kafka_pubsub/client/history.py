@@ -1,14 +1,14 @@
 """What the client tells a history: the steps from which a checker can prove, afterwards, that all promises were kept.
 
-Theory. A history is the evidence of one stream, or of one topic's publisher. `Histories` are given by whoever puts the
-client together, and None otherwise, so that they cost nothing where nobody looks. `observe.history` writes a history to
-a file; `tests/checker` holds the files of all processes against each other.
+Theory. A history is the evidence of one stream, or of one topic's publisher. The code that builds the client passes
+`Histories`, or None, which costs nothing. `observe.history` writes a history to a file; `tests/checker` compares the
+files of all processes.
 
 Rules
-1. A call returns when a SIGKILL can't take what it told away any more; any thread may call.
-2. What leads to something is told before it can take effect, and what happened is told after it did: a delivery
+1. A call returns when a SIGKILL can't lose its event any more; any thread may call.
+2. A cause is told before it can take effect, and a result is told after it came: a delivery
    before its handler begins, an ack before the runner can see it, a commit before it is sent, its answer after it came.
-   So the order of the file is an order in which things can have caused each other.
+   So in the file each cause stands before its effects.
 3. A message is named by its origin - partition and offset of the home topic - wherever it lies now; `retry` is its
    offset in the retry topic when it lies there.
 """
@@ -40,7 +40,7 @@ class Move(NamedTuple):
     retry: int | None
     #: Which delivery the next one will be.
     attempt: int
-    #: Seconds since 1970; None: not before somebody releases it.
+    #: Seconds since 1970; None: not before it is released.
     due: float | None
     #: nack, expire, backlog, map ...; for a reader of the history.
     why: str
@@ -127,7 +127,7 @@ class History(Protocol):
         accepted: bool | None,
         placed: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """The log's answer; None: nobody can say. `placed`: where moved messages lie now (origin, retry offset)."""
+        """Tells the log's answer (None: unknown). `placed`: where moved messages lie now (origin, retry offset)."""
 
     def close(self) -> None:
         """The stream has ended in good order; what is told later is of no interest."""

@@ -1,10 +1,10 @@
 """What a stream holds: the partitions that are its own, those that rest, and handlers that outlive their ownership.
 
-Theory. Partitions come and go with the group's rebalances, and mostly come back. What was delivered under an ownership
-that is over goes on running; here is who waits for it. What is done about anything else is the coordinator's.
+Theory. Partitions come and go with the group's rebalances, and mostly come back. Handlers that began under an earlier
+ownership go on running; `Holdings` holds their keys back until they end. The coordinator does the rest.
 
 Rules
-1. A revoked partition is *resting*: its books are kept, nothing begins. If it returns and the log holds exactly
+1. A revoked partition is *resting*: its books are kept, and no handler begins. If it returns and the log holds exactly
    what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
 2. A key whose old handler still runs here is held back in the new ownership until that handler has ended.
 3. A partition that is about to be given up sends nothing of its own accord any more.
@@ -32,7 +32,7 @@ __all__ = ["Holdings", "running"]
 
 
 class Holdings(ABC):
-    """The partitions of one stream, and who comes after whom."""
+    """The partitions of one stream, owned and resting, and the leases that are over while their handlers run."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Holdings(ABC):
         self._lingering: set[Lease] = set()
         #: Commits to send, by partition; the newest of each.
         self.commits: dict[int, CommitBoth] = {}
-        #: What partitions that were given up still have to say: a relocation that was their last word was aborted.
+        #: Last commits of partitions that were given up, to send after all: their last relocation was aborted.
         self.afterwords: dict[int, CommitBoth] = {}
         #: Partitions that are about to be given up: they send nothing more of their own accord.
         self._leaving: set[int] = set()
@@ -84,7 +84,7 @@ class Holdings(ABC):
     # Ownership
 
     def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
-        """The in-memory position of a resting partition to which nobody else has written; else None."""
+        """Returns the position of a resting partition in memory, or None if another owner has committed since."""
         partition = self.resting.get(number)
         if partition is None or partition.commits.stored != _stored(committed, beside):
             return None

@@ -1,8 +1,8 @@
 """Waiting for threads that should end, and saying which one doesn't and what it is doing.
 
 Rules
-1. Nobody who closes waits for ever because a call of the log's hangs: threads are daemons and can be left behind.
-2. One that is left behind is named, with the place where it stands: who reads the log has no debugger at hand.
+1. Closing always ends, even if a call to Kafka hangs: threads are daemons and can be left behind.
+2. The log names a thread that is left behind, with its stack: its reader has no debugger at hand.
 """
 
 from __future__ import annotations

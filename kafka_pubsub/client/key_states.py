@@ -1,17 +1,17 @@
-"""Which keys of a subscription are held up, and by what: read from Kafka alone, whoever receives and wherever.
+"""Which keys of a subscription are held up, and by what: read from Kafka alone, for consumers in any process.
 
-Theory. What waits for a redelivery lies in the retry topic above its committed position, less what the ack map beside
-that calls finished, and the checkpoint that it may name (`checkpoints.py`). What is with a handler was noted in the
-metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
+Theory. Messages that wait for a redelivery lie in the retry topic above its committed position, less those that the
+ack map of the commit calls finished, or the checkpoint that it may name (`checkpoints.py`). Messages with a handler
+are noted in the metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
 
 Rules
-1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; of the same
-   message at two, the later one counts.
-2. A key's state is that of its first message, in order of origin; `behind` counts what waits in the retry topic after
-   it. What waits behind in the home topic isn't read.
-3. A message without a key stands for itself.
-4. Notes are what a crash's successor needs to know, not a register of leases: a lease is noted by the commit after it
-   began. When nobody receives, what they name was under way when the last owner died.
+1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; if it is
+   seen at both, the later one counts.
+2. A key's state is that of its first message, in order of origin; `behind` counts the messages after it in the retry
+   topic. Messages that wait behind it in the home topic aren't read.
+3. A message without a key has a state of its own.
+4. Notes are what the next owner needs after a crash, not a register of leases: a lease is noted by the commit after it
+   began. When no process receives, they name the messages that were under way when the last owner died.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REASONS = {
 class KeyState:
     """A key that is held up, by the message at `offset` of `partition` in the home topic.
 
-    `state`: `parked` until somebody releases it, `waiting` for `next_due`, `leased` to a handler, or `unreadable`
+    `state`: `parked` until you release it, `waiting` for `next_due`, `leased` to a handler, or `unreadable`
     (then `offset` is -1). `since`: when the message failed first, if it did. `behind`: messages of the key that wait
     in the retry topic after it.
     """
@@ -92,7 +92,7 @@ class WaitingRoom:
                 self.positions = admin.group_offsets(record.name, record.retry_topic.name)
                 self._ends = admin.last_stable_offsets(record.retry_topic.name)
             except NotFound:
-                pass  # whoever receives is told that it is gone
+                pass  # the streams report that it is gone
 
     def numbers(self) -> list[int]:
         """All partitions."""

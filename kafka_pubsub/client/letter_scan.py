@@ -1,10 +1,10 @@
-"""Reads a dead-letter topic: the letters of one subscription that aren't done with, in the order of the log.
+"""Reads a dead-letter topic: the unfinished letters of one subscription, in the order of the log.
 
 Rules
-1. The ends are those at the beginning: what dies meanwhile is for the next time.
-2. What is done with isn't read again, whoever's it was.
+1. The scan ends where the log ended when it began: later letters are for the next scan.
+2. Finished letters aren't read again, of whichever subscription.
 3. Records that aren't dead letters of ours, and those of other subscriptions, are passed over and remembered
-   (`bounds`): whoever deletes from the front must not go past them.
+   (`bounds`): a purge that deletes from the front must not go past them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Dead letters as users see them, and how some of them are picked.
+"""Dead letters as users see them, and how you select some of them.
 
 Rules
 1. A letter is named by its place in the dead-letter topic, `PARTITION:OFFSET`; that never changes.
-2. Whatever isn't given doesn't restrict; several keys or ids mean any of them, several kinds of condition mean all.
-3. Times have a zone. One without is refused: it would mean another moment on another machine.
+2. A condition that isn't given selects all; several keys or ids select any of them; a letter must meet all conditions.
+3. Times need a time zone. A time without one is refused: it would mean another moment on another machine.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Place = tuple[int, int]
 class DeadLetter:
     """A message whose attempts were used up, as it lies in a dead-letter topic.
 
-    `id` names it in commands. `topic`, `partition` and `offset` say where it was published (None: nobody knows any
-    more); `problem` why it can't be replayed, if it can't.
+    `id` names it in commands. `topic`, `partition` and `offset` say where it was published (None: the letter doesn't
+    tell); `problem` why it can't be replayed, if it can't.
     """
 
     id: str

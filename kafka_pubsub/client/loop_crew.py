@@ -1,9 +1,9 @@
 """Coroutine callbacks: one task of an event loop for each lease.
 
 Rules
-1. Tasks are begun on the loop in one hop for all leases of a sweep, not one for each.
-2. A cancelled task nacks its message and begins nothing more. One that was cancelled before its first step never
-   runs a line of ours: that it has ended is learned from the task, not from within.
+1. One call to the loop begins the tasks of all leases of a sweep.
+2. A cancelled task nacks its message and begins no other. A task that is cancelled before its first step never
+   runs our code: a callback of the task notices its end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LoopCrew:
         self._holders.update(holders)
         try:
             self._loop.call_soon_threadsafe(self._begin, holders)
-        except RuntimeError:  # the loop is closed: nobody will ever call back
+        except RuntimeError:  # the loop is closed and will never call back
             self._leave(holders)
             for holder in holders:
                 self._reports.released(Release(holder.lease, 0, Verdict.UNTOUCHED))

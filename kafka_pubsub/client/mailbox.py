@@ -1,8 +1,8 @@
-"""Synchronous pull: a crew that calls nobody. Leases wait in a box until `receive` takes them out.
+"""Synchronous pull: a crew without handlers. Leases wait in a box until `receive` takes them out.
 
 Rules
-1. A lease is asked for only when somebody waits for a message, so nothing is leased that nobody asked for. Several
-   threads may wait: what is asked for is the sum of what each still wants.
+1. A lease is asked for only when a thread waits for a message, so no message is leased without a caller. Several
+   threads may wait: the box asks for the sum of what each still wants.
 2. A message's clock starts when `receive` returns it: from then on it must be acked within the ack deadline. One that
    came when its call had just ended waits for the next call, and no attempt of it is counted.
 3. The box is idle while no call runs and no returned message has an open lease (it was acked or nacked, or its deadline

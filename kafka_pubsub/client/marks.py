@@ -1,15 +1,15 @@
-"""Which dead letters are done with: replayed, or purged.
+"""Marks of the dead letters that are finished: replayed, or purged.
 
-Theory. A dead-letter topic is an ordinary topic that others may read, and Kafka deletes from its front only. So what is
-done is noted beside it, in a compacted topic of ours: a bitmap for each run of `CHUNK` offsets. A replay stores the
+Theory. A dead-letter topic is an ordinary topic that others may read, and Kafka deletes from its front only. So we mark
+finished letters in a compacted topic of our own: a bitmap for each run of `CHUNK` offsets. A replay stores the
 marks in the transaction that stores the records, so a letter is marked if and only if it was brought back. (A consumer
 group's position couldn't do that: it is forgotten after a week without members, and has room for some 1,700 gaps.)
 
 Rules
-1. An offset is marked for one subscription, the one that its letter names; who else shares the topic marks others.
-2. A subscription's marks are written by whoever holds its seat (`seat.py`), nobody else, so a bitmap is never older
-   than what it replaces.
-3. A record that can't be decoded says nothing: at worst a letter is shown again. It is never taken for a mark.
+1. An offset is marked for one subscription, the one that its letter names; other subscriptions mark other offsets.
+2. Only the holder of a subscription's seat (`seat.py`) writes its marks, so a bitmap is never older than the one that
+   it replaces.
+3. A record that can't be decoded is ignored: at worst a letter is shown again. It is never taken for a mark.
 
 Layout, big endian: version (1), bitmap of the chunk (`CHUNK` / 8), checksum (4) over key and body.
 The key is text: `1/SUBSCRIPTION/TOPIC ID/PARTITION/CHUNK`.

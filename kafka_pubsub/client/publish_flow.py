@@ -1,15 +1,15 @@
-"""How much waits to be stored, and what `publish` does when it is too much.
+"""How many messages wait to be stored, and what `publish` does when they are too many.
 
-Theory: messages are counted in epochs. A flush closes the current epoch and waits for it and those before, so it is
-over when what was published before it was reported, however much is published meanwhile.
+Theory: messages are counted in epochs. A flush closes the current epoch and waits for it and those before. So it ends
+when all messages published before it are reported, however many are published meanwhile.
 
 Rules
 1. `sent` counters change under the topic's lock, `done` counters in delivery reports, of which a writer runs one at a
-   time. Each has one writer at a time, so a report takes no lock unless somebody waits (`watched`).
-2. Who waits says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of them
-   sees the other: no wake-up is lost.
+   time. Each has one writer at a time, so a report takes no lock unless a thread waits (`watched`).
+2. A waiting thread says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of
+   them sees the other: no wake-up is lost.
 3. A message that is larger than the limit itself is admitted when nothing else waits: else it would wait for ever.
-4. `free_until_*` is how far the counters may go without looking: reports only make room, so what fitted then fits.
+4. `free_until_*` is how far the counters may go without a check: reports only make room, so this limit stays safe.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Epoch:
         self.sent_messages = self.sent_bytes = 0
         self.done_messages = self.done_bytes = 0
         self.free_until_messages = self.free_until_bytes = 0
-        # Somebody waits for this epoch's reports.
+        # A thread waits for this epoch's reports.
         self.watched = False
 
     @property
@@ -100,7 +100,7 @@ class Outstanding:
     def __init__(self, owner: PublishOwner, lock: threading.Lock, flow: PublishFlow) -> None:
         self.owner = owner
         self.current = Epoch(self)
-        # Closed epochs that aren't over. Empty: nobody flushed lately.
+        # Closed epochs that aren't over. Empty: no flush was called lately.
         self._older: list[Epoch] = []
         self._room = threading.Condition(lock)
         self._waiting = 0
@@ -111,7 +111,7 @@ class Outstanding:
         self.limit(flow)
 
     def limit(self, flow: PublishFlow) -> None:
-        """Other limits, from now on; who waits looks again."""
+        """Sets other limits; waiting threads look again."""
         self._flow = flow
         unlimited = flow.on_limit == "ignore"
         self._limit_messages = _UNLIMITED if unlimited else flow.max_messages

@@ -3,8 +3,8 @@
 Rules
 1. `poll` and `flush` are called by the pump's thread, or, while that stands by, by one publisher at a time. So
    reports of a writer come one after the other.
-2. A writer lives until the pool is closed: topics come and go, connections to a cluster are worth keeping.
-3. What publishers know of their topics is renewed here, in the background: never by a message.
+2. A writer lives until the pool is closed: new topics can use its connections.
+3. The pool renews what publishers know of their topics, in the background: never when a message is published.
 4. A process that ends without `close()` flushes for `AT_EXIT_S`; a forked child owns nothing and does nothing.
 """
 
@@ -115,8 +115,8 @@ class Pump:
 
     Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
     at each report. So a fast publisher serves the reports that are there itself, every few hundred messages, on the
-    processor that has them in its cache, and the pump stands by. When nobody has done so for a moment, or somebody
-    waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`signal_delay`).
+    processor that has them in its cache, and the pump stands by. When no publisher has done so for a moment, or a
+    thread waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`signal_delay`).
     """
 
     def __init__(self, writer: LogWriter, name: str) -> None:
@@ -127,7 +127,7 @@ class Pump:
         self._lock = threading.Lock()
         # Held while a publisher serves reports: others go on publishing.
         self._serving = threading.Lock()
-        # A signal: released when somebody waits for reports, acquired by the pump.
+        # A signal: released when a thread waits for reports, acquired by the pump.
         self._wanted = threading.Lock()
         self._wanted.acquire()
         self._standing_by = False
@@ -190,7 +190,7 @@ class Pump:
             self._standing_by = False
 
     def wanted(self) -> None:
-        """Somebody waits for reports: the pump serves them now."""
+        """Has the pump serve reports now, because a thread waits for them."""
         self._last_turn = 0.0
         _signal(self._wanted)
 

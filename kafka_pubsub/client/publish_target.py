@@ -3,9 +3,9 @@
 Rules
 1. A message never asks, except the first one, the first one after a pause (`doubt`), and one a second while the topic
    refuses publishing.
-2. What forbids publishing is raised to the caller. What only says that nobody answered isn't: messages wait for a
+2. An answer that forbids publishing is raised to the caller. A missing answer isn't: messages wait for a
    broker anyway, so Kafka's default limits are taken until one answers.
-3. One question at a time; who comes meanwhile waits for its answer.
+3. One question at a time; a caller that comes meanwhile waits for its answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PublishTarget(NamedTuple):
     """What a publisher must know of its topic. `ordering`: as configured, None when never said either way.
 
     `no_keys` is what publishing with a key must fail with, although the topic takes keys (its layout changes, or has
-    changed). `partitions`: how many keys are spread over; 0 when nobody has answered yet.
+    changed). `partitions`: over how many the keys are spread; 0 until a broker has answered.
     """
 
     ordering: bool | None
@@ -82,7 +82,7 @@ class TargetWatch:
             self._target = self._refusal = None
 
     def doubt(self) -> None:
-        """What was answered may be outdated: the next `get` asks, and falls back on it if nobody answers."""
+        """Marks the last answer as outdated: the next `get` asks, and falls back on it if no broker answers."""
         self._doubted = True
 
     def waits(self, seconds: float | None) -> str:

@@ -1,16 +1,16 @@
-"""What the group says: partitions that come, go or are lost, and a log that won't read on.
+"""The group's events: partitions that come, go or are lost, and a log that can't be read any further.
 
-Theory. All of it is told on the fetcher, inside a read. What it means is for the runner to decide, so the fetcher asks
-and waits; what has to be asked of the log before that, is asked here.
+Theory. The fetcher gets these events inside a read. The runner decides what to do, so the fetcher asks it
+and waits; before that, the fetcher asks the log for what the runner needs.
 
 Rules
-1. Whole or nothing: a layout that isn't the catalog's is refused before anything of it is delivered. Partitions are
+1. If a layout isn't the catalog's, it is refused before any message of it is delivered. Partitions are
    taken on as pairs (`takeovers`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
-3. At a revoke every relocation has landed before the last word is sent, and the last word waits for a commit that
-   isn't answered. What can't be told in time is given up without one, as if it had been lost; then, and when a commit
-   is still unanswered, the membership ends, too (`rejoining`).
+3. At a revoke every relocation has landed before the last commit is sent, and the last commit waits for the answer to
+   the one before. A partition whose last commit can't be sent in time is given up as if it were lost; then, and when a
+   commit is still unanswered, the membership ends, too (`rejoining`).
 4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
 """
 
@@ -170,7 +170,7 @@ class Rebalances:
         return self._patiently(self._looked_up)
 
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        """Its answer, asked for again while nobody answers (rule 2)."""
+        """Returns the call's answer; repeats the call while no broker answers (rule 2)."""
         denied_until = time.monotonic() + DENIED
         while True:
             try:
@@ -187,8 +187,8 @@ class Rebalances:
         record = self._look_up()
         if not _stands(record):
             raise RetryTopicGone(
-                f"the retry topic of subscription {record.name!r} is being made; if whoever did that has stopped, "
-                f"{remake_call(record.name)} goes on with it",
+                f"the retry topic of subscription {record.name!r} is being made; if the call that makes it has "
+                f"stopped, {remake_call(record.name)} goes on with it",
                 calls=(remake_call(record.name),),
             )
         return record

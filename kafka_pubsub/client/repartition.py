@@ -5,23 +5,23 @@ partition are finished; so between the last keyed message of the old layout and 
 a moment at which every ordered subscription has finished the old layout. Three phases make that moment, each noted in
 the topic's record before it begins, so that any process can go on where another has stopped:
 
-fencing   The record says so; publishers refuse keys from when they see it. They look every `RENEW_S`, or before the
+fencing   Publishers that see this in the record refuse keys. They look every `RENEW_S`, or before the
           next message after a pause, so after `FENCE` all have seen it. Then the ends of the partitions are noted:
           the barrier.
-draining  Until every ordered subscription has finished what lies below the barrier, its retry topic included.
+draining  Lasts until every ordered subscription has finished all messages below the barrier, its retry topic included.
           Receiving goes on, and so does publishing without keys.
-growing   Kafka's topics get their partitions (home and retry topics), the subscriptions and then the topic their
-          number. Nobody begins to receive meanwhile. Then the groups are made to look at once.
+growing   Kafka's topics get their partitions (home and retry topics), then the records of the subscriptions and of the
+          topic their number. No stream opens meanwhile. Then each group is made to rebalance at once.
 
 Rules
-1. Every step may be done twice. Whoever is interrupted, or runs beside another, calls again and goes on.
+1. Every step may be done twice. A call that was interrupted, or ran beside another, is repeated and goes on.
 2. Until the topic grows, the change can be given up: ask for the number of partitions that it has.
 3. A publisher that sees the new number first waits for what it has queued, then has its connection learn the number
    before a key is used again (`publisher.py`): librdkafka would use its old one for minutes.
-4. A record in a retry topic that nobody can read is waited for where it can go to the dead letters. Where there are
-   none, that would be for ever: when only such are left the change is refused, by name, and can be gone on with.
-5. A topic to which somebody else has added partitions goes the same way. Its keys have moved already; what can be
-   kept is the order of everything before that, and from the end of this on.
+4. An unreadable record in a retry topic is waited for if it can go to a dead-letter topic. Without one, the wait would
+   never end: once only such records are left, the change is refused and names them; it can be continued later.
+5. A topic to which another tool has added partitions goes the same way. Its keys have moved already; order is kept
+   among the messages before that, and again from the end of this change on.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ log = logging.getLogger("kafka_pubsub.repartition")
 class RepartitionProgress:
     """How far a change of a topic's partitions is.
 
-    `seconds` are left of `fencing`; `waiting` says which subscriptions are waited for, and for how many messages;
-    `idle` which of those nobody receives from. `unreadable` names records in their retry topics that aren't messages;
-    for `stuck` nothing else is left, and they have no dead letters to which these could go.
+    `seconds` are left of `fencing`. `waiting` says which subscriptions are waited for, and for how many messages;
+    `idle` names those of them without a process that receives. `unreadable` names records in their retry topics that
+    aren't messages; a subscription in `stuck` has nothing else left, and no dead-letter topic for them.
     """
 
     topic: str
@@ -164,7 +164,7 @@ class Repartitioner:
         if partitions == info.partitions == record.options.partitions:
             return record
         self._check_rights(record, partitions)
-        # Where somebody else has added some, old and retry partitions must lie with one member to be drained.
+        # If another tool has added some, old and retry partitions must lie with one member to be drained.
         self._add(record, info.partitions, home=False)
         after = record.model_copy(
             update={"repartition": Repartition(partitions=partitions, started=time.time())}
@@ -273,7 +273,7 @@ class Repartitioner:
                 try:
                     self._backend.admin.add_partitions(name, partitions)
                 except InvalidArgument:
-                    # Somebody who does the same was faster.
+                    # Another process that does the same was faster.
                     if self._backend.admin.topic(name).partitions < partitions:
                         raise
 
@@ -306,7 +306,7 @@ class Repartitioner:
         return after
 
     def _ring(self, record: SubscriptionRecord) -> None:
-        """Joins the group for a moment: whoever assigns partitions then counts them anew."""
+        """Joins the group for a moment: the rebalance assigns the new partitions too."""
         try:
             if not self._backend.admin.group_members(record.name):
                 return
@@ -330,16 +330,16 @@ class Repartitioner:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _still(self, name: str, partitions: int) -> TopicRecord:
-        """The record as it is now; raises if somebody has given the change up."""
+        """Returns the record as it is now; raises if the change has been given up."""
         record = self._topics.record(name)
         there = record.options.partitions
         if record.repartition is None and there != partitions:
             raise FailedPrecondition(
-                f"topic {name!r}: the change to {partitions} partitions was given up by somebody else; it has {there}"
+                f"topic {name!r}: the change to {partitions} partitions was given up by another client; it has {there}"
             )
         if record.repartition is not None and record.repartition.partitions != partitions:
             raise FailedPrecondition(
-                f"topic {name!r}: somebody else has begun a change to {record.repartition.partitions} partitions"
+                f"topic {name!r}: another client has begun a change to {record.repartition.partitions} partitions"
             )
         return record
 
@@ -347,7 +347,7 @@ class Repartitioner:
         def change() -> TopicRecord:
             record = self._still(name, before.partitions)
             if record.repartition != before:
-                return record  # somebody who does the same was faster
+                return record  # another process that does the same was faster
             moved = record.model_copy(update={"repartition": after})
             self._topics.replace(moved, record)
             return moved
@@ -368,7 +368,7 @@ class Repartitioner:
             what = "publishers to notice"
             if progress is not None:
                 these = ", ".join(
-                    f"{name!r} ({count} message{'s' * (count != 1)}{', nobody receives' * (name in progress.idle)})"
+                    f"{name!r} ({count} message{'s' * (count != 1)}{', no process receives' * (name in progress.idle)})"
                     for name, count in progress.waiting.items()
                 )
                 what = f"subscriptions that haven't finished the old layout: {these}"
@@ -411,7 +411,7 @@ class Repartitioner:
 def _only_unreadable(
     record: TopicRecord, change: Repartition, progress: RepartitionProgress
 ) -> FailedPrecondition:
-    """What is left will stay for ever, unless somebody gives it a place to go to."""
+    """Makes the error for a change that waits only for unreadable records, which need a dead-letter topic."""
     calls = [Call("update_subscription", name, (("dead_letter", ...),)) for name in sorted(progress.stuck)]
     go_on, give_up = (
         repartition_call(record.name, each) for each in (change.partitions, record.options.partitions)
@@ -423,9 +423,9 @@ def _only_unreadable(
     ]
     more = sum(progress.waiting.values()) - len(named)
     return FailedPrecondition(
-        f"topic {record.name!r} isn't repartitioned yet: what is left of the old layout are records with a key that "
-        f"nobody can read, in retry topics ({'; '.join(named)}{f'; and {more} more' if more else ''}). They go to the "
-        f"dead letters as they are, once there are any: {', '.join(map(str, calls))}, then open its streams anew. "
+        f"topic {record.name!r} isn't repartitioned yet: what is left of the old layout are records with a key "
+        f"that can't be read, in retry topics ({'; '.join(named)}{f'; and {more} more' if more else ''}). They go to "
+        f"the dead letters as they are, once there are any: {', '.join(map(str, calls))}, then open its streams anew. "
         f"Until then messages with a key are refused: {go_on} goes on afterwards, {give_up} gives it up",
         calls=(*calls, go_on, give_up),
     )

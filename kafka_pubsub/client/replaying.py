@@ -1,16 +1,16 @@
 """Dead letters: shown, replayed, purged.
 
 Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the partition
-where it was published; its owner there takes it as any other message that waits: in order of origin among what waits of
-its key, before what is parked behind, attempts beginning anew. The mark that the letter is done with (`marks.py`) is
-stored in the same transaction, by whoever holds the seat (`seat.py`). So a replay that was stopped, killed or left
-without an answer goes on where it was when it is called again, and nothing comes back twice.
+where it was published. The partition's owner takes it as any other waiting message: in order of origin among those of
+its key, before messages that are parked behind it, with its attempts counted anew. The mark that the letter is
+finished (`marks.py`) is stored in the same transaction, by the holder of the seat (`seat.py`). So a replay that was
+stopped, killed or left without an answer goes on when it is called again, and nothing comes back twice.
 
 Rules
-1. First everything is read and counted, then everything is written: what can't go back is known, and said, before
-   anything changes. What dies while a replay runs is for the next one.
-2. A replay leaves the dead-letter topic alone. Purging marks as well, and then deletes what all have done with from
-   the front: never past a letter of another subscription that waits, a record that isn't ours, or the position of
+1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
+   anything changes. Messages that are dead-lettered while a replay runs are for the next one.
+2. A replay leaves the dead-letter topic alone. A purge marks letters too, and then deletes finished letters from
+   the front: never past an unfinished letter of another subscription, a record that isn't ours, or the position of
    a subscription that receives from the topic; and never from an adopted topic.
 3. Before each transaction the catalog is looked at: nothing goes back while the topic is repartitioned (its end waits
    until no message with a key is in the retry topic), nor to a subscription that is gone.
@@ -216,9 +216,9 @@ class DeadLetters:
         return Replayable(record, {place.partition: end for place, end in ends.items()})
 
     def _marks(self, fetch: RecordFetch) -> Marks:
-        """The marks as they can be read now, for whoever only looks."""
+        """Reads the marks as they are now, for a caller that changes nothing."""
         marks = Marks(fetch)
-        with suppress(NotFound):  # nobody has replayed or purged anything
+        with suppress(NotFound):  # nothing was replayed or purged yet
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 
@@ -330,7 +330,7 @@ class _Replay:
             if len(letters) == 1:
                 self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
                 return
-            # An aborted producer is of no use any more, and who else came meanwhile is found out, too.
+            # An aborted producer can't be used again; sitting down also notices another command that came meanwhile.
             self._seat.sit_down()
             half = len(letters) // 2
             self._store(letters[:half])

@@ -1,13 +1,13 @@
-"""What topic and subscription management share: settling conflicts, comparing settings, refusing the unbuilt.
+"""What topic and subscription management share: settling conflicts, comparing settings, refusing half-made resources.
 
 Rules
 1. A resource is made in steps, and the catalog knows about it before the first: a record that is `creating` or
-   `deleting` tells whoever comes next what a crash left to finish. Only `ready` records are handed out.
+   `deleting` tells the next call what a crash left to finish. Only `ready` records are handed out.
 2. Every change is a function from the latest record to effects. When another process changed the record in
    between (`Conflict`), the function runs again from the start, so it must not assume its own first half.
-3. Who makes something and was overtaken lets the others finish first (`settle_making`): of many that all go on with the
-   record that they find, each takes it away from the one before, and they are all refused in the end.
-4. Settings that the caller didn't give are not compared: who doesn't say anything doesn't contradict.
+3. A process that was overtaken while making something lets the others finish first (`settle_making`). If all went on
+   with the record that they find, each would take it away from the one before, and all would be refused in the end.
+4. Settings that the caller didn't give are not compared.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ EXIST_OK: Final = ("exist_ok", True)
 #: same resource at the same time, and people don't do that often.
 ATTEMPTS = 5
 
-#: Seconds after which a record that is `creating` counts as left by somebody who died, for those who have seen that
-#: others are at it: a step takes milliseconds, on a cluster in trouble some seconds. And between two looks.
+#: Seconds after which a process that was overtaken takes a `creating` record for left behind by a crash (a step takes
+#: milliseconds, on a cluster in trouble some seconds); and seconds between two looks.
 STANDS, LOOK = 5.0, 0.1
 
 
@@ -119,7 +119,7 @@ def settle_making(
 def _give_way(
     find: Callable[[], TopicRecord | SubscriptionRecord | None], sleep: Callable[[float], None]
 ) -> None:
-    """Waits for whoever is making it, as long as something happens."""
+    """Waits for the process that is making it, as long as the record changes."""
     found, waited = find(), 0.0
     while found is not None and found.state == "creating" and waited < STANDS:
         sleep(LOOK)
@@ -129,7 +129,7 @@ def _give_way(
 
 @contextmanager
 def unless_overtaken(seen: Record | None, find: Callable[[], Record | None]) -> Iterator[None]:
-    """Around the steps of making something: a refusal may only mean that somebody else is making it, or has."""
+    """Turns a refusal into `Conflict` if another process is making the same thing, or has made it."""
     try:
         yield
     except (AlreadyExists, FailedPrecondition) as error:
@@ -205,7 +205,7 @@ def check_identity(record: TopicRecord, info: TopicInfo) -> None:
     if info.topic_id != record.topic_id:
         adopt = Call("adopt_topic", record.name)
         raise FailedPrecondition(
-            f"topic {record.name!r} was deleted and made again by somebody else: its messages are other ones. "
+            f"topic {record.name!r} was deleted and made again by another client: its messages are other ones. "
             f"{adopt} takes the new one; subscriptions of the old one must be made again",
             calls=(adopt,),
         )
@@ -223,7 +223,7 @@ def check_layout(record: TopicRecord, info: TopicInfo) -> None:
         raise FailedPrecondition(
             f"topic {record.name!r} is being repartitioned from {record.options.partitions} to "
             f"{record.repartition.partitions} partitions: until that is through, only messages without a key can be "
-            f"published, and no subscription made. If whoever did it has stopped, {go_on} goes on with it",
+            f"published, and no subscription made. If that call has stopped, {go_on} goes on with it",
             calls=(go_on,),
         )
     if info.partitions != record.options.partitions:

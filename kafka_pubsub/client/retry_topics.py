@@ -1,17 +1,17 @@
 """A subscription's retry topic: made, taken over, checked and removed, over the ports.
 
-Theory. What lies in it is nowhere else, so it is part of the subscription's position: it comes before the
-subscription is ready, goes after nobody can read it, and if it isn't exactly the topic that the catalog knows, nothing
-of the subscription is served.
+Theory. Its messages are nowhere else, so it is part of the subscription's position: it is made before the
+subscription is ready, removed when no stream can read it any more, and if it isn't exactly the topic that the catalog
+knows, the subscription delivers nothing.
 
 Rules
-1. It has the home topic's number of partitions and replicas, keeps everything, and takes whatever the home topic
-   takes (`companion.py`).
-2. One that was there before the subscription is taken if it fits, from its end on, and stays when the subscription
-   goes; the reserved name says that it can be nobody's but ours.
-3. Whole or nothing: gone, made again or with another number of partitions is an error, never a fresh beginning,
-   because messages may have waited there. `update_subscription(remake_retry_topic=True)` is how a person says: I know.
-4. Without one, a subscription redelivers in place; that is said once in each process.
+1. It has the home topic's number of partitions and replicas, keeps all records, and accepts every message that the
+   home topic accepts (`companion.py`).
+2. A topic of that name that is older than the subscription is used if it fits, from its end on, and stays when the
+   subscription is deleted; only this library uses the reserved name.
+3. A topic that is gone, was made again or has another number of partitions is an error, never a fresh beginning,
+   because messages may have waited there. You accept that with `update_subscription(remake_retry_topic=True)`.
+4. Without one, a subscription redelivers in place; each process logs that once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def retry_topic_of(record: SubscriptionRecord) -> str:
 class RetryTopicGone(FailedPrecondition):
     """Kafka doesn't know the topic that the catalog knows.
 
-    So it looks, too, while somebody makes it again, and to a broker that has just started.
+    The same is seen while the topic is being made again, and from a broker that has just started.
     """
 
 
@@ -99,13 +99,13 @@ def check_retry_layout(
     what = f"subscription {record.name!r}: its retry topic {name!r}"
     if info is None:
         raise RetryTopicGone(
-            f"{what} was deleted by somebody else, with the messages that waited in it for their redelivery; {remake} "
+            f"{what} was deleted by another client, with the messages that waited in it for their redelivery; {remake} "
             "makes it again and goes on without them",
             calls=(remake,),
         )
     if info.topic_id != record.retry_topic.topic_id:
         raise RetryTopicGone(
-            f"{what} was deleted and made again by somebody else, so the messages that waited in it are gone; "
+            f"{what} was deleted and made again by another client, so the messages that waited in it are gone; "
             f"{remake} goes on with the new one, without them",
             calls=(remake,),
         )
@@ -121,12 +121,12 @@ def check_retry_layout(
 def retry_beginning(
     record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
 ) -> Beginning:
-    """Where partition `number` of the subscription's retry topic begins; the rules are `ownership.beginning`'s.
+    """Tells where partition `number` of the subscription's retry topic begins, by the rules of `ownership.beginning`.
 
-    We trim below the commit only. So a log that starts above it was cut by retention or by somebody: what is gone is
-    counted aloud, and the rest is delivered. One that ends below it was cut at its end, or is younger than the commit
-    (made again, while a stream still knew the old one): it is gone on with from the catalog's copy. So is one that was
-    made again and is longer already: what was committed says of which topic it speaks.
+    We trim below the commit only. So a log that starts above it was cut by retention or by another client: the lost
+    messages are counted in the log, and the rest is delivered. A log that ends below it was cut at its end, or is
+    younger than the commit (made again, while a stream still knew the old one): reading goes on from the catalog's
+    copy. So it does for a new log that is longer already: a commit says to which topic it belongs.
     """
     retry = record.retry_topic
     if retry is None:
@@ -143,7 +143,7 @@ def retry_beginning(
         log.error(
             "subscription %r: its retry topic %r has lost offsets %d to %d of partition %d, and with them up to %d "
             "messages that waited for their redelivery: set its retention.ms and retention.bytes to -1, and find "
-            "out who deletes records there",
+            "out what deletes records there",
             record.name,
             retry.name,
             committed.offset,
@@ -206,7 +206,7 @@ class RetryTopics:
         info = self._admin.topic(plan.name)
         if info.topic_id != plan.topic_id:
             raise FailedPrecondition(
-                f"topic {plan.name!r} was made again by somebody else just now: try again"
+                f"topic {plan.name!r} was made again by another client just now: try again"
             )
         return info
 
@@ -233,7 +233,7 @@ class RetryTopics:
         if retry is None or retry.adopted:
             return
         info = self.find(retry.name)
-        # Another id: somebody made it again after deleting ours. By its name it is the subscription's all the same.
+        # With another id it was made again after ours was deleted. By its name it is still the subscription's.
         if info is not None:
             self._admin.delete_topic(retry.name)
 

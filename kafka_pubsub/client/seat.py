@@ -1,17 +1,17 @@
-"""The seat: of all who would change a subscription's dead letters, one at a time.
+"""The seat: only one command at a time may change a subscription's dead letters, and it holds the seat.
 
-Theory. Two commands at once would each read what isn't done yet, and both would bring the same letters back. So who
-changes something joins a consumer group of its own for the subscription, on the one partition of the marks' topic:
+Theory. Two commands at once would each read which letters are left, and both would bring the same ones back. So a
+command that changes something joins a consumer group made for that, on the one partition of the marks' topic:
 only the member that was given that partition acts, and its transactions carry that membership and a transactional
-id that is always the same. The group decides who may begin; the id shuts out whoever began before and still runs.
+id that is always the same. The group lets one command begin; the id fences an earlier one that still runs.
 
 Rules
-1. Sitting down: wait until nobody else is there, join, be given the partition, then `fence`: what a killed or stalled
-   predecessor left open is over from then on. Only then the marks are read, up to their very end.
-2. After any ending but "stored": sit down anew (same rule), read the marks, and believe only them.
-3. The group is deleted when the seat is left: what it has committed would look like a lag for ever, because every
-   subscription writes to the topic of the marks. Nothing is ever read from those positions, they are the fence only.
-4. For one thread. Between two transactions the member reads (nothing ever comes), so that the group hears of it.
+1. Sitting down: wait until the group has no other member, join, be given the partition, then `fence`: this ends the
+   transaction of a killed or stalled predecessor. Only then the marks are read, up to their very end.
+2. After any outcome but "stored": sit down anew (same rule), read the marks, and believe only them.
+3. The group is deleted when the seat is left: its committed positions would look like a lag for ever, because every
+   subscription writes to the topic of the marks. The positions are never read; they serve only to fence.
+4. For one thread. Between two transactions the member reads (no record ever comes), which keeps it in the group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL = 0.2
 
 
 def seat_group(subscription: str) -> str:
-    """The group, and the transactional id, of whoever changes the subscription's dead letters."""
+    """Names the group, and the transactional id, of commands that change the subscription's dead letters."""
     return f"_kafka_pubsub.deadletter.{subscription}"
 
 
@@ -66,7 +66,7 @@ class _Listener:
         return {}
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Somebody joins, or leaves."""
+        """Gives the partition up: a member joins or leaves."""
         self.held = False
 
     lost = revoked
@@ -125,11 +125,11 @@ class Seat:
     def _taken(self) -> FailedPrecondition:
         return FailedPrecondition(
             f"the dead letters of subscription {self._subscription!r} are being replayed, purged or released by "
-            "somebody else just now: wait until that is through, or stop it, then try again"
+            "another client just now: wait until that is through, or stop it, then try again"
         )
 
     def sit_down(self) -> None:
-        """From here on nobody else changes anything, and the marks are all there are."""
+        """Takes the seat and reads all marks; from here on no other command changes them."""
         until = self._clock() + JOINING
         while not self._is_held():
             if self._clock() > until:
@@ -138,7 +138,7 @@ class Seat:
         self._marks.read(self._backend.admin.high_watermarks([MARKS])[MARKS])
 
     def fence(self) -> None:
-        """Ends what anybody has begun under the id."""
+        """Ends any transaction that was begun under the id, and fences its writer."""
         self._transactions.fence(self._group)
 
     def _is_held(self) -> bool:

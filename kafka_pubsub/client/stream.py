@@ -1,10 +1,10 @@
 """A stream: a subscription being pulled. A context manager, and a future of its end.
 
 Rules
-1. A stream ends once: closed, cancelled, or failed. Its result is None, or what it failed of.
+1. A stream ends once: closed, cancelled, or failed. Its result is None, or the exception that it failed with.
 2. Closing stops fetching, lets running handlers end, commits, and leaves the group. A handler that doesn't end in
-   time is left alone, and said so; its message is delivered again elsewhere.
-3. Whoever closes first does the work; everybody else waits for it.
+   time is left behind, and logged; its message is delivered again elsewhere.
+3. The first caller of `close` does the work; the others wait for it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Stream:
         self._on_closed = on_closed
         self._closing = threading.Lock()
         self._listening = threading.Lock()
-        # Whom to tell of the end. None once they were told.
+        # Callbacks for the end. None once they were called.
         self._listeners: list[Callable[[Stream], object]] | None = []
 
     def result(self, timeout: float | None = None) -> None:

@@ -4,7 +4,7 @@ Rules
 1. Each `pull` is a stream with a reader of its own, a member of the subscription's group.
 2. Synchronous pull has a stream, too, while it is in use (`receiver`).
 3. Ack ids are good across the streams of one subscriber: the registry knows every message whose id was asked for.
-4. At each close the positions are copied to the catalog, for the day when the broker has forgotten the group's.
+4. At each close the positions are copied to the catalog, because the broker forgets those of a group without members.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Subscriber:
         self._engines: dict[Stream, Engine] = {}
         #: Synchronous pull.
         self.receiver = Receiver(self._open)
-        #: Messages whose ack id somebody has asked for.
+        #: Messages whose ack id the user has asked for.
         self._registry: dict[str, Message] = {}
         #: How many there may be before those that can't be acked any more are looked for.
         self._registry_limit = REGISTRY

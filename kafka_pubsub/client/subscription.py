@@ -4,7 +4,7 @@ Rules
 1. Making a handle does no I/O; the first call that receives looks the subscription up.
 2. All handles of one `PubSub` on one subscription share one subscriber, so an ack id is good on each of them, and all
    calls of `receive` share one membership of the group.
-3. What isn't built yet is refused, never ignored.
+3. An option that isn't built yet is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -239,9 +239,9 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Gives dead letters up, and frees the disk of what replays and purges have done with.
+        """Gives dead letters up, and frees the disk of letters that replays and purges have finished.
 
-        Nobody sees them here any more; Kafka deletes from the front of a topic only, so their bytes may stay a while.
+        They aren't listed any more. Kafka deletes from the front of a topic only, so their bytes may stay a while.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._desk().letters.purge(
@@ -273,7 +273,7 @@ class Subscription:
         )
 
     def keys(self) -> list[KeyState]:
-        """The keys that are parked, waiting or leased, and why: read from Kafka, whoever receives and wherever."""
+        """Returns the keys that are parked, waiting or leased in any process, and why, as Kafka has it."""
         return self._desk().keys(self._name)
 
     def delete(self) -> None:
@@ -285,11 +285,11 @@ class Subscription:
 
 
 def _say_nothing(progress: DeadLetterProgress) -> None:
-    """Nobody listens."""
+    """Ignores the progress."""
 
 
 def _refuse_coroutines(callback: object) -> None:
     if inspect.iscoroutinefunction(callback):
         raise InvalidArgument(
-            "callback is a coroutine function, which nobody would await here: use kafka_pubsub.aio, or a plain function"
+            "callback is a coroutine function, which isn't awaited here: use kafka_pubsub.aio, or a plain function"
         )

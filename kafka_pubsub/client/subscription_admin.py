@@ -2,14 +2,14 @@
 
 Rules
 1. Making: the record (`creating`, with what is planned), the retry topic, the group's offsets in one request (the last
-   stable offset of each partition, so that what is published from then on is received), the record (`ready`, with a
-   copy of those offsets). After a crash the next `create` goes on and takes the position anew: the first one never
-   returned. What can be refused is looked at before the first step.
-2. A consumer group of that name that the catalog knows nothing about is somebody else's: it is left alone.
+   stable offset of each partition, so that it receives all messages published from then on), the record (`ready`, with
+   a copy of those offsets). After a crash the next `create` goes on and takes the position anew: the first one never
+   returned. All reasons to refuse are checked before the first step.
+2. A consumer group of that name that isn't in the catalog belongs to another application: it is left alone.
 3. Deleting: the record (`deleting`, which ends the streams with `NotFound` wherever they run), then, once its members
    have left, the retry topic, the group, the record. If they don't leave, the error says so and `delete` can be called
    again; if the cluster keeps the retry topic, all is as it was.
-4. Nobody receives while a topic grows: for the moment that takes `usable` waits.
+4. No stream opens while a topic grows: `usable` waits until that is over.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class SubscriptionAdmin:
                 go_on = repartition_call(name, change.partitions)
                 raise FailedPrecondition(
                     f"topic {name!r} is half way between {topic.options.partitions} and {change.partitions} "
-                    f"partitions, and whoever changes it seems to have stopped: {go_on} finishes it",
+                    f"partitions, and the call that changes it seems to have stopped: {go_on} finishes it",
                     calls=(go_on,),
                 )
             self._sleep(LEAVE_POLL)
@@ -190,7 +190,7 @@ class SubscriptionAdmin:
     def delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
         """Deletes a subscription and its position; open streams end with `NotFound`.
 
-        `on_marked` is called when nobody can begin to receive any more; it ends what this process receives.
+        `on_marked` is called when no stream can be opened any more; it ends the streams of this process.
         """
         settle(lambda: self._delete(name, on_marked))
 
@@ -247,7 +247,7 @@ class SubscriptionAdmin:
         """Positions that are set late would pass over what was published since another one made it."""
         if self._find(intent.name) != intent:
             raise FailedPrecondition(
-                f"subscription {intent.name!r} is being made by somebody else at this moment: try again"
+                f"subscription {intent.name!r} is being made by another client at this moment: try again"
             )
 
     def _make_retry(self, intent: SubscriptionRecord, plan: RetryTopic, home: TopicInfo) -> RetryTopic:

@@ -1,7 +1,7 @@
-"""A reader whose commits, and what the group takes away, are told to a history.
+"""A reader that tells a history of its commits, and of partitions that the group takes away.
 
-Theory. What the history must say of both happens around calls of the reader: a commit is told before it is sent and its
-answer before anybody acts on it; a revoke after the last word, which the listener sends, was answered.
+Theory. It tells of a commit before it is sent, and of its answer before the client acts on it; it tells of a revoke
+after the answer to the listener's last commit.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Rules
    next `delete` or `create` goes on.
 3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
 4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened. Its
-   retry topic stays, and what waits in it can be read, until the subscription is deleted.
-5. A topic that some subscription's dead letters go to can't be deleted.
+   retry topic stays, and its messages can be read, until the subscription is deleted.
+5. A topic that a subscription names for its dead letters can't be deleted.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _log = logging.getLogger("kafka_pubsub.admin")
 #: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
 _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
 
-#: Seconds that a topic to be adopted is looked for, since whoever makes one is told before every broker knows it; on a
-#: busy machine that takes a second. And between two looks.
+#: Seconds that a topic to be adopted is looked for, because Kafka answers before every broker knows a new topic (on a
+#: busy machine that takes a second); and seconds between two looks.
 APPEARS, LOOK = 2.0, 0.1
 
 
@@ -106,7 +106,7 @@ class TopicAdmin:
         if info is None:
             forget, make = Call("delete_topic", name), Call("create_topic", name)
             raise NotFound(
-                f"topic {name!r} was deleted from Kafka by somebody else: {forget} forgets it, {make} makes it again",
+                f"topic {name!r} was deleted from Kafka by another client: {forget} forgets it, {make} makes it again",
                 calls=(forget, make),
             )
         check_identity(record, info)
@@ -153,7 +153,7 @@ class TopicAdmin:
         return settle(lambda: self._update(name, changes))
 
     def replace(self, record: TopicRecord, previous: TopicRecord) -> None:
-        """Stores a changed record and tells who uses the topic here; inside `settle`."""
+        """Stores a changed record and tells the topic's users in this process; call it inside `settle`."""
         self._put(record, previous)
 
     def delete(self, name: str) -> bool:
@@ -309,7 +309,7 @@ class TopicAdmin:
             return None
 
     def _appearing(self, name: str) -> TopicInfo | None:
-        """Kafka's topic, which somebody may have made a moment ago."""
+        """Looks for Kafka's topic, and waits a moment in case it is new."""
         info, waited = self._info(name), 0.0
         while info is None and waited < APPEARS:
             self._sleep(LOOK)

@@ -1,15 +1,15 @@
-"""Looks after subscriptions that are being received from.
+"""Watches the catalog's records of subscriptions that this process receives from.
 
-One that is deleted or detached, by whomever, ends its streams here, with the reason. What else the catalog says of one,
-its streams hear.
+If a subscription is deleted or detached, from any process, its streams end with the reason. Its streams also hear of
+other changes of its record.
 
-Theory: the group's protocol tells a member of partitions that come and go, but nobody tells it that its subscription
+Theory: the group's protocol tells a member of partitions that come and go, but not that its subscription
 is gone; and a group can't be deleted while it has members. So each process that receives looks into the catalog now
 and then: one small request for all its subscriptions together.
 
 Rules
-1. The thread lives while there is something to look after, and is gone when `stop` returns; unless it waits for a
-   cluster that doesn't answer, which nobody waits for: then it ends by itself, and does nothing more.
+1. The thread lives while there is a subscription to watch, and has ended when `stop` returns; unless it waits for a
+   cluster that doesn't answer: `stop` doesn't wait for that, and the thread ends by itself later, without effect.
 2. A cluster that can't be reached says nothing about a subscription: look again later.
 """
 

@@ -3,8 +3,8 @@
 Rules
 1. I2: the position committed is `offsets.committable`; the ack map says what is finished above it. The retry
    partition's own are committed with it, in the same request.
-2. No second commit before the answer to the first. A refused one leaves its content to the next.
-3. Commits are up to `COMMIT_INTERVAL` apart, except the last word at a revoke, and those that somebody waits for.
+2. No second commit before the answer to the first. After a refusal the next commit holds the same content.
+3. Commits are up to `COMMIT_INTERVAL` apart, except the last one at a revoke, and those that a caller waits for.
 4. A relocation's commit calls its sources finished, which the books do only when it has been stored.
 5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
    checkpoint, which the metadata names (`checkpoints`).
@@ -62,7 +62,7 @@ class Commits:
         self._named: Callable[[int], CommitBoth] | None = None
         #: True when there is something to commit.
         self.dirty = False
-        #: Whether the last one was refused: then even who waits for the next waits until it is due.
+        #: Whether the last one was refused: then waiters don't hurry the next commit.
         self.refused = False
         self._not_before = 0.0
         #: Told of each commit when it is made, and of its answer (`durability`).
@@ -70,25 +70,25 @@ class Commits:
         self.on_answered: Callable[[bool], None] = _nothing
 
     def due_at(self) -> float | None:
-        """When the next commit is due, if one is."""
+        """Returns when the next commit is due, or None."""
         return self._not_before if self.dirty and self.in_flight is None else None
 
     def open(self, now: float) -> bool:
-        """Whether it is time for a commit, if there is anything to say."""
+        """Tells whether it is time for a commit, if there is anything to commit."""
         return self.in_flight is None and now >= self._not_before
 
     def due(self, now: float) -> bool:
-        """Whether to commit now."""
+        """Tells whether to commit now."""
         return self.dirty and self.open(now)
 
     def hurry(self) -> None:
-        """Somebody waits for the next commit."""
+        """Makes the next commit due at once, because a caller waits for it."""
         self.dirty = True
         if not self.refused:
             self._not_before = 0.0
 
     def soon(self, at: float) -> None:
-        """Somebody waits, and bears that others' acks of the next moment are waited for."""
+        """Makes the next commit due at `at`, so that it also holds acks that come until then."""
         self.dirty = True
         if not self.refused:
             self._not_before = min(self._not_before, at)
@@ -248,4 +248,4 @@ def _size(commit: CommitBoth, progress: Progress) -> int:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody waits to be told."""
+    """Ignores the call: the default of `on_made` and `on_answered`."""

@@ -1,14 +1,14 @@
-"""A record of a dead-letter topic, read back: what died, where it came from, and the record that brings it back.
+"""A record of a dead-letter topic, read back: the message, its origin, and the record that brings it back.
 
-Theory. A dead letter is the user's record with the texts of `retry_record.dead_headers`. They are written for any
-client, so anybody can have written them; what they say is checked before a letter is believed. Replaying turns one
+Theory. A dead letter is the user's record with the texts of `retry_record.dead_headers`. Any client can read them, and
+any client can have written them; so they are checked before a letter is believed. Replaying turns a letter
 into a record of the retry topic again: the user's own key, value, headers and timestamp, an origin, and attempts that
 begin anew.
 
 Rules
 1. A record without the name of a subscription is no dead letter of ours, whatever else it says.
-2. A letter without a whole origin can be shown, not replayed (`origin` is None): nobody knows its place in the order.
-3. A replayed message carries `ps-replayed`, how often it was; the count survives the next death.
+2. A letter without a whole origin can be shown, not replayed (`origin` is None): its place in the order is unknown.
+3. A replayed message carries `ps-replayed`, how often it was replayed; the next dead letter keeps the count.
 """
 
 from __future__ import annotations

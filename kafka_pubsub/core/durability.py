@@ -1,17 +1,17 @@
-"""Acks that somebody wants to know durable: which commit holds each of them, and what became of it.
+"""Durable acks: for each ack with a waiter, which commit holds it, and what became of that commit.
 
 Theory. An ack is in the log when a commit that calls its record finished was accepted, plain or in a transaction. Every
-commit says all that the books know when it is made. So an ack that is in the books is held by the next commit that
-is made, whichever that is, and settled by that one's answer. Its waiter goes the same way: `_booked`, `_sent`, told.
+commit says all that the books know when it is made. So the next commit holds every ack that is in the books, and its
+answer settles them. The ack's waiter moves the same way: from `_booked` to `_sent`, and then it is told.
 
 Rules
-1. Nobody is told that his ack is durable before the answer to a commit that was made after it was booked.
-2. An ack is booked when it is heard of, though its handler may still run: it may be waiting for this very answer.
+1. A waiter is told that its ack is durable only after the answer to a commit that was made after the ack was booked.
+2. An ack is booked when it arrives, though its handler may still run: the handler may wait for this very answer.
    The key stays with its holder until the handler has ended.
-3. The acks of a walk (`inline`) are booked when that has told of itself; until then they wait in `_walked`.
+3. The acks of a walk (`inline`) are booked when the walk has reported; until then they wait in `_walked`.
 4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
-5. Whoever loses the partition knows that what was in no commit isn't stored; of the rest it can't say.
-6. Nobody waits for ever: after `PATIENCE` a waiter is told that there is no answer. The ack itself stays booked.
+5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
+6. Every wait ends: after `PATIENCE` a waiter is told that there is no answer. The ack itself stays booked.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["PATIENCE", "PROMPT", "Durability"]
 
-#: Seconds that a commit waits for further acks where somebody waits for each: the acks of handlers that run side by
-#: side share one, and it is short against the commit itself.
+#: Seconds that a commit waits for further acks while callers wait for it: the acks of handlers that run side by side
+#: share one commit. It is short against the commit itself.
 PROMPT = 0.002
 #: Seconds after which a waiter is told that there is no answer: a change of the group's coordinator takes some ten.
 PATIENCE = 30.0
 
-#: Who waits, and since when.
+#: A waiter, and since when it waits.
 _Waiter = tuple[object, float]
 
 
@@ -45,11 +45,11 @@ class Durability:
         self._leases = leases
         self._verdicts = verdicts
         self._commits = commits
-        #: Whether commits hurry for whoever waits.
+        #: Whether commits are made sooner while a caller waits for its ack.
         self._prompt = prompt
-        #: False: nobody waits, and nobody is to be told anything.
+        #: False: no ack has a waiter, and there is no answer to pass on.
         self.busy = False
-        #: Asked during a walk that hasn't told of itself.
+        #: Asked during a walk that hasn't reported yet.
         self._walked: list[tuple[Ask, float]] = []
         #: In the books, and in no commit yet.
         self._booked: deque[_Waiter] = deque()
@@ -63,18 +63,18 @@ class Durability:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Counts the acks that have a waiter."""
         return len(self._walked) + len(self._booked) + len(self._sent) + len(self._doubtful)
 
     def awaited(self, event: Awaited, now: float) -> Sequence[Effect]:
-        """Messages were acked by somebody who wants to know when that is durable."""
+        """Takes acks whose callers wait until they are durable."""
         self.busy = True
         for ask in event.asks:
             self._take(ask, now)
         return ()
 
     def after(self, event: Event, effects: Sequence[Effect], now: float) -> Sequence[Effect]:
-        """What follows, for those who wait, from an event that the partition has dealt with."""
+        """Returns the effects, and answers to waiters, after an event that the partition has handled."""
         if isinstance(event, Passed) and self._walked:
             asks, self._walked = self._walked, []
             for ask, since in asks:
@@ -88,7 +88,7 @@ class Durability:
         return [*effects, *told] if told else effects
 
     def lost(self) -> None:
-        """The partition isn't ours any more."""
+        """Answers all waiters: the partition isn't ours any more."""
         unknown = [waiter for waiter, _ in (*self._doubtful, *self._sent)]
         gone = [ask.waiter for ask, _ in self._walked] + [waiter for waiter, _ in self._booked]
         for each in (self._walked, self._booked, self._sent, self._doubtful):
@@ -109,7 +109,7 @@ class Durability:
             self._late(ask)
 
     def _untold(self, ask: Ask) -> bool:
-        """Whether its lease is one of those that a walk has left, and hasn't told of yet."""
+        """Tells whether a walk has left the ask's lease and hasn't reported it yet."""
         return ask.lease.state is LeaseState.WALKING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:
@@ -154,4 +154,4 @@ class Durability:
         if self._booked and not self._commits.dirty:
             raise InvariantViolated("acks are booked, and nothing to commit")
         if self.waiting and not self.busy:
-            raise InvariantViolated("somebody waits, and nobody will tell")
+            raise InvariantViolated("acks have waiters, and `busy` is off, so no answer would reach them")

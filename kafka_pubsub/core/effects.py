@@ -114,14 +114,14 @@ class Restart(NamedTuple):
 
 
 class News(Enum):
-    """What somebody should be told."""
+    """What the user should be told."""
 
     OUTAGE = "most deliveries fail: slowing to a probe"
     RECOVERED = "deliveries succeed again: going on at full speed"
     DEAD_LETTER = "dead-lettered"
     PARKED = "attempts used up: parked until released"
     BROKEN = "unreadable retry record"
-    GONE = "a retry record is gone: retention or somebody has deleted it"
+    GONE = "a retry record is gone: retention or another client has deleted it"
     REFUSED = "can't be relocated, will be tried again"
     UNBURIED = "the dead-letter topic doesn't take it, will be tried again"
 
@@ -152,7 +152,7 @@ class Durable(NamedTuple):
 
 
 class Unstored(Enum):
-    """Why an ack that somebody waits for isn't known to be in the log."""
+    """Why an ack that a caller waits for isn't known to be in the log."""
 
     #: Its lease was over when it came: it changed nothing.
     LATE = "late"

@@ -1,14 +1,14 @@
-"""Notices when one ordering key carries most of a topic.
+"""Notices when most messages of a topic have the same ordering key.
 
-Theory: a key is worked off one message at a time, so such a topic is no faster than one worker, however many
-there are, and its owner should know. A sample of the messages (about one in 64) is counted with a handful of
-counters (Misra and Gries): a key that has none takes a free one, or, if there is none, takes one from each. So a
-counter is never too high, and at most samples / (counters + 1) too low: a key that is reported does carry more
-than the share `MOST` of the samples, and one that carries a tenth more than that is always reported.
+Theory: messages of a key are handled one at a time, so such a topic is no faster than one worker, however many
+there are, and its owner should know. A sample of the messages (about one in 64) is counted with a few
+counters (Misra and Gries): a key without a counter takes a free one; if none is free, every counter goes down by one.
+So a counter is never too high, and at most samples / (counters + 1) too low: a key that is reported does have more
+than the share `MOST` of the samples, and one that has a tenth more than that is always reported.
 
 Rules
-1. The gaps between samples vary: keys that take turns would otherwise look like one key to a fixed stride.
-2. Each window of samples is judged by itself, so a key that was hot long ago is forgotten.
+1. The gaps between samples vary: with a fixed gap, keys that alternate could look like one key.
+2. Each window of samples is counted by itself, so a key that was hot long ago is forgotten.
 3. A key is reported once. Messages without a key count as messages, never as a key.
 """
 
@@ -35,7 +35,7 @@ MOST = 0.6
 #: The gap between samples goes from half of this to one and a half times this.
 MEAN_GAP = 64
 
-#: Keys that were reported and are remembered; when as many are hot in turn, nobody needs one more warning.
+#: Keys that were reported and are remembered; when as many are hot in turn, one more warning wouldn't help.
 REMEMBERED = 16
 
 

@@ -1,11 +1,11 @@
 """Notes in a commit's metadata: which unfinished messages had been started, and which one was tried alone.
 
-Theory. Whoever takes a partition over after a crash reads them: the noted ones are suspects. Offsets are noted as
-runs above the committed position, like the map of what is finished, so a hundred neighbours take two numbers.
+Theory. The next owner of a partition reads them after a crash: the noted messages are suspects. Offsets are noted as
+runs above the committed position, like the ack map, so a hundred neighbours take two numbers.
 
 Rules
-1. Notes have a room of their own in the metadata (`ROOM` units), so the map of acks keeps its own.
-2. `fit` says how many offsets can be noted; what doesn't fit isn't started while notes are a duty.
+1. Notes have their own room in the metadata (`ROOM` units), so they never take the ack map's.
+2. `fit` says how many offsets can be noted; where notes are required, messages that don't fit aren't started.
 """
 
 from __future__ import annotations

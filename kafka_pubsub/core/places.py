@@ -1,11 +1,11 @@
-"""Where the records of a partition come from and go to: what a holder's word means for the books (`verdicts.Home`).
+"""Where the records of a partition come from and go to: what a holder's verdict means for the books (`verdicts.Home`).
 
 Rules
-1. What is acked is finished in the books of the log that it came from.
-2. What nobody has begun goes back to the place it was taken from, in front of what waits there.
-3. What failed moves to the retry partition.
-4. What was nacked inline moves at once: its lease would be opened only to be closed. Its key, of which nothing is
-   parked, then waits for this one message, so there is nothing to settle.
+1. An acked message is finished in the books of the log that it came from.
+2. A message that no handler has begun goes back to the place it was taken from, in front of those that wait there.
+3. A failed message moves to the retry partition.
+4. A message that was nacked inline moves at once: its lease would be opened only to be closed. Its key, of which
+   nothing is parked, then waits for this one message, so there is nothing to settle.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ class Places:
             self._half.lending.give_back(lease, records)
 
     def free(self, lease: Lease) -> None:
-        """The lease is over: whoever waited for that may go on."""
+        """Ends a lease: messages of its key, and moves that waited for it, may go on."""
         self.free_keys([lease.key], [lease])
 
     def free_keys(self, keys: Sequence[bytes | None], leases: Sequence[Lease] = ()) -> None:
-        """Nobody holds these keys any more; `leases` are those that did."""
+        """Frees keys that no lease holds any more; `leases` are those that did."""
         self._queues.unblock_all(keys)
         self._half.over(leases)
         self._half.freed(keys, self.now)

@@ -55,7 +55,7 @@ class Rules(NamedTuple):
     policy: Policy = Policy()
     #: The subscription's name, for dead letters.
     subscription: str = ""
-    #: Whether commits hurry for acks that somebody waits for.
+    #: Whether commits are made sooner for acks that a caller waits for.
     exactly_once: bool = False
 
 

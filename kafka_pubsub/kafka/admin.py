@@ -63,7 +63,7 @@ _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 #: Seconds until every broker has heard of a new topic, and between two questions whether it has.
 _SPREADS, _POLL = 10.0, 0.1
 
-#: Seconds that a topic counts as new, and that others are asked when a broker denies it (somebody may have deleted it).
+#: Seconds that a topic counts as new; and that other brokers are asked when one denies it (it may be deleted).
 _NEW, _DOUBT = 30.0, 3.0
 
 #: "There is no such topic", or a broker that hasn't heard of it.
@@ -140,9 +140,9 @@ class KafkaAdmin:
                 if error_of(failure).code() not in _UNKNOWN:
                     raise
                 if time.monotonic() >= until:
-                    self._made.pop(name, None)  # it is gone indeed, whoever asks next
+                    self._made.pop(name, None)  # it is gone; the next caller hears so at once
                     raise
-                # Each look has another broker asked, by chance; the one that knows nothing may be cut off.
+                # Each look asks a broker at random; the one that doesn't know the topic may be cut off.
                 with contextlib.suppress(KafkaException):
                     client.list_topics(timeout=LOOK)
                 raise _not_yet("the new topic isn't known to every broker yet") from None

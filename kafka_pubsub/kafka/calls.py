@@ -1,7 +1,7 @@
-"""Asking the cluster something and waiting for the answer: time limits, retries, and why there was no answer.
+"""Requests to the cluster: time limits, retries, and why there was no answer.
 
 Rules
-1. Every call has one overall deadline, retries included. What passes by itself (`TRANSIENT`) is asked again.
+1. Every call has one overall deadline, retries included. After an error that passes by itself (`TRANSIENT`) it retries.
 2. Waiting happens in slices, so that Ctrl-C works and librdkafka's callbacks and log lines come through.
 3. A few of librdkafka's calls take no time limit and never return while a broker is frozen (an answered connection,
    no answers): `Bounded` runs them on a thread of their own and stops waiting.
@@ -39,10 +39,10 @@ FIRST = 3.0
 #: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
 
-#: Seconds without an answer after which to look who is there, and for that look.
+#: Seconds without an answer after which we look which brokers are up; and seconds for that look.
 _SILENT, LOOK = 1.0, 0.5
 
-#: What librdkafka says when nobody answered.
+#: librdkafka's codes for a request without an answer.
 _SILENCE = frozenset({KafkaError._TIMED_OUT, KafkaError._WAIT_COORD})
 
 _T = TypeVar("_T")

@@ -1,12 +1,12 @@
-"""What topics and subscriptions there are, kept in one compacted topic of the cluster.
+"""The catalog of topics and subscriptions, kept in one compacted topic of the cluster.
 
 A record's key is `kind:name`, its value the JSON of its pydantic model, which carries a version. Further kinds
 (schemas, snapshots) are one `Kind` more.
 
 Rules
-1. A change is refused with `FailedPrecondition` if the stored record isn't the one that its author saw.
-2. A record that can't be read (a newer version, damage) hides nothing else: it is logged once, left out of
-   listings, and `FailedPrecondition` when it is asked for by name or about to be overwritten.
+1. A change is refused with `FailedPrecondition` if the stored record isn't the one that its author read.
+2. A record that can't be read (a newer version, damage) doesn't hide others: it is logged once and left out of
+   listings; reading it by name, or overwriting it, is `FailedPrecondition`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Kind(Generic[_Record]):
             if stored == previous or (tries > 1 and stored == record):
                 return value
             raise FailedPrecondition(
-                f"{self._kind} {name!r} was changed by somebody else in the meantime: read it again and retry"
+                f"{self._kind} {name!r} was changed by another client in the meantime: read it again and retry"
             )
 
         self._log.change(key, f"{self._kind} {name!r}", decide)

@@ -1,21 +1,21 @@
-"""The compacted topic behind the catalog: latest values by key, and changes of which only one can win.
+"""The compacted topic behind the catalog: latest values by key; of several changes at once, only one wins.
 
-Theory of a change: all writers share one transactional id (the topic's name). Whoever begins to write calls
-`init_transactions`, which fences every other writer and ends what it had begun. From then on this writer alone can
+Theory of a change: all writers share one transactional id (the topic's name). A writer begins with
+`init_transactions`, which fences every other writer and ends its open transaction. From then on this writer alone can
 commit; so it reads the topic up to its end, compares, writes and commits. If another writer came in between, the
-commit fails, and nothing of it is ever visible. A losing record never reaches the readers, so compaction can't
+commit fails and readers never see the records. A losing record never reaches the readers, so compaction can't
 keep it instead of the winner.
 
 Rules
-1. A producer that wasn't fenced since its `init_transactions` knows that nobody else wrote since; it is kept for
-   the next change (an `init_transactions` right after somebody's commit waits 500 ms inside librdkafka).
-2. An answer that was lost is found out by reading again: the change is there, or it isn't and is tried again.
+1. A producer that wasn't fenced since its `init_transactions` knows that no other writer wrote since; it is kept for
+   the next change (an `init_transactions` right after another writer's commit waits 500 ms inside librdkafka).
+2. If the answer to a commit is lost, the topic is read again: the change is there, or it isn't and is tried again.
 3. Reading costs one round trip when nothing is new: the consumer stays, paused (a fetch that waits at the broker
    would hold up every other question on that connection).
 4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers by,
-   and until then its author, and everybody whom he tells, would read the old state.
-5. A topic that has vanished or shrunk is looked at again before what it said is forgotten: whoever receives would
-   take an empty catalog for the deletion of his subscription.
+   and until then its author, and every process that the author informs, would read the old state.
+5. A topic that has vanished or shrunk is looked at again before its values are dropped: a stream would take an
+   empty catalog for the deletion of its subscription.
 6. A removal is kept in the topic for a day at least; a reader that didn't look for longer reads from the start.
 """
 
@@ -138,7 +138,7 @@ class CatalogLog:
         self._read_at = 0.0
         # Kafka's id of the topic that was read; empty until one was.
         self._topic_id = ""
-        # Somebody closes, or has given up waiting for whoever reads or writes.
+        # `close` is running, or has given up waiting for a thread that reads or writes.
         self._closing = False
         # Since when it ends before `_next`; None: it doesn't.
         self._shrunk_at: float | None = None
@@ -167,7 +167,7 @@ class CatalogLog:
             retries(lambda: self._try(key, doing, decide))
 
     def close(self) -> None:
-        """Lets go of both clients. One that is waiting for a broker that doesn't answer is left to whoever waits."""
+        """Closes both clients. If a thread still waits for the broker with them, it goes on with its own."""
         self._closing = True
         if not self._lock.acquire(timeout=_CLOSE_WAIT):
             if self._producer is not None:
@@ -183,7 +183,7 @@ class CatalogLog:
             self._lock.release()
 
     def _check_open(self) -> None:
-        # For who was left alone by `close`: a client that is made now would be closed under its user's hands.
+        # A thread that `close` didn't wait for gets here: no `close` would follow for a client that is made now.
         if self._closing:
             raise FailedPrecondition("this PubSub is closed; create a new one")
 
@@ -293,7 +293,7 @@ class CatalogLog:
         self._read_at = now
 
     def _found_again(self) -> bool:
-        """Whether the topic was only denied for a moment; then it is read again. Else somebody has deleted it."""
+        """Tells whether the topic was only denied for a moment and can be read again; if not, it has been deleted."""
         until = time.monotonic() + _GONE_AFTER
         while time.monotonic() < until:
             time.sleep(_LOOK_AGAIN)

@@ -1,8 +1,8 @@
-"""What the user set, what we default to, and what nobody may change.
+"""The Kafka config: the user's settings, our defaults, and our rules, which you can't change.
 
 Rules
 1. A setting wins in this order: our rules, the user's config, our defaults.
-2. A setting that one of our promises stands on (`RULES`) can't be set: `InvalidArgument` names it and says why.
+2. A setting on which one of our promises depends (`RULES`) can't be set: `InvalidArgument` names it and says why.
 3. A setting that librdkafka doesn't know, or a value that it can't read, is found when the backend is made and
    without a thread or a socket: `verify` shows librdkafka the settings followed by one that can't exist. If it
    complains about that last one only, it took all the others.
@@ -56,7 +56,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "partitioner": "every Kafka client must find a key's partition alike",
         "transactional.id": _OURS,
         "allow.auto.create.topics": "topics are made by create_topic only",
-        "client.id": f"{_OURS}, so that the cluster's tools show who is who",
+        "client.id": f"{_OURS}, so that the cluster's tools tell clients apart",
         "default.topic.config": "its settings can be given directly",
         "log.queue": _OURS,
     }

@@ -1,10 +1,10 @@
 """librdkafka's and the broker's errors in our words.
 
 Rules
-1. A text says what we were doing, what happened and what to do about it; the code's own name stands at the end,
-   in brackets, for whoever searches for it.
+1. A text says what the client was doing, what happened and what you can do about it. The name of Kafka's error code
+   stands at the end, in brackets, so that you can search for it.
 2. The class tells the caller what can help: `BrokerUnavailable` and `DeadlineExceeded` pass by themselves (those
-   in `TRANSIENT` within a second or so), the others don't without somebody doing something.
+   in `TRANSIENT` within a second or so); the others need a change to the program, its config or the cluster.
 3. A code that isn't in the table is a `PubSubError`, never an exception of librdkafka's.
 """
 

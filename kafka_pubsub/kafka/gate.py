@@ -1,13 +1,13 @@
 """A gate in front of a consumer that several threads call.
 
-Two things about confluent-kafka (2.16) are behind it:
+It answers two limits of confluent-kafka (2.16):
 
-- A consumer that is freed while another thread is inside a call takes the process down. So whoever frees it closes
-  the gate first, which waits for those inside.
+- Freeing a consumer while another thread is inside a call crashes the process. So the thread that frees it closes
+  the gate first, which waits for the calls inside.
 - Since 2.16 the client lets one thread at a time into a consumer: a commit waits until a `consume` of another thread
   returns, and for ever if that one is inside a rebalance callback that waits for the commit. librdkafka itself is
-  thread-safe here. The client's asyncio twin passes its own barrier by a context variable that says who is calling;
-  all calls through one gate say that they are the same. Where that variable doesn't exist there is no barrier.
+  thread-safe here. The client's asyncio variant passes its own barrier by a context variable that names the caller;
+  all calls through one gate set the same name. Where that variable doesn't exist there is no barrier.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Gate:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A call that isn't counted, as those of whoever closes."""
+        """Lets a call in without counting it, for the thread that closes the gate."""
         # Any number will do that isn't 0 and that this consumer's callers share.
         token = _CALLER.set(id(self))
         try:

@@ -3,11 +3,11 @@
 Rules
 1. Threads don't survive a fork, so a handle that was made before can't work in the child. Once a backend has made
    its first handle it belongs to that process; in a child every use is `FailedPrecondition`.
-   Another, unused backend in that child may work, but nobody can promise it: if one of the parent's threads was just
+   Another, unused backend in that child may work, without a promise: if one of the parent's threads was just
    resolving a host name, glibc's lock around that is held for ever in the child (seen once in some 200 forks).
 2. In the child the inherited handles are made immortal: their destructor would wait for threads that don't exist.
-3. Whoever made a handle closes it; `close` closes what is left.
-4. Closing never takes for ever: what hangs in librdkafka is left behind on a daemon's thread, and the log says so.
+3. The maker of a handle closes it; `close` closes what is left.
+4. Closing always ends: a call that hangs in librdkafka is left behind on a daemon thread, and the log says so.
 5. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
 """
 
@@ -117,7 +117,7 @@ class Handles:
 
     @property
     def foreign(self) -> bool:
-        """Whether the handles were made by the process that this one was forked from: nobody may touch them."""
+        """Whether this process was forked from the one that made the handles, and so mustn't touch them."""
         return self._pid is not None and self._pid != os.getpid()
 
     def check(self) -> None:
@@ -175,7 +175,7 @@ class Handles:
         return handle
 
     def leave_group(self, consumer: Consumer) -> None:
-        """Leaves the group and frees it, however long that takes: for whoever has a limit for it."""
+        """Leaves the group and frees the consumer, however long that takes; the caller has to limit the time."""
         if self.foreign:
             return
         self._forget(consumer)
@@ -189,7 +189,7 @@ class Handles:
         _end(consumer.close, "a consumer", self._close_s)
 
     def abandon(self, consumer: Consumer) -> None:
-        """A close is under way that may never end, so nobody else may touch it."""
+        """Forgets a consumer whose close may never end, so that no other call touches it."""
         self._forget(consumer)
 
     def close_producer(self, producer: Producer) -> None:
@@ -202,7 +202,7 @@ class Handles:
             _end(producer.close, "a producer", self._close_s)
 
     def close_admin(self, client: AdminClient) -> None:
-        """Ends it; nobody may be using it.
+        """Ends a client that no thread uses any more.
 
         (Its destructor may have to wait for the collector: the error of a failed call holds it.)
         """
@@ -219,7 +219,7 @@ class Handles:
         self._forget(handle)
 
     def discard(self, producer: Producer) -> None:
-        """Forgets a producer whose transaction went wrong, and nobody waits for its destructor."""
+        """Forgets a producer whose transaction went wrong, without waiting for its destructor."""
         self._forget(producer)
         threading.Thread(target=_hold, args=(producer,), name="kafka_pubsub-discard", daemon=True).start()
 

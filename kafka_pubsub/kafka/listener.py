@@ -1,4 +1,4 @@
-"""Whom a reader tells what comes and goes: the shape of the client's rebalance listener."""
+"""The protocol of a rebalance listener, which a reader calls when partitions come and go."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Listener"]
 
 
 class Listener(Protocol):
-    """The shape of the client's rebalance listener."""
+    """A rebalance listener; the reader calls it inside `read` or `close`."""
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """New partitions; returns where to read each from."""
         ...
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go; commits are still accepted until this returns."""
+        """The partitions are about to go; commits are accepted until this returns."""
         ...
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are gone already."""
+        """The partitions are gone already; commits for them are refused."""
         ...
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:

@@ -3,10 +3,10 @@
 Rules
 1. A line that says the same as one a moment ago (a broker that is down is reported 20 times a second) is logged
    once in `REPEAT_AFTER` seconds with a count; the repeats go to DEBUG.
-2. A connection that breaks is a warning, not an error: librdkafka connects again by itself, and what it costs
-   the caller is reported by the call that it hurts.
-3. So is a transaction that was refused or a producer that was fenced (librdkafka says CRITICAL): mostly it was us who
-   fenced it, and what it means is told by the transaction's outcome.
+2. A connection that breaks is a warning, not an error: librdkafka connects again by itself, and a call that fails
+   because of it reports that to its caller.
+3. A refused transaction or a fenced producer is a warning too (librdkafka says CRITICAL): mostly we fenced it
+   ourselves, and the transaction's outcome says what it means.
 4. A coordinator that is just being found or loaded, as on any fresh broker, is asked again: that is information.
 5. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
    settings to all kinds on purpose, and tried the one experimental one that we use, so that goes to DEBUG.

@@ -2,7 +2,7 @@
 
 Theory: the broker fences commits by generation and member id, not by ownership. A place without a generation (before
 joining, and after being thrown out) isn't fenced at all: the broker takes it for a commit from outside the group. So
-nobody may send one, and librdkafka gives one at any moment, also inside a rebalance callback. The bytes are those of
+we never send one; librdkafka may give one at any moment, also inside a rebalance callback. The bytes are those of
 `rd_kafka_consumer_group_metadata_write`: a tag, the generation as a native int32, group and member id.
 tests/integration/kafka/test_transactions.py notices when that changes.
 

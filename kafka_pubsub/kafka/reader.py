@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 #: Seconds. `committed()` is asked at every assignment, inside a rebalance, which the group waits for.
 _COMMITTED_DEADLINE = 30.0
 
-#: Seconds for a close: milliseconds, if anybody answers; else a last commit, and time for the broker to come back.
+#: Seconds for a close: it takes milliseconds if the broker answers; the rest is time for a broker to come back.
 _CLOSE_DEADLINE = 15.0
 
 #: Seconds that `close` gives the group to take our partitions back before it leaves without; and between two looks.
@@ -260,10 +260,10 @@ class KafkaLogReader:
             return
         try:
             if self.closed:
-                return  # by whoever was at it
+                return  # by another call meanwhile
             Bounded("kafka_pubsub-leave").run(self._leave, _CLOSE_DEADLINE)
         except KafkaException:
-            # The thread goes on by itself when the broker answers; nobody is told any more.
+            # The thread goes on by itself when the broker answers; its outcome is dropped.
             self._abandon("the broker doesn't answer to our leaving")
         finally:
             self._reading.release()
@@ -318,7 +318,7 @@ class KafkaLogReader:
         # A partition without a start gets an absolute offset too: a logical one would make librdkafka ask for it.
         answer = [kafka_partition(each, starts.get(each, 0)) for each in mine]
         self._answer(consumer, answer)
-        # librdkafka remembers from an earlier assignment who was paused.
+        # librdkafka remembers from an earlier assignment which partitions were paused.
         consumer.resume(answer)
         idle = [KafkaPartition(*each) for each in mine if each not in starts]
         if idle:

@@ -22,8 +22,8 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
     "fetch.wait.max.ms": 200,
     # Bytes of one answer: it is held beside the queue, so it counts twice.
     "fetch.max.bytes": 16 * 1024 * 1024,
-    # Milliseconds. Who joins while the only broker is coming back may lose the question what its topic looks like, and
-    # asks again only now: with the default of 300,000 it gets no partitions for five minutes.
+    # Milliseconds. A member that joins while the only broker restarts may lose its request for the topic's metadata,
+    # and asks again only after this: with the default of 300,000 it gets no partitions for five minutes.
     "topic.metadata.refresh.interval.ms": 10_000,
 }
 

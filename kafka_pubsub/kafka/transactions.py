@@ -1,18 +1,18 @@
 """Transactions over librdkafka's producer: records and a group's offsets, together or not at all.
 
-Theory: what a caller has to know afterwards is whether anything is stored, so every failure is put down to one side
-of the moment at which the commit was asked for. Before it: surely nothing is stored, nor ever will be, whatever
-else went wrong, because nobody but us could have committed. After it, without an answer: unknown.
+Theory: what a caller has to know afterwards is whether anything is stored. So every failure counts as before or after
+the request to commit. Before it, nothing is stored, nor ever will be, whatever else went wrong, because only this
+writer could have committed. After it, without an answer, the outcome is unknown.
 
 Rules
 1. The commit is asked for only when every record was acknowledged and every offset taken. (librdkafka would
    commit the records alone after `send_offsets_to_transaction` ran out of time: tried.)
-2. A producer whose transaction could not be ended in good order is thrown away; the next one takes the same id,
-   which ends whatever is still open and shuts out what is still on its way.
+2. A producer whose transaction didn't end cleanly is thrown away; the next one takes the same id, which ends an open
+   transaction and fences requests that are still under way.
 3. A waiting `poll` stays below 0.2 s: above, the Python client calls on after a fatal error with the exception
    still set, and reports are lost.
 4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the request that is under way. librdkafka doesn't
-   see to that: when the group's coordinator leaves in the wrong moment, `send_offsets_to_transaction` never returns
+   ensure that: when the group's coordinator leaves at the wrong moment, `send_offsets_to_transaction` never returns
    (confluentinc/librdkafka#5456, #5511; seen in rolling restarts). So its calls are made on a thread that can be left
    behind, with its producer, which is never touched again.
 5. Positions that come later are waited for when every record was acknowledged (`PositionsLater`), so a partition that
@@ -67,7 +67,7 @@ _RULES: Mapping[str, ConfigValue] = {
     "client.id": "kafka_pubsub-transactions",
     "enable.idempotence": True,
     "acks": "all",
-    # Milliseconds after which the broker ends what a killed process left open (it looks every 10 s), if nobody
+    # Milliseconds after which the broker ends what a killed process left open (it looks every 10 s), if no producer
     # fences it before. A live one needs some 10 ms; a broker that restarts is back in about 5 s.
     "transaction.timeout.ms": 10_000,
     # Milliseconds. The records of a transaction are queued in one go; the first shouldn't leave alone.
@@ -91,7 +91,7 @@ _ABORT_S = 5.0
 #: Seconds for a producer's start: 0.1 to 1.1 are normal, a broker that restarts is back in 5.
 _START_S = 10.0
 
-#: Seconds that closing waits for a transaction: it takes milliseconds, unless nobody answers.
+#: Seconds that closing waits for a transaction: it takes milliseconds, unless the broker doesn't answer.
 _CLOSE_S = 5.0
 
 _THREAD = "kafka_pubsub-transaction"
@@ -201,9 +201,9 @@ class KafkaTransactions:
         self._handles.close_producer(producer)
 
     def close(self) -> None:
-        """Lets go of the producer; nothing is open between two calls.
+        """Closes the producer; between two calls no transaction is open.
 
-        One that is under way is waited for, for a while; then whoever is at it closes afterwards.
+        Waits a few seconds for a transaction that is under way; after that the log ends it.
         """
         self._closed = True
         if not self._lock.acquire(timeout=_CLOSE_S):

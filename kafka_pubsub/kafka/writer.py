@@ -7,7 +7,7 @@ that this doesn't, and this writer replaces the stopped producer.
 
 Rules
 1. After a refusal nothing is accepted (`BufferError`) until every message of the stopped producer was reported;
-   only then is there a new producer. So whoever pauses keys in reports has paused all of them by then.
+   only then is there a new producer. So a publisher that pauses keys in reports has paused all of them by then.
 2. A report's error that may hide a stored message says so; `explain` never claims more than is known.
 3. A waiting `poll` or `flush` stays below 0.2 s: above, the Python client calls on after a fatal error with the
    exception still set, and reports would be lost.
@@ -159,7 +159,7 @@ class _Session:
 
 
 class KafkaLogWriter:
-    """A `LogWriter`. Any thread may append; reports run in whoever polls or flushes."""
+    """A `LogWriter`. Any thread may append; reports run in the thread that polls or flushes."""
 
     def __init__(self, handles: Handles, batching: Batching, max_batch_bytes: int) -> None:
         self._handles = handles
@@ -256,7 +256,7 @@ class KafkaLogWriter:
             )
         meaning = translate(error, "publish")
         certain = error.code() in _NOT_STORED
-        fate = "isn't in the topic" if certain else "may be in the topic: nobody can say"
+        fate = "isn't in the topic" if certain else "may be in the topic or not"
         return PublishError(f"{meaning.message}; the message {fate}", code=meaning.code)
 
     def close(self) -> None:

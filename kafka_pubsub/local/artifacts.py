@@ -2,7 +2,7 @@
 
 Theory: `kafka.lock.json` names every jar by coordinate and SHA-256. jgo fetches each by its coordinate into a
 scratch directory; a jar enters the cache only after its hash fits, by an atomic rename. So the cache never
-holds half a download, and what is found there with a wrong hash was changed after us: that is an error, never
+holds half a download, and a jar with a wrong hash was changed later by another program: that is an error, never
 repaired in silence.
 Rules: the network is used only for jars that aren't in the cache. Every start verifies every jar; a jar whose
 size and time of change are those of the last good verification isn't hashed again.
@@ -166,7 +166,7 @@ def _admit(jar: LockedJar, path: Path, folder: Path) -> None:
     if sha256_of(path) != jar.sha256:
         raise LocalKafkaError(
             f"The repository delivered another {jar.group}:{jar.artifact}:{jar.version} than the locked one "
-            "(SHA-256 differs). Start again; if it stays so, ask whoever runs the mirror that this machine uses."
+            "(SHA-256 differs). Start again; if it stays so, ask the operator of the mirror that this machine uses."
         )
     path.replace(folder / jar.filename)
 

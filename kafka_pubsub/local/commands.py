@@ -3,8 +3,8 @@
 Theory: `up` leaves a process in a session of its own and a record of it (`state`). `down` ends that process
 and deletes the record. A record whose process is gone means a crash: `status` says so, the next `up` cleans
 it away.
-Rules: whoever changes the record holds the lock, so two `up` at once give one broker and one clear error. The
-record is written before the broker is waited for: if `up` itself is killed, `down` still finds what it
+Rules: a command holds the lock while it changes the record, so two `up` at once give one broker and one clear error.
+`up` writes the record before it waits for the broker: if `up` itself is killed, `down` still finds what it
 started.
 """
 

@@ -1,7 +1,7 @@
-"""Reading what a broker died of from its logs, and saying what to do about it.
+"""Finding in a broker's logs why it ended, and saying what to do about it.
 
-Rule: an error always ends with the broker's own last words or with where they are; a guess never replaces
-them.
+Rule: an error always ends with the last lines of the broker's log, or with the path of the log; a guess never
+replaces them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
     """Say why a broker ended by itself, as far as its logs tell."""
     text = _tail(files.broker_log) + _tail(files.output)
     if "Address already in use" in text:
-        # The broker has a second port, for its controller, which nobody chose.
+        # The broker has a second port, for its controller, which the user didn't choose.
         bound = re.findall(r"failed to bind to \S+:(\d+)", text)
         return PortInUse(int(bound[-1]) if bound else port)
     if "No space left on device" in text or "Disk quota exceeded" in text:

@@ -29,7 +29,7 @@ class PartsMissing(LocalKafkaError):
 
 
 class PortInUse(LocalKafkaError):
-    """Somebody else listens on the port that the broker was to have."""
+    """Another process listens on the port that the broker was to have."""
 
     default_code: ClassVar[int] = UNAVAILABLE
 

@@ -1,4 +1,4 @@
-"""Brokers that are one cluster and die with us: what `LocalKafka` and `LocalCluster` have in common.
+"""Brokers that are one cluster and end with this process: the common part of `LocalKafka` and `LocalCluster`.
 
 Theory: a fleet is a directory, a guard, and as many nodes as there are brokers; one is the special case without a
 quorum to wait for. Ports that clients know are chosen once and kept, so that they find a broker again after its
@@ -45,7 +45,7 @@ STOP_ALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """What a user may say about brokers of his; `port` is for a fleet of one."""
+    """The options that a user has for local brokers; `port` is for a fleet of one."""
 
     heap_mb: int
     ready_timeout: float = READY_TIMEOUT_S
@@ -101,7 +101,7 @@ class Fleet:
         )
         self._open_guard()
         fresh = not any(self.running(node) for node in self._folders)
-        # Only a port that nobody asked for and no client knows yet may be exchanged for another.
+        # A port may be exchanged for another only if the user didn't ask for it and no client knows it yet.
         known = self._known_ports()
         for spare in range(SPARE_PORTS, -1, -1):
             try:
@@ -144,7 +144,7 @@ class Fleet:
 
     def close(self) -> None:
         """Stop for good; data that was temporary is deleted."""
-        # Nobody reads temporary data again, so there is nothing to flush for.
+        # Temporary data isn't read again, so there is no need to flush it.
         how = signal.SIGKILL if self._temporary else signal.SIGTERM
         self.end(how, patience_s=STOP_TIMEOUT_S if len(self._folders) == 1 else STOP_ALL_TIMEOUT_S)
         if self._temporary and self._root is not None:

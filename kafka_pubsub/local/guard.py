@@ -1,9 +1,9 @@
-"""Brokers that must not outlive us.
+"""Brokers that must end when this process ends.
 
 Theory: the kernel's "signal me when my parent dies" follows the thread that started a process, not the
 process, so a broker started from a short-lived thread would die too early. Instead a tiny shell waits for the
-end of a pipe whose other end only we hold: however we die, kill -9 included, the pipe closes and the shell
-ends the brokers it was told of and deletes what was temporary.
+end of a pipe whose other end only this process holds: however it ends, kill -9 included, the pipe closes, and the
+shell ends the brokers it was told of and deletes temporary data.
 Rule: a broker that has ended is `spare`d as soon as that is known, so that a reused process id is never signalled.
 """
 
@@ -58,11 +58,11 @@ class Guard:
         )
 
     def watch(self, pid: int) -> None:
-        """This process goes when we go."""
+        """Have this process killed when ours ends."""
         self._tell(f"watch {pid}")
 
     def spare(self, pid: int) -> None:
-        """This process has ended; its id may be somebody else's from now on."""
+        """Stop guarding a process that has ended; another process may get its id from now on."""
         self._tell(f"spare {pid}")
 
     def release(self) -> None:
@@ -75,7 +75,7 @@ class Guard:
     def _tell(self, line: str) -> None:
         if self._pipe.closed:
             return
-        # A guard that somebody killed guards nothing; that must not keep a broker from starting or ending.
+        # The guard may have been killed; that must not keep a broker from starting or ending.
         with contextlib.suppress(OSError):
             self._pipe.write(f"{line}\n".encode())
             self._pipe.flush()

@@ -1,7 +1,7 @@
-"""Advisory locks on files: released by the kernel when their last holder dies, so none is ever left behind.
+"""Advisory locks on files: the kernel releases them when their last holder dies, so none is ever left behind.
 
-Rule: a lock file is never deleted. Somebody may be waiting for it, and would then hold a lock nobody else
-sees.
+Rule: a lock file is never deleted. A process may be waiting for it, and would then hold a lock that no other
+process sees.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Wait until nobody holds the lock alone, and hold it together with others."""
+    """Wait until no process holds the lock exclusively, and hold it together with others."""
     with _opened(path) as file:
         _lock(file, alone=False)
         yield
 
 
 def try_exclusive(path: Path) -> IO[str] | None:
-    """The open lock file, locked, or None when somebody has it; a child process may inherit it."""
+    """Lock and return the open lock file, or return None if it is locked; a child process may inherit it."""
     file = _opened(path)
     try:
         _lock(file, alone=True, wait=False)

@@ -36,7 +36,7 @@ class NodeSettings:
 
     `voters` maps node id to controller port; `replication` is the factor of the internal topics and the default of
     all others. `cluster_id` is for a new data directory (empty: one is made up). `detour` is a second listener for
-    clients: the port it listens on, and the port it tells them instead, where somebody forwards to it.
+    clients: the port it listens on, and the port it tells them instead, where a proxy forwards to it.
     """
 
     port: int

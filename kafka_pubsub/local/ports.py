@@ -17,7 +17,7 @@ _LONGEST_ANSWER = 64 * 1024
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on right now."""
+    """Find different ports on which no process listens right now."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -46,7 +46,7 @@ def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) ->
 
 
 def ask(port: int, request: bytes, timeout_s: float, longest: int = _LONGEST_ANSWER) -> bytes | None:
-    """What whoever listens there answers to one request of Kafka's protocol; None when nobody does."""
+    """Send one request of Kafka's protocol and return the answer, or None if none comes."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)

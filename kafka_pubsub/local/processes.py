@@ -1,6 +1,6 @@
-"""Processes by more than their number.
+"""Processes by id and start time.
 
-Theory: a process id is reused after its process ended, so a number that was written down proves nothing.
+Theory: a process id is reused after its process ended, so the id alone doesn't identify a process.
 Together with the time the process started (and the boot it started in) it does: that is its `identity`.
 """
 
@@ -26,8 +26,8 @@ def identity(pid: int) -> str | None:
 
 
 def is_alive(pid: int, known: str) -> bool:
-    """Whether the process that had this id and identity still runs."""
-    # When the broker is a child of this very process, its corpse stays until somebody asks for it.
+    """Tell whether the process that had this id and identity still runs."""
+    # When the broker is a child of this very process, it stays a zombie until we wait for it.
     with contextlib.suppress(OSError):
         os.waitpid(pid, os.WNOHANG)
     return identity(pid) == known

@@ -1,4 +1,4 @@
-"""The session fixture `local_kafka` for the tests of whoever uses this package.
+"""The session fixture `local_kafka`, for your own tests.
 
     def test_orders(local_kafka):
         with PubSub(local_kafka.bootstrap) as pubsub: ...

@@ -1,8 +1,8 @@
 """One ephemeral broker shared by processes that don't know each other: the workers of a parallel test run.
 
-Theory: whoever comes first starts a holder, a process that runs the broker; every user holds a shared lock
-while it needs it. The holder waits for the same lock alone: it gets it when the last user is gone, killed
-ones included, and then closes the broker. If the holder itself is killed, its broker goes with it.
+Theory: the first process starts a holder, a process that runs the broker; every user holds a shared lock while it
+needs the broker. The holder waits for the same lock exclusively: it gets it when the last user is gone, killed
+ones included, and then closes the broker. If the holder itself is killed, its broker ends with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_TIMEOUT_S = 60.0
 
 @contextmanager
 def shared_kafka(folder: Path) -> Iterator[str]:
-    """The address of the broker shared by all who name the same `folder`."""
+    """Yield the address of the broker that all processes with the same `folder` share."""
     with shared(folder / "users.lock"):
         with exclusive(folder / "start.lock"):
             address = _answering(folder) or _start(folder)

@@ -18,8 +18,8 @@ __all__ = ["MemoryBackend"]
 #: Unreported records that a writer holds before `append` refuses: librdkafka's `queue.buffering.max.messages`.
 _WRITER_LIMIT = 100_000
 
-#: Seconds, as long as librdkafka lets an application not poll: within one process nobody dies unseen. A simulation
-#: of processes that die passes a session's 6 s instead.
+#: Seconds that a member lives without a call, as long as librdkafka lets an application not poll: members of one
+#: process don't die unseen. A simulation of processes that die passes a session's 6 s instead.
 SESSION_TIMEOUT = 300.0
 
 

@@ -1,8 +1,8 @@
-"""The catalog in memory: what topics and subscriptions there are.
+"""The catalog in memory: which topics and subscriptions exist.
 
 Rules
-1. Records are kept as the text that Kafka's catalog would keep, so that nobody holds the stored one in hand.
-2. A change names the record that its author saw; if that isn't the stored one, nothing is stored.
+1. Records are kept as the text that Kafka's catalog would keep, so that no caller can change a stored one.
+2. A change names the record that its author read; if that isn't the stored one, nothing is stored.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MemoryCatalog:
             stored = None if text is None else model.model_validate_json(text)
             if stored != previous:
                 raise FailedPrecondition(
-                    f"{kind} {name} was changed by somebody else in the meantime: read it again and retry"
+                    f"{kind} {name} was changed by another client in the meantime: read it again and retry"
                 )
             if record is None:
                 self._cluster.catalog.pop((kind, name), None)

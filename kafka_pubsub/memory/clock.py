@@ -1,9 +1,9 @@
-"""Time in the cluster's own words: one clock for sessions, timestamps and delayed reports.
+"""The cluster's time: one clock for sessions, timestamps and delayed reports.
 
 Rules
 1. `now` is seconds since the epoch and never goes back.
-2. Whoever passes a clock drives the time: with any clock but `SystemClock` nothing ever blocks, because nobody
-   else could move the time on while a call waits.
+2. If you pass a clock, you move its time: with any clock but `SystemClock` nothing ever blocks, because the time
+   would stand still while a call waits.
 """
 
 from __future__ import annotations

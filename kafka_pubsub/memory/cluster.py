@@ -1,7 +1,7 @@
-"""What Kafka remembers, in one process: topics, logs, groups, and the catalog's records.
+"""The state of a Kafka cluster, in one process: topics, logs, groups, and the catalog's records.
 
-Theory: one lock, `changed`, guards everything below; every change notifies it, and whoever waits for records, a
-rebalance or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
+Theory: one lock, `changed`, guards everything below; every change notifies it, and a thread that waits for records,
+a rebalance or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
 
 Several backends over one cluster are several processes over one Kafka.
 
@@ -56,7 +56,7 @@ class MemoryCluster:
         self.changed = threading.Condition(threading.RLock())
         #: Rises with every change, so that a waiter knows whether it missed one.
         self.version = 0
-        #: The catalog's records as JSON by (kind, name); as text, so that nobody holds what is stored.
+        #: The catalog's records as JSON by (kind, name); as text, so that no caller can change what is stored.
         self.catalog: dict[tuple[str, str], str] = {}
         #: What happens by itself when its time has come: markers, late requests, ends of forgotten transactions.
         self.later = Later(self.clock)
@@ -72,7 +72,7 @@ class MemoryCluster:
 
     @contextmanager
     def change(self) -> Iterator[float]:
-        """Holds the lock for a change and tells all who wait; gives the time."""
+        """Holds the lock for a change and wakes all waiting threads; yields the time."""
         with self.changed:
             self.catch_up()
             yield self.clock.now()
@@ -147,7 +147,7 @@ class MemoryCluster:
         return group
 
     def has_group(self, name: str) -> bool:
-        """Whether anybody has used the group, and it wasn't deleted since."""
+        """Tells whether the group has been used, and not deleted since."""
         return name in self._groups
 
     def delete_group(self, name: str) -> None:
@@ -157,9 +157,10 @@ class MemoryCluster:
     def stored(
         self, name: str, partitions: Sequence[TopicPartition] | None, timeout: float
     ) -> Mapping[TopicPartition, Committed]:
-        """A group's positions, once no open transaction holds one of these (None: any); `DeadlineExceeded`.
+        """Returns a group's positions once no open transaction holds one of `partitions` (None: any).
 
-        Without a time that passes by itself nobody could end it while we wait: then the time is up at once.
+        Raises `DeadlineExceeded` after `timeout` seconds; at once where the clock doesn't move by itself, because
+        then no transaction could end while we wait.
         """
         deadline = self.clock.now() + timeout
         while (group := self.group(name)).unsettled(partitions):
@@ -235,7 +236,7 @@ class MemoryCluster:
             self.log(TopicPartition(topic, partition)).lose(end)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Somebody raises the partition count to `total`."""
+        """Raises the topic's partition count to `total`."""
         with self.change():
             logs = self._topic(topic).logs
             if total <= len(logs):

@@ -1,13 +1,13 @@
-"""What goes wrong, decided from outside.
+"""The faults of the cluster in memory, decided by a plan that the test passes in.
 
 Theory: nothing in this package is random. A plan is asked before each thing that can fail; a simulation's plan
 draws from its seeded generator, a unit test's plan from a list.
 
 Rules
-1. Every answer of the base class means that nothing goes wrong.
-2. A lost answer is the dangerous one: the thing was done and the caller is told that it wasn't sure. A late one is
-   worse: it is done when everybody has gone on, unless whoever it came from has been shut out by then.
-3. A plan is asked outside of all locks, so it may let others act before the thing is done.
+1. The base class plans no fault.
+2. A lost answer is dangerous: the request was carried out, and the caller is told that this is unknown. A late request
+   is worse: it is carried out when the caller has gone on, unless its writer or member is fenced by then.
+3. A plan is asked outside of all locks, so it may let other clients act before the request is carried out.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""A consumer group's coordinator: members, generations, and who may commit.
+"""A consumer group's coordinator: members, generations, and which commits count.
 
 Theory: the classic protocol with the eager `range` assignor. A change of members opens a rebalance; every member
 sees it at its next call, gives up what it holds and joins; when the last has joined (or its session has run
-out), the generation rises and everyone gets a share. Between the two nobody holds anything: that is the barrier.
+out), the generation rises and each member gets a share. In between no member holds a partition: the barrier.
 
 Rules
 1. A commit is fenced by membership and generation, *not* by ownership: a member of the current generation may
    commit any partition, as on a real broker. A commit while the rebalance is open still counts, because the
    generation hasn't risen yet.
-2. Time is an argument. A member is alive from its last call for as long as its own session lasts; whoever
-   calls next finds the dead ones.
+2. Time is an argument. A member is alive from its last call for as long as its own session lasts; the next call
+   of any member removes the dead ones.
 3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
    counts give one member the same partition numbers of all topics.
 4. A member that has gone may come back only as a new one.
-5. A transaction's positions are held until its marker comes. Then each counts, unless somebody has committed that
-   partition since: whoever wrote later wins, even if he knew less.
-6. Who was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it was
-   removed, so its listener hears an ordinary `revoked`, when commits are refused already.
+5. A transaction's positions are held until its marker comes. Then each counts, unless another commit of that
+   partition was written since: the later write wins, even if its writer knew less.
+6. A member that was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it
+   was removed, so its listener hears an ordinary `revoked`, when commits are refused already.
 7. The generation may also rise while all shares stay as they are (`raise_epoch`), as a member's epoch does under the
    protocol `consumer`. Fencing is strict then, as brokers before 4.3 have it: the newer epoch only.
 """
@@ -139,7 +139,7 @@ class Group:
             self.generation += 1
 
     def topic_changed(self, topic: str) -> None:
-        """A topic came, went or grew: those who list it must share anew."""
+        """Rebalances if a member lists the topic, which was made, deleted or has grown."""
         if any(topic in entry.topics for entry in self._members.values()):
             self.rebalance()
 
@@ -191,7 +191,7 @@ class Group:
         return {partition: self.store(partition, value) for partition, value in positions.items()}
 
     def store(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
-        """Stores one commit, whoever sent it, unless no broker would."""
+        """Stores one commit without a check of its sender, unless a broker would refuse it."""
         problem = self.problem(partition, value)
         if problem is None:
             self._write(partition, value, self._next_write())

@@ -1,7 +1,7 @@
-"""What happens by itself once its time has come.
+"""Actions that the cluster takes by itself once their time has come.
 
-Theory: nobody runs a thread for it. Whoever looks at the cluster makes up first for what should have happened by
-then, in the order of the times; so no one ever sees a state that a running cluster wouldn't have shown.
+Theory: no thread runs for them. Each call that looks at the cluster first runs the actions that are due by
+then, in the order of their times; so no caller ever sees a state that a running cluster wouldn't have shown.
 """
 
 from __future__ import annotations

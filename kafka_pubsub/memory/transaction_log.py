@@ -1,15 +1,15 @@
-"""The transaction coordinator: who may write under which id, what is open, and when it shows.
+"""The transaction coordinator: which writer may use an id, what is open, and when readers see it.
 
 Theory. A transaction ends in two steps, as on a broker. First the coordinator decides, and answers; then a marker goes
-to every partition and group that took part, to each in its own time. In between the author knows what no reader sees:
+to every partition and group that took part, to each in its own time. In between readers don't see all of it yet:
 a log's last stable offset stands before records that are committed, a group's positions are held back, or are there
 already while the records are not.
 
 Rules
-1. Whoever starts under an id ends what is open under it (decided: as decided; else aborted), markers included, and
-   shuts out everybody who started before. So does the next transaction of the same writer, for its own last one.
-2. What nobody ends is aborted, and its writer shut out, at the first look after its time-out; the coordinator looks
-   every 10 s.
+1. A writer that starts under an id ends the open transaction of the id (as decided, or else by an abort), markers
+   included, and fences every earlier writer. The next transaction of the same writer also ends its own last one.
+2. A transaction that stays open is aborted, and its writer fenced, at the first look after its time-out; the
+   coordinator looks every 10 s.
 3. Called under the cluster's lock.
 """
 

@@ -4,8 +4,8 @@ Theory: `transact` is a row of steps, and `steps` hands them out one by one, so 
 between, and let the writer die between any two of them by never asking for the next.
 
 Rules
-1. As with Kafka: what fails before the commit was asked for is aborted for sure; afterwards nobody knows.
-2. A writer that was shut out, or whose transaction isn't ended in good order, starts anew at its next transaction.
+1. As with Kafka: a failure before the request to commit surely aborts; after it the outcome is unknown.
+2. A writer that was fenced, or whose transaction didn't end cleanly, starts anew at its next transaction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A writer over the logs in memory.
 
 Theory: a record gets its place in the log inside `append`, as if it were sent at once; its report waits in a
-queue until somebody polls, because that is where Kafka's client runs reports too.
+queue until a thread polls, because that is where Kafka's client runs reports too.
 
 Rules
 1. Reports come in the order of the appends, outside every lock, in the thread that polls.

@@ -1,9 +1,9 @@
 """A directory of histories: a file for each stream, and one for each topic that a process publishes to.
 
 Rules
-1. A file's name says who wrote it: role, topic or subscription, process. Nothing that is there is touched.
-2. What can't be written - a full disk - is said once, and the process goes on without a history: a history serves
-   whoever asks what happened, and mustn't be what happened.
+1. A file's name says what wrote it: role, topic or subscription, process. Files that exist already aren't changed.
+2. If a history can't be written, for example to a full disk, this is logged once, and the process goes on without it:
+   a history must never cause the trouble that it is there to explain.
 """
 
 from __future__ import annotations

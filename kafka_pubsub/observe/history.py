@@ -1,4 +1,4 @@
-"""A process's history as JSON lines, for `tests/checker` or whoever wants to know what really happened.
+"""A process's history as JSON lines, for `tests/checker`, or for you to see what really happened.
 
 Theory. Each event is copied into a file that is mapped into memory and shared, so it belongs to the kernel at once:
 a SIGKILL loses nothing that was told, and telling costs no system call (with one `write` an event a busy consumer
@@ -28,12 +28,12 @@ Offsets of the home topic name messages; a standing is `[position, [start, end, 
     replay       partition, offset
 
 Rules
-1. Any thread may tell; what one call tells is one line, and lines are in the order of the calls.
+1. Any thread may call; each call writes one line, and lines are in the order of the calls.
 2. A file belongs to one process and one stream: it is made anew, never appended to. A child after `fork` opens its own.
 3. Room is taken from the disk before it is mapped: a full disk raises `OSError` here, where a mapped hole would kill
-   the process. A `forgiving` file says so in the log and takes nothing any more.
-4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL caught has no end.
-5. What is told after `close` is dropped: a handler may outlive its stream.
+   the process. A `forgiving` file logs that and drops all later events.
+4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL interrupted has no end.
+5. Events after `close` are dropped: a handler may outlive its stream.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class HistoryFile:
         begins = self._begins + self._room
         size = -(-least // self._segment) * self._segment
         after = self._mapped(begins, size)
-        self._map[self._at : self._room] = b"\n" * (self._room - self._at)  # empty lines, which nobody reads
+        self._map[self._at : self._room] = b"\n" * (self._room - self._at)  # empty lines, which readers skip
         self._map.close()
         self._map, self._begins, self._room, self._at = after, begins, size, 0
 
@@ -215,7 +215,7 @@ class HistoryFile:
         retry: int | None = None,
         batch: int | None = None,
     ) -> None:
-        """`deliver`, for who has the fingerprint already."""
+        """Does as `deliver`, for a caller that has the fingerprint already."""
         more = "" if retry is None else f',"retry":{retry}'
         if batch is not None:
             more += f',"batch":{batch}'

@@ -7,7 +7,7 @@ equal rows; what differs is looked into.
 Rules
 1. Only offsets that both could have are compared: from the log's beginning to where the archive has come.
 2. Each finding names an offset: gap (not in the archive), duplicate (more than once), reorder (holds what was
-   published elsewhere), altered (holds what nobody published), foreign (the log has nothing there).
+   published elsewhere), altered (holds what was never published), foreign (the log has nothing there).
 """
 
 from __future__ import annotations

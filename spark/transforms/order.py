@@ -1,8 +1,7 @@
 """What is wrong with a log's order: reorders, gaps and duplicates of numbered messages, keys in two places.
 
-Theory. A log's own order can't be wrong; what can is that it isn't the publisher's. So whoever publishes
-numbers each key's messages (1, 2, 3 ...), in an attribute or in the body, and a SQL expression reads the
-number.
+Theory. A log's own order can't be wrong, but it may differ from the publisher's. So the publisher numbers each
+key's messages (1, 2, 3 ...), in an attribute or in the body, and a SQL expression reads the number.
 
 Rules
 1. In the order of the log, a number below one that came before is a reorder. It is named where it lies.

@@ -2,17 +2,17 @@
 
 Theory. A message that was handed over is in one place: finished by the commit of the home topic (position and
 map), or unfinished there, or moved to the retry topic, or dead. The commits and the two other topics say which,
-so that anybody can look, while the subscription runs.
+so any job can look while the subscription runs.
 
 Rules
-1. What is read at different moments may contradict itself though nothing is wrong. So ends are taken before the
-   commits, what lies below them counts as parked or dead, and what lies behind them only excuses.
+1. Facts read at different moments may contradict each other though nothing is wrong. So ends are read before the
+   commits; records below the ends count as parked or dead, and records behind them only explain a missing message.
 2. A record in the retry topic is unfinished when neither the retry partition's position nor its map says
    otherwise, nor the checkpoint that the map may name (`core/checkpoint.py`). Neither commands of ours nor checkpoints
    are messages.
-3. What was replayed on purpose comes late on purpose: it isn't held against the order.
+3. A replayed message comes late on purpose: it isn't reported as a reorder.
 4. A checkpoint may tell of many thousand runs, and as many messages may lie between them. So runs are cut up by their
-   offsets, and each message is held against a few.
+   offsets, and each message is compared with a few.
 """
 
 from __future__ import annotations

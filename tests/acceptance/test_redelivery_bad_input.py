@@ -219,7 +219,7 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
             topic.publish(b"1", ordering_key="b").result(PATIENCE)
             time.sleep(0.2)
         with pytest.raises(
-            FailedPrecondition, match=r"was deleted by somebody else.*remake_retry_topic=True"
+            FailedPrecondition, match=r"was deleted by another client.*remake_retry_topic=True"
         ):
             stream.result(PATIENCE)
     room.ps.update_subscription(sub.name, remake_retry_topic=True)

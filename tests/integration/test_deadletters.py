@@ -232,7 +232,7 @@ def test_of_two_replays_one_waits_or_is_refused(
             refused.append(error.value.message)
 
     assert sub.replay_dead_letters(on_progress=meanwhile).count == 40
-    assert "somebody else just now" in refused[0]
+    assert "another client just now" in refused[0]
 
 
 def test_parked_keys_are_told_released_and_dropped(ps: PubSub, kafka: Any, name: str) -> None:

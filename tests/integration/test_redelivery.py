@@ -342,7 +342,7 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_a_reason(
         publish(ps, name, range(100), 50)
         seen.wait_for(100)
         cluster.delete_topics([retry])[retry].result(PATIENCE)
-        with pytest.raises(FailedPrecondition, match=r"retry topic .* was deleted by somebody else"):
+        with pytest.raises(FailedPrecondition, match=r"retry topic .* was deleted by another client"):
             stream.result(PATIENCE)
     publish(ps, name, range(100, 200), 50)
     ps.update_subscription(name, remake_retry_topic=True)

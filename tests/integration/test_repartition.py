@@ -197,7 +197,7 @@ def test_a_topic_grown_with_other_tools_is_drained_carried_over_and_used_again(
         ):
             with pytest.raises(FailedPrecondition, match="made with 2 partitions and has 3 now"):
                 call()
-    with pytest.raises(DeadlineExceeded, match=r"\(5 messages, nobody receives\)"):
+    with pytest.raises(DeadlineExceeded, match=r"\(5 messages, no process receives\)"):
         change.run(name, 3, timeout=FENCE + 3)
     got: list[Message] = []
 

@@ -189,12 +189,12 @@ def test_a_topic_deleted_and_made_again_by_somebody_else_is_noticed(
     ps.create_topic(name, partitions=1)
     sub = ps.create_subscription(name, name)
     remove(cluster, name)
-    with pytest.raises(NotFound, match="deleted from Kafka by somebody else"):
+    with pytest.raises(NotFound, match="deleted from Kafka by another client"):
         sub.pull(print)
     make(cluster, name)
-    with pytest.raises(FailedPrecondition, match="deleted and made again by somebody else"):
+    with pytest.raises(FailedPrecondition, match="deleted and made again by another client"):
         sub.pull(print)
-    with pytest.raises(FailedPrecondition, match="deleted and made again by somebody else"):
+    with pytest.raises(FailedPrecondition, match="deleted and made again by another client"):
         ps.topic(name).publish(b"x").result(SECONDS)
     ps.adopt_topic(name)
     with pytest.raises(FailedPrecondition, match="detached"):

@@ -126,7 +126,7 @@ def test_a_lost_one_stops_receiving_until_somebody_says_so(
     sub = ps.create_subscription(name, name)
     retry = f"{name}.sub.{name}.retry"
     remove(cluster, retry)
-    with pytest.raises(FailedPrecondition, match="was deleted by somebody else"):
+    with pytest.raises(FailedPrecondition, match="was deleted by another client"):
         sub.pull(print)
     make(cluster, retry, 2, {})
     with pytest.raises(FailedPrecondition, match="deleted and made again"):

@@ -1,7 +1,6 @@
-"""`demo`: starts Kafka if there is none, runs the story, draws it, and says what was proven.
+"""`demo`: starts Kafka if there is none, publishes and consumes the events, draws them, and says what was proven.
 
-Rule: exit code 1 if the order of any key was broken or anything was lost; a pretty picture of a failure is a
-failure.
+Rule: exit code 1 if the order of any key was broken or a message was lost.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ FRAME_S = 0.1
 def demo(ctx: click.Context, messages: int, keys: int, workers: int, nack_rate: float, seed: int) -> None:
     """See ordering keys hold on a real Kafka, in half a minute.
 
-    Users of a shop log in, look around, order and pay. Several threads publish what they do, several workers
-    handle it, and some deliveries are nacked on purpose. Each nacked event comes again before anything later of its
-    user, and nobody else waits for it. Uses the Kafka that runs, or starts one for the demo and removes it.
+    Users of a shop log in, look around, order and pay. Several threads publish these events, several workers
+    handle them, and some deliveries are nacked on purpose. Each nacked event comes again before any later event of its
+    user, and no other user waits for it. Uses the Kafka that runs, or starts one for the demo and removes it.
     """
     from kafka_pubsub.cli.demo.run import Plan, Run
 

@@ -1,8 +1,8 @@
-"""Publishes the story from several threads and consumes it with several workers, the ledger watching.
+"""Publishes the events from several threads, consumes them with several workers, and notes both in the ledger.
 
 Rules
-1. A user's events are published by one thread, so that "the order of publishing" means something for a key.
-2. What is judged is the message: key and attempt as delivered, the number from its body.
+1. One thread publishes all events of a user, so that a key has an order of publishing.
+2. The ledger checks the delivered message: its key and attempt, and the number from its body.
 3. The topic and the subscription are made for the run and deleted after it, whatever happened.
 """
 
@@ -40,7 +40,7 @@ TOP_RATE = 5_000
 PUBLISHERS = 4
 # A handler's pretended work, in seconds, from and to: that of a row written to a database.
 WORK_S = (0.0005, 0.006)
-# Redeliveries a person can see as blocked keys, and that don't make anybody wait at the end.
+# Redeliveries long enough to see as blocked keys, and short enough not to wait for at the end.
 BACKOFF_S = (0.15, 0.6)
 # Without any progress for so long something is wrong.
 STUCK_S = 30.0

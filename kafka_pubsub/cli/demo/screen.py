@@ -1,9 +1,9 @@
 """Draws a run of the demo: live in a terminal, as plain lines elsewhere.
 
 Rules
-1. Everything fits 80 columns and keeps its place, so that the eye can rest: numbers change, nothing jumps.
-2. One cell for each key. Colour only says what is unusual: blocked is yellow, wrong is red.
-3. Nothing here judges; it shows the ledger's picture.
+1. All lines fit 80 columns and keep their places: numbers change, but don't move.
+2. One cell for each key. Colour only marks what is unusual: blocked is yellow, wrong is red.
+3. The screen checks nothing; it shows the ledger's picture.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class PlainLines:
 
 
 class NoScreen:
-    """Nobody looks (`--json`)."""
+    """Shows nothing (`--json`)."""
 
     def show(self, picture: Picture) -> None:
         """Nothing."""

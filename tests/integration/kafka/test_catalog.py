@@ -99,9 +99,9 @@ def test_what_a_loser_wrote_is_never_seen(make_backend: MakeBackend, unique: Uni
     topic = unique("catalog")
     one, other = _catalog(make_backend(), topic), _catalog(make_backend(), topic)
     one.put_topic(_record("a", by="one"), None)
-    with pytest.raises(FailedPrecondition, match="changed by somebody else"):
+    with pytest.raises(FailedPrecondition, match="changed by another client"):
         other.put_topic(_record("a", by="other"), None)
-    with pytest.raises(FailedPrecondition, match="changed by somebody else"):
+    with pytest.raises(FailedPrecondition, match="changed by another client"):
         other.remove_topic(_record("a", by="other"))
     assert dict(one.topics()) == dict(other.topics()) == {"a": _record("a", by="one")}
     other.remove_topic(_record("a", by="one"))

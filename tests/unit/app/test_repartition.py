@@ -247,7 +247,7 @@ def test_it_waits_for_an_ordered_subscription_and_says_for_what(
 ) -> None:
     for number in (0, 0, 1):
         cluster.append("orders", number, b"x", b"k")
-    with pytest.raises(DeadlineExceeded, match=r"'billing' \(3 messages, nobody receives\)") as caught:
+    with pytest.raises(DeadlineExceeded, match=r"'billing' \(3 messages, no process receives\)") as caught:
         change.run("orders", 5, timeout=FENCE + 10)
     assert "repartition_topic('orders', partitions=5) goes on" in caught.value.message
     assert "repartition_topic('orders', partitions=2) gives it up" in caught.value.message
@@ -299,7 +299,7 @@ def test_what_was_given_up_elsewhere_ends_here(
         repartitioner(cluster, time).run("orders", 2)
 
     time.during = give_up
-    with pytest.raises(FailedPrecondition, match="given up by somebody else; it has 2"):
+    with pytest.raises(FailedPrecondition, match="given up by another client; it has 2"):
         change.run("orders", 5)
     assert counts(backend) == (2, 2, 2, 2)
 
@@ -312,7 +312,7 @@ def test_it_waits_for_what_is_parked(
     topic_id = backend.catalog.topics()["orders"].topic_id
     cluster.append(RETRY, 1, b"parked", b"k", retry_headers(None, RetryInfo(topic_id, 1, 0)))
     commit(backend, {home(1): 1})
-    with pytest.raises(DeadlineExceeded, match=r"'billing' \(1 message, nobody receives\)"):
+    with pytest.raises(DeadlineExceeded, match=r"'billing' \(1 message, no process receives\)"):
         change.run("orders", 5, timeout=FENCE + 10)
     commit(backend, {retry(1): 1})
     change.run("orders", 5)

@@ -239,7 +239,7 @@ def test_of_two_at_once_one_is_refused(ps: PubSub, sub: Subscription, cluster: M
             refused.append(error.value.message)
 
     assert sub.replay_dead_letters(on_progress=meanwhile).count == 2
-    assert "somebody else just now" in refused[0]
+    assert "another client just now" in refused[0]
     deliver(sub, 2)
 
 

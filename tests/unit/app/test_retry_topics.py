@@ -221,7 +221,7 @@ def test_a_deleted_one_is_refused_and_remade_only_when_somebody_says_so(
     sub = ps.create_subscription("billing", "orders")
     backend.admin.delete_topic(RETRY)
     for call in (lambda: sub.pull(print), lambda: ps.create_subscription("billing", "orders", exist_ok=True)):
-        with pytest.raises(FailedPrecondition, match="was deleted by somebody else") as caught:
+        with pytest.raises(FailedPrecondition, match="was deleted by another client") as caught:
             call()
         assert "update_subscription('billing', remake_retry_topic=True)" in caught.value.message
     ps.update_subscription("billing", remake_retry_topic=True)
@@ -237,7 +237,7 @@ def test_one_made_again_by_somebody_else_is_not_taken_for_ours(ps: PubSub, backe
     sub = ps.create_subscription("billing", "orders")
     backend.admin.delete_topic(RETRY)
     info = operators(backend)
-    with pytest.raises(FailedPrecondition, match="deleted and made again by somebody else"):
+    with pytest.raises(FailedPrecondition, match="deleted and made again by another client"):
         sub.pull(print)
     ps.update_subscription("billing", remake_retry_topic=True)
     sub.pull(lambda message: message.ack()).close()

@@ -289,10 +289,10 @@ def test_a_topic_that_was_deleted_and_made_again_behind_our_back_is_not_pulled_f
     ps.create_topic("orders", partitions=2)
     sub = ps.create_subscription("billing", "orders")
     backend.admin.delete_topic("orders")
-    with pytest.raises(NotFound, match="deleted from Kafka by somebody else"):
+    with pytest.raises(NotFound, match="deleted from Kafka by another client"):
         sub.pull(print)
     backend.admin.create_topic("orders", 2, 1, {})
-    with pytest.raises(FailedPrecondition, match="deleted and made again by somebody else"):
+    with pytest.raises(FailedPrecondition, match="deleted and made again by another client"):
         sub.pull(print)
     ps.adopt_topic("orders")
     with pytest.raises(FailedPrecondition, match="detached"):

@@ -123,7 +123,7 @@ def test_a_topic_that_somebody_deleted_from_kafka_is_made_again(ps: PubSub, back
     ps.create_topic("orders", partitions=2)
     sub = ps.create_subscription("billing", "orders")
     backend.admin.delete_topic("orders")
-    with pytest.raises(NotFound, match="deleted from Kafka by somebody else"):
+    with pytest.raises(NotFound, match="deleted from Kafka by another client"):
         ps.topic("orders").publish(b"x").result(timeout=10)
     assert ps.create_topic("orders", partitions=4).options.partitions == 4
     with pytest.raises(FailedPrecondition, match="detached"):
@@ -142,7 +142,7 @@ def test_a_topic_that_somebody_made_again_is_not_taken_for_the_old_one(
         lambda: ps.topic("orders").publish(b"x").result(timeout=10),
         lambda: ps.update_topic("orders", labels={"a": "b"}),
     ):
-        with pytest.raises(FailedPrecondition, match="deleted and made again by somebody else"):
+        with pytest.raises(FailedPrecondition, match="deleted and made again by another client"):
             call()
     ps.adopt_topic("orders")
     assert ps.topic("orders").publish(b"x").result(timeout=10)
@@ -325,9 +325,9 @@ def test_a_change_that_always_loses_gives_up_with_the_catalogs_words(
     cluster: MemoryCluster, ps: PubSub
 ) -> None:
     ps.create_topic("orders")
-    conflict = FailedPrecondition("changed by somebody else")
+    conflict = FailedPrecondition("changed by another client")
     unlucky = FailAt("put_topic", conflict)
-    with another(cluster, unlucky) as other, pytest.raises(FailedPrecondition, match="changed by somebody"):
+    with another(cluster, unlucky) as other, pytest.raises(FailedPrecondition, match="changed by another"):
         other.update_topic("orders", message_ordering=True)
 
 

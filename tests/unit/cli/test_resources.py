@@ -266,7 +266,7 @@ def test_a_topic_is_given_partitions_and_tells_what_it_waits_for(
     run("publish", "orders", "--key", "k", stdin="one\n")
     stopped = run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
     assert stopped.exit_code == 1
-    assert "the old layout to be finished: billing: 1 message (nobody receives)" in stopped.stderr
+    assert "the old layout to be finished: billing: 1 message (no process receives)" in stopped.stderr
     assert "`kafka-pubsub subscription keys NAME` shows which" in stopped.stderr
     assert "`kafka-pubsub topic repartition orders --partitions 3` goes on" in stopped.stderr
     assert run.pubsub.topic("orders").options.partitions == 2

@@ -114,7 +114,7 @@ def test_a_deleted_one_ends_the_stream_with_a_reason_and_loses_nothing_of_the_to
         publish(ps, range(30))
         until(lambda: handle.has(range(30)))
         backend.admin.delete_topic(RETRY)
-        with pytest.raises(FailedPrecondition, match=r"retry topic .* was deleted by somebody else"):
+        with pytest.raises(FailedPrecondition, match=r"retry topic .* was deleted by another client"):
             stream.result(PATIENCE)
     publish(ps, range(30, 40))
     with pytest.raises(FailedPrecondition, match="remake_retry_topic=True"):
