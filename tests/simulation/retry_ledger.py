@@ -226,11 +226,18 @@ class RetryLedger(Ledger):
         with self._cluster.changed:
             stored = self._cluster.group(self._group).offsets
         for number, beside in enumerate(self.beside):
-            if number in self.cut:
-                continue
             main, retry = map(stored.get, beside.places, beside.stored)
+            if number in self.cut or self._overtaken(number, main, retry):
+                continue
             if main is not beside.stored[0] or retry is not beside.stored[1]:
                 self._stored_both(number, main, retry)
+
+    def _overtaken(self, number: int, *stored: Committed) -> bool:
+        """Whether what these name was deleted, since a commit is decided that names another and doesn't show yet."""
+        beside = self.beside[number]
+        named = [said.checkpoint for each in stored if (said := beside.map(each)) and said.checkpoint]
+        deleted = any(each.offset < beside.log.start for each in named)
+        return deleted and self._decided(number) != beside.stored
 
     def _stored_both(self, number: int, main: Committed, retry: Committed) -> None:
         log, beside = self.logs[number], self.beside[number]

@@ -120,7 +120,7 @@ def _refused(world: SimulatedWorld, number: int) -> None:
         if not world.processes:
             world.join()
         try:
-            world.time_passes(0.1)
+            world.time_passes(0.5)
             for process in list(world.processes):
                 world.act(process, process.fetcher)
                 world.act(process, process.runner)
