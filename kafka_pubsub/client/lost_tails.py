@@ -180,7 +180,7 @@ class Recovery:
         left = [run for run in left if run[0] < run[1]]
         while left and left[0][0] <= position:
             position = left.pop(0)[1]
-        read = LogEnd(at, said.read.epoch_at(at)) if since[0] == since[1] else LogEnd(since[1])
+        read = LogEnd(at, said.read.epoch_at(at))
         found: str | None = None
         while found is None or len(found) > ack_map.CAPACITY:
             kept = AckMap(said.writer, tuple(left), True, said.nonce, older=older or said.older, read=read)

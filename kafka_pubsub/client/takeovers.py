@@ -334,7 +334,9 @@ class Takeovers:
             # A record that crosses threads costs twice as much, and here a million may come.
             hand_over = engine.walks.book if self._behind else engine.post_batch
             hand_over(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
-        if self._behind and records:  # a partition that begins again was being read; it will be, from its position
+        if (
+            self._behind and records
+        ):  # a partition that begins again was being read; it will be, from its position
             records = [record for record in records if record.partition() not in self._behind]
         if self._behind or self._late or self._again:
             begun = self._go_on()

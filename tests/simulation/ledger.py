@@ -52,6 +52,8 @@ class Log:
         self.gone: set[int] = set()
         #: Offsets whose records the log lost; others may have them now.
         self.lost: set[int] = set()
+        #: Up to where an operator has skipped what was there.
+        self.skipped = 0
         #: Offsets that some handler has begun.
         self.delivered: set[int] = set()
         #: Offsets that some handler has acked in time.

@@ -155,7 +155,9 @@ class Beside:
             if offset not in hidden:
                 names.setdefault(part.checkpoint.nonce, Named(offset, part.checkpoint.nonce))
                 parts.setdefault(part.checkpoint.nonce, []).append(part)
-        whole = [(names[nonce], found) for nonce, some in parts.items() if (found := joined(some)) is not None]
+        whole = [
+            (names[nonce], found) for nonce, some in parts.items() if (found := joined(some)) is not None
+        ]
         return max(whole, key=lambda each: each[0].offset, default=None)
 
     def _parts(self, start: int) -> Iterator[tuple[int, Part]]:

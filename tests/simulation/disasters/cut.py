@@ -70,7 +70,8 @@ def _end(world: SimulatedWorld, place: TopicPartition) -> int | None:
     if place.topic == TOPIC:  # what waits in the retry topic is to be there, or two would have one name
         beside = world.ledger.beside[number]
         waiting = (info.origin + 1 for info in beside.waiting(beside.stored[1], ()))
-        low = max(low, world.starts[number], max(waiting, default=0))
+        skipped = world.ledger.logs[number].skipped  # under which leader these were written, nothing says
+        low = max(low, world.starts[number], skipped, max(waiting, default=0))
     return world.random.randrange(low, log.end) if low < log.end else None
 
 
@@ -145,7 +146,10 @@ def _recover(
     world.say(f"an operator goes on from the {start}: {found}")
     told = [each for each in found if (each.topic, each.partition) == place]
     promise(bool(told) or not must, f"counted: nothing is told of {place}, which has lost what was read")
-    promise([each for each in found if each not in told] == [], f"counted: only {place} has lost something: {found}")
+    promise(
+        [each for each in found if each not in told] == [],
+        f"counted: only {place} has lost something: {found}",
+    )
     _go_on(world, number, place, end, lost, told)
 
 
@@ -166,6 +170,7 @@ def _go_on(
         promise(each.start <= end, f"counted: {each} begins behind {end}")
         if place.topic == TOPIC and each.skipped:
             log.gone |= {at for at in log.keys if at >= each.start}
+            log.skipped = each.start + each.skipped
     if place.topic == RETRY:
         log.gone |= set(lost)
     ledger.cut.discard(number)
@@ -221,16 +226,6 @@ def lost_stays_finished(patch: Patch) -> None:
     patch.setattr(Recovery, "_kept", lambda self, fetch, place, stored, at, since, older=False: stored)
 
 
-def copies_after_a_loss(patch: Patch) -> None:
-    """What main says anew since its checkpoint is lost is delivered beside the copies in the retry topic."""
-    real = Recovery._kept
-
-    def kept(self: Recovery, *arguments: Any, older: bool = False) -> Committed:
-        return real(self, *arguments)
-
-    patch.setattr(Recovery, "_kept", kept)
-
-
 def earlier_checkpoint_unused(patch: Patch) -> None:
     """Where the last checkpoint is lost, nothing takes its place."""
     patch.setattr(lost_tails, "newest", lambda fetch, ranges, ids: {})
@@ -242,7 +237,6 @@ MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     read_unsaid: cutting,
     end_forgets_all: cutting,
     lost_stays_finished: cutting,
-    copies_after_a_loss: crowded,
     earlier_checkpoint_unused: poisoned,
 }
 

@@ -97,11 +97,15 @@ def unburied(plan: Plan) -> Plan:
 
 def lasting(plan: Plan) -> Plan:
     """One owner lives for long without any trouble before its offsets are forgotten."""
-    plan = replace(foci.failing(plan), processes=1, partitions=1, capacity=650, steps=400, refused=0.0, answer_lost=0.0)
+    plan = replace(
+        foci.failing(plan), processes=1, partitions=1, capacity=650, steps=400, refused=0.0, answer_lost=0.0
+    )
     retry = replace(
         plan.retry, dies=0.0, broken_steps=0.0, unknown=0.0, refused=0.0, late_markers=0.0, late_commits=0.0
     )
-    never = dict.fromkeys(("stall", "unwritable", "crash", "evict", "leave", "usurp", "stranger", "transaction"), 0.0)
+    never = dict.fromkeys(
+        ("stall", "unwritable", "crash", "evict", "leave", "usurp", "stranger", "transaction"), 0.0
+    )
     plan = replace(plan, retry=retry, actions={**plan.actions, **never, "time": 20.0, "mover": 60.0})
     return DISASTER.often(plan, 0.5)
 
@@ -122,7 +126,10 @@ def older_one_taken(patch: Patch) -> None:
 
     def before(self: SteppedRelocating, ranges: Ranges, ids: tuple[str, str]) -> Found:
         last = real(self, ranges, ids)
-        ends = {place: (low, last[place][0].offset if place in last else end) for place, (low, end) in ranges.items()}
+        ends = {
+            place: (low, last[place][0].offset if place in last else end)
+            for place, (low, end) in ranges.items()
+        }
         return {**last, **real(self, ends, ids)}
 
     patch.setattr(SteppedRelocating, "newest", before)
