@@ -57,13 +57,12 @@ def look(
     }
     read = {place: found.read for place, found in maps.items()}
     lost = dict(fetch.lost_tails({place: end for place, end in read.items() if end.offset}, _SECONDS))
-    # What its owner wrote last it hasn't read back. A checkpoint's offset says that it was there.
-    named = {
-        place: found.checkpoint.offset + 1
-        for place, found in maps.items()
-        if place.topic == name and found.checkpoint is not None
-    }
-    for place, end in named.items():
+    for place, found in maps.items():
+        # Markers lie below a position that aren't read. What its owner wrote last it hasn't read back: a checkpoint's
+        # offset says that it was there.
+        end = stored[place].offset or 0
+        if place.topic == name and found.checkpoint is not None:
+            end = max(end, found.checkpoint.offset + 1)
         if end > ends[place] and place not in lost:
             lost[place], read[place] = ends[place], LogEnd(end)
     return Findings(read, lost)
@@ -181,7 +180,7 @@ class Recovery:
         left = [run for run in left if run[0] < run[1]]
         while left and left[0][0] <= position:
             position = left.pop(0)[1]
-        read = LogEnd(at, said.read.epoch_at(at)) if since[0] == since[1] else LogEnd(since[1])
+        read = LogEnd(at, said.read.epoch_at(at))
         found: str | None = None
         while found is None or len(found) > ack_map.CAPACITY:
             kept = AckMap(said.writer, tuple(left), True, said.nonce, older=older or said.older, read=read)

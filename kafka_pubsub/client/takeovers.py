@@ -116,7 +116,9 @@ class Takeovers:
         ranges = self._reader.log_ranges(places)
         known = dict(committed)
         older = self._recall(numbers, known, ranges, ends)
-        findings = self.relocating.look(self._record, known, ends)
+        findings = self.relocating.look(
+            self._record, known, {**{place: end for place, (_, end) in ranges.items()}, **ends}
+        )
         refuse(self._record.name, findings)
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)

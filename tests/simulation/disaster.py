@@ -48,8 +48,10 @@ class Disaster:
 
 
 def end_all(world: SimulatedWorld) -> None:
-    """All processes die at once, and what they had begun ends."""
+    """All members of the group end at once, and what they had begun ends."""
     while world.processes:
         world.crash()
+    if world._stranger is not None:
+        world.stranger()
     world.time_passes(QUIET)
     world.ledger.look()

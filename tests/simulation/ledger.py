@@ -50,6 +50,10 @@ class Log:
         self.of_key: dict[bytes | None, list[int]] = {}
         #: Offsets whose records can't be read any more.
         self.gone: set[int] = set()
+        #: Offsets whose records the log lost; others may have them now.
+        self.lost: set[int] = set()
+        #: Up to where an operator has skipped what was there.
+        self.skipped = 0
         #: Offsets that some handler has begun.
         self.delivered: set[int] = set()
         #: Offsets that some handler has acked in time.

@@ -64,6 +64,8 @@ class Beside:
         self._told: dict[Named, Checkpoint] = {}
         #: Of each key how many of its offsets, from the first on, are finished for good.
         self.through: Counter[bytes] = Counter()
+        #: Offsets of records whose message main has lost.
+        self.foreign: set[int] = set()
         #: Since when its owner has it.
         self.owned_since = 0.0
 
@@ -81,7 +83,8 @@ class Beside:
         end = self.log.stable_end
         if end > self._seen:
             for record in self.log.read(self._seen, 1_000_000):
-                if (info := self.info(record)) is not None and info.why is not Why.CHECKPOINT:
+                info = None if record.offset() in self.foreign else self.info(record)
+                if info is not None and info.why is not Why.CHECKPOINT:
                     self.newest[info.origin] = info
             self._seen = end
 
@@ -111,7 +114,7 @@ class Beside:
 
     def _runs(self, retry: Committed, hidden: Collection[int]) -> Sequence[Run]:
         """What that commit calls finished above its position, by itself and by the checkpoint it names."""
-        found = self._map(retry)
+        found = self.map(retry)
         told = self.checkpoint(found, hidden)
         return (
             ()
@@ -121,7 +124,7 @@ class Beside:
 
     def main_runs(self, main: Committed, hidden: Collection[int]) -> Sequence[Run]:
         """The same of the commit of main."""
-        found = self._map(main)
+        found = self.map(main)
         told = self.checkpoint(found, hidden)
         return (
             ()
@@ -130,7 +133,8 @@ class Beside:
         )
 
     @staticmethod
-    def _map(stored: Committed) -> AckMap | None:
+    def map(stored: Committed) -> AckMap | None:
+        """What the metadata of a commit says."""
         return ack_map.decode(stored.metadata, stored.offset or 0) if stored.metadata else None
 
     def checkpoint(self, found: AckMap | None, hidden: Collection[int]) -> Checkpoint | None:
@@ -194,6 +198,8 @@ class RetryLedger(Ledger):
         # Up to where the dead letters were read, and those beyond that were.
         self._graves_read = 0
         self._graves_ahead: set[int] = set()
+        #: Partitions of which nothing may begin before an operator has said where.
+        self.cut: set[int] = set()
 
     def opens(self) -> None:
         """The topics are there."""
@@ -223,8 +229,17 @@ class RetryLedger(Ledger):
             stored = self._cluster.group(self._group).offsets
         for number, beside in enumerate(self.beside):
             main, retry = map(stored.get, beside.places, beside.stored)
+            if number in self.cut or self._overtaken(number, main, retry):
+                continue
             if main is not beside.stored[0] or retry is not beside.stored[1]:
                 self._stored_both(number, main, retry)
+
+    def _overtaken(self, number: int, *stored: Committed) -> bool:
+        """Whether what these name was deleted, since a commit is decided that names another and doesn't show yet."""
+        beside = self.beside[number]
+        named = [said.checkpoint for each in stored if (said := beside.map(each)) and said.checkpoint]
+        deleted = any(each.offset < beside.log.start for each in named)
+        return deleted and self._decided(number) != beside.stored
 
     def _stored_both(self, number: int, main: Committed, retry: Committed) -> None:
         log, beside = self.logs[number], self.beside[number]
@@ -378,6 +393,7 @@ class RetryLedger(Ledger):
             record.key(),
         )
         where = f"{owner!r} offset {offset} key {key!r} attempt {attempt}"
+        promise(owner.partition not in self.cut, f"refused: {where} begins; a log has lost what was read")
         promise(log.keys.get(offset, b"?") == key, f"{where}: no such record was published")
         self.after_the_old(log, key, where)
         owner.begun[offset] += 1
@@ -427,7 +443,8 @@ class RetryLedger(Ledger):
     # The end
 
     def never_again(self, partition: int) -> Collection[int]:
-        return self.logs[partition].gone | self.beside[partition].dead | self.for_ever(partition)
+        log = self.logs[partition]
+        return log.gone | log.lost | self.beside[partition].dead | self.for_ever(partition)
 
     def unsettled(self, number: int) -> set[int]:
         """What isn't finished, and isn't parked for ever either."""
