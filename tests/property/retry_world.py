@@ -417,7 +417,11 @@ class World(Handlers):
 
     def demand(self, owner: Owner) -> None:
         if owner.partition.deliverable:
-            self.do(owner, Demand(self.random.randint(1, 4), self.random.randint(1, 4)))
+            inline = self.plan.inline and self.chance(0.5)
+            limit, run = self.random.randint(1, 4), self.random.randint(1, 4)
+            self.do(owner, Demand(limit, run, inline=inline))
+            if owner.inline is not None:
+                self.walk_inline(owner)
 
     def pass_time(self, owner: Owner) -> None:
         self.now += self.random.choice([0.01, 0.01, 0.2, 0.2, 1.5, 5.0])
