@@ -404,11 +404,8 @@ class Coordinator(Holdings):
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
             match effect:
-                case Deliver(leases, inline=True):
-                    self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
-                    self._inline += leases
-                case Deliver(leases):
-                    self._hand_out(number, leases, now)
+                case Deliver(leases, inline):
+                    self._hand_out(number, leases, now, inline=inline)
                 case CommitBoth():
                     (self.commits if number in self.owned else self.afterwords)[number] = effect
                 case Stop(leases):
@@ -424,7 +421,11 @@ class Coordinator(Holdings):
                 case Relocate() | Bury() | ReadBodies() | Trim() | Restart():
                     self._have_done(number, effect, now)
 
-    def _hand_out(self, number: int, leases: Sequence[Lease], now: float) -> None:
+    def _hand_out(self, number: int, leases: Sequence[Lease], now: float, *, inline: bool) -> None:
+        if inline:
+            self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
+            self._inline += leases
+            return
         if self.closing:  # they waited for their notes; nobody takes them any more
             self._to(number, Released([Release(lease, 0, Verdict.UNTOUCHED) for lease in leases]), now)
             return

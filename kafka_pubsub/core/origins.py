@@ -51,6 +51,10 @@ class Origins:
             f"of {start.topic} is known"
         )
 
+    def own(self, record: StoredRecord, info: RetryInfo) -> RetryRecord:
+        """The message in a record that this owner has written."""
+        return RetryRecord(record, info, self._start.topic)
+
     def scan(self, headers: Sequence[Header] | None) -> RetryInfo | None:
         """What the headers of a message say that only waits; None: look closer."""
         found = self._scan.read(headers)

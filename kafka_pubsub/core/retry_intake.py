@@ -42,7 +42,9 @@ class Intake:
         hurry = not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
-            found = retries.origins.read(record)
+            found: RetryRecord | Broken | None = retries.landed(record) if retries.transit else None
+            if found is None:
+                found = retries.origins.read(record)
             if isinstance(found, Broken):
                 self._unreadable(record, offset, found)
             elif offset == culprit:
@@ -105,7 +107,6 @@ class Intake:
             if len(retries.parking.loose) <= BATCH and _is_near(entry, now):
                 retries.bodies.offer(record)
             return
-        retries.landed(record, key)
         line = retries.park(key, entry)
         first = entry if len(line) == 1 else line.peek() if len(line) <= NEAR else None
         if first is not None and _is_near(first, now):
