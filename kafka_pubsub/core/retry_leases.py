@@ -80,18 +80,18 @@ class RetryLeases:
         if records:
             keys.append(None)
         while len(records) < most and (first := retries.parking.first()) is not None:
-            key = first[1]
+            origin, key = first
             line = retries.parking.lines[key]
             entry = line.peek()
             if entry is not None and self.is_noted(entry):
                 break
-            taken = self._take_keyed(*first, most, now)
-            if taken is None:
-                break
-            records += taken.records
+            if entry is not None and origin >= entry.origin:
+                records += self._take_parked(key, line, entry, most, now).records
+                entry = line.peek()
+            if self._queues.queues[key]:
+                records += self._take_main(key, line, entry, most).records
             keys.append(key)
-            if taken.entries is not None and self._queues.queues[key]:
-                records += self._take_main(key, line, line.peek(), most).records
+            self._hold(key)
         records.sort(key=_offset)
         return records, keys
 
@@ -113,9 +113,12 @@ class RetryLeases:
         else:
             taken = self._take_parked(key, line, entry, run, now)
         if taken is not None:
-            retries.parking.unsettle(key)
-            self._queues.block(key)
+            self._hold(key)
         return taken
+
+    def _hold(self, key: bytes) -> None:
+        self._retries.parking.unsettle(key)
+        self._queues.block(key)
 
     def _must_wait(self, entry: Entry) -> bool:
         """Whether there is no room to note it, as it must be."""

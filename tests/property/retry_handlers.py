@@ -168,6 +168,12 @@ class Handlers(RetryLog):
         for _ in range(times):  # told twice is told once
             self.do(owner, Settled([Settlement(walker.lease, walker.at, acked)]))
 
+    def do_inline(self, owner: Owner, event: Event) -> None:
+        """Tells the owner of an event, and takes the inline lease that it answers with, if there is one."""
+        self.do(owner, event)
+        if owner.inline is not None:
+            self.walk_inline(owner)
+
     def walk_inline(self, owner: Owner) -> None:
         """The reading thread takes what it was given: all, or up to a take-over, or up to the end of its process."""
         walker = owner.inline
