@@ -70,6 +70,7 @@ from kafka_pubsub.core.events import (
     Written,
 )
 from kafka_pubsub.core.flow import Change, Held
+from kafka_pubsub.core.inline import attempt_of
 from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import Rules
@@ -104,6 +105,8 @@ class Coordinator(Holdings):
         #: Leases that the fetcher may come to need for messages that its callbacks keep; nobody else gets them.
         self._reserved = 0
         self._turn = 0
+        #: Inline leases of what is due, that the fetcher is about to take.
+        self._inline: list[Lease] = []
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
 
@@ -309,8 +312,8 @@ class Coordinator(Holdings):
 
     # What is done about it
 
-    def deliver(self, now: float) -> bool:
-        """Hands out what may be started now; True if anything was."""
+    def deliver(self, now: float, *, inline: bool = False) -> bool:
+        """Hands out what may be started now; True if anything was. `inline`: the caller takes what is due itself."""
         if self.closing:
             return False
         wanted = self._crew.wants(max(0, self._free() - self._wants_turn()))
@@ -322,11 +325,16 @@ class Coordinator(Holdings):
             share = -(-wanted // (len(numbers) - at))
             number = numbers[(at + self._turn) % len(numbers)]
             before = self._leased
-            self._do(number, Demand(share, self._crew.run, self._crew.spread), now)
+            self._do(number, Demand(share, self._crew.run, self._crew.spread, inline), now)
             wanted -= self._leased - before
             handed = handed or self._leased > before
         self._turn += 1
         return handed
+
+    def take_inline(self) -> list[Lease]:
+        """The inline leases of what is due, for the caller to take."""
+        leases, self._inline = self._inline, []
+        return leases
 
     def _free(self) -> int:
         """How many messages more may be started (rule 3)."""
@@ -396,8 +404,8 @@ class Coordinator(Holdings):
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
             match effect:
-                case Deliver(leases):
-                    self._hand_out(number, leases, now)
+                case Deliver(leases, inline):
+                    self._hand_out(number, leases, now, inline=inline)
                 case CommitBoth():
                     (self.commits if number in self.owned else self.afterwords)[number] = effect
                 case Stop(leases):
@@ -413,7 +421,11 @@ class Coordinator(Holdings):
                 case Relocate() | Bury() | ReadBodies() | Trim() | Restart():
                     self._have_done(number, effect, now)
 
-    def _hand_out(self, number: int, leases: Sequence[Lease], now: float) -> None:
+    def _hand_out(self, number: int, leases: Sequence[Lease], now: float, *, inline: bool) -> None:
+        if inline:
+            self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
+            self._inline += leases
+            return
         if self.closing:  # they waited for their notes; nobody takes them any more
             self._to(number, Released([Release(lease, 0, Verdict.UNTOUCHED) for lease in leases]), now)
             return

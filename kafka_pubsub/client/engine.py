@@ -267,8 +267,8 @@ class Engine(Hearing):
             pass
         self._asleep = self._dozing = False
 
-    def step(self, now: float, *, hand_out: bool = True) -> None:
-        """One sweep: takes what was posted, lets time pass, hands out work and commits."""
+    def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
+        """One sweep: takes what was posted, lets time pass, hands out work (`Coordinator.deliver`) and commits."""
         coordinator = self.coordinator
         self.look_alive(now)
         self.take_posted()
@@ -277,7 +277,7 @@ class Engine(Hearing):
             self._tick_at = now + TICK
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
-            coordinator.deliver(now)
+            coordinator.deliver(now, inline=inline)
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()

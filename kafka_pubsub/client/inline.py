@@ -12,7 +12,7 @@ Rules
    gives each record to one of them.
 2. What a take-over must agree upon with the walking thread - which record is with its handler, which were left - is
    decided under `_lock`; the hot path, a record that is acked at once, takes no lock.
-3. A message that is left has a holder of its own. An ack on another thread may cross that change: it reads the
+3. A message that is kept gets a holder of its own. An ack on another thread may cross that change: it reads the
    holder again after it has set the state, and the walking thread reads the state after it has set the holder.
 4. Whoever wants a message's lease for itself (an extension, a close inside the callback) takes over first.
 5. A message that is kept counts like any other that is out: a holder keeps no more than it was allowed to, and then
@@ -31,8 +31,10 @@ from operator import length_hint
 
 from kafka_pubsub.client.durable_acks import refused
 from kafka_pubsub.client.holders import ACKED, NACKED, PENDING, Holder, Reports
-from kafka_pubsub.core.events import Passed, Record, Release, Verdict
+from kafka_pubsub.core.events import Nacked, Passed, Record, Release, Verdict
+from kafka_pubsub.core.inline import attempt_of, entry_of
 from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.model import AckFuture, Message
 
 __all__ = ["LEFT", "InlineHolder", "Pace", "Walk"]
@@ -111,8 +113,10 @@ class InlineHolder(Holder):
 
     __slots__ = (
         "_current",
+        "_last",
         "_left",
         "_lock",
+        "_nacked",
         "_ordered",
         "_passed",
         "_records",
@@ -133,10 +137,14 @@ class InlineHolder(Holder):
         self._rest: list[Record] = []
         #: How many more messages may be kept.
         self._spare = spare
-        #: Releases of the messages that weren't acked, their keys, and the later records of these keys. Empty: none.
+        #: Releases of the messages that were kept, what was nacked, the keys of both, and the later records of these
+        #: keys. Empty: none.
         self._left: list[Release] = []
+        self._nacked: list[Nacked] = []
         self._skip: set[bytes | None] = set()
         self._skipped: list[Record] = []
+        #: The record that was left or passed over last.
+        self._last: Record | None = None
         #: Whether another thread has what isn't begun; and whether a record was with its handler then.
         self._taken_over = self._current = False
         #: What the walking thread says when it is through.
@@ -144,7 +152,7 @@ class InlineHolder(Holder):
 
     def pass_through(self, callback: Callable[[Message], object]) -> Passed | Release | None:
         """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
-        skip, records = self._skip, self._records
+        skip, records, retried = self._skip, self._records, bool(self.lease.keys)
         new, kind = object.__new__, self._kind()  # as in `walk`
         self.begun = True
         for record in records:
@@ -154,7 +162,7 @@ class InlineHolder(Holder):
             message = new(kind)
             message._record = record  # type: ignore[assignment]
             message._sink = self
-            message._attempt = 1
+            message._attempt = attempt_of(record) if retried else 1
             message._state = PENDING
             try:
                 callback(message)
@@ -167,34 +175,43 @@ class InlineHolder(Holder):
     def _skips(self, record: Record) -> None:
         with self._lock:
             if not self._taken_over:  # else it was counted in there
+                self._last = record
                 self._skipped.append(record)
 
     def _leaves(self, message: Message, record: Record) -> bool:
-        """The callback has returned and the message isn't acked: it gets a lease of its own, if it is still inline."""
-        lease, key = self.lease, record.key() if self._ordered else None
+        """The callback has returned and the message isn't acked: notes that, if it is still inline."""
         with self._lock:
             if self._taken_over:
                 return False
-            holder = Holder(Lease(lease.partition, lease.epoch, key, [record], 1), self.reports)
-            holder.begun = holder.detached = True
-            holder.withdrawn = self.withdrawn
-            holder.lease.holder = holder
-            message._sink = holder
-            if message._state == ACKED:  # on another thread, just now (rule 3)
-                holder.let_go()
+            state = NACKED if message._state == NACKED else self._keep(message, record)
+            if state == ACKED:  # on another thread, just now (rule 3)
                 return True
-            if message._state == NACKED:
-                self._left.append(Release(holder.lease, 0, Verdict.NACKED, self._delay, self._error))
-                holder.let_go()
-            else:
-                self._left.append(Release(holder.lease, 0, Verdict.KEPT))
-                self._spare -= 1
+            if state == NACKED:
+                self._nacked.append((record, self._delay, self._error))
+            self._last = record
             self._delay, self._error = None, ""
-            if key is not None:
+            if self._ordered and (key := record.key()) is not None:
                 self._skip.add(key)
             if self._spare <= 0:
                 self._reached()
             return True
+
+    def _keep(self, message: Message, record: Record) -> int:
+        """Gives the message a lease and a holder of its own, unless it has a verdict now; returns its state."""
+        lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
+        lease.key = record.key() if self._ordered else None
+        lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
+        lease.holder = holder = Holder(lease, self.reports)
+        holder.begun = holder.detached = True
+        holder.withdrawn = self.withdrawn
+        message._sink = holder
+        state = message._state
+        if state == PENDING:
+            self._left.append(Release(lease, 0, Verdict.KEPT))
+            self._spare -= 1
+        else:
+            holder.let_go()
+        return state
 
     def _reached(self) -> int:
         """Takes what isn't begun; returns how many records are."""
@@ -205,7 +222,8 @@ class InlineHolder(Holder):
         self.let_go()
         with self._lock:
             if not self._taken_over:
-                self._passed = Passed(self.lease, self._reached(), self._left, self._skipped)
+                reached = self._reached()
+                self._passed = Passed(self.lease, reached, self._left, self._skipped, False, self._nacked)
                 return self._passed
         return Release(self.lease, 1, Verdict.FINISHED) if self._current else None
 
@@ -228,18 +246,14 @@ class InlineHolder(Holder):
                 return self._passed
             self._taken_over = True
             records, skipped, reached = self.lease.records, list(self._skipped), self._reached()
-            if reached and not self._is_left(last := records[reached - 1]):
+            if reached and (last := records[reached - 1]) is not self._last:
                 if last.key() in self._skip:  # the walking thread is about to find that out
                     skipped.append(last)
                 else:
                     reached, self._current = reached - 1, True
             if not self._current:
                 self.let_go()
-            return Passed(self.lease, reached, self._left, skipped, self._current)
-
-    def _is_left(self, record: Record) -> bool:
-        left, skipped = self._left, self._skipped
-        return bool((left and left[-1].lease.records[0] is record) or (skipped and skipped[-1] is record))
+            return Passed(self.lease, reached, self._left, skipped, self._current, self._nacked)
 
     def ack_with_response(self, message: Message) -> AckFuture:
         with self._lock:  # it is acked as this walk's, or it was left

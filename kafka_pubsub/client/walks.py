@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.crews import Inline
 from kafka_pubsub.client.inline import LEFT, InlineHolder, Pace, Walk
-from kafka_pubsub.core.events import Passed, Record, Verdict
+from kafka_pubsub.core.events import Passed, Record
+from kafka_pubsub.core.leases import Lease
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.engine import Engine
@@ -138,23 +139,15 @@ class Walks:
         leases = engine.coordinator.fetched(batches, engine.clock(), inline=True)
         reserved = engine.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
-        return Walk([InlineHolder(lease, engine, ordered=self._ordered, spare=spare) for lease in leases])
+        return Walk([self._holder(lease, spare) for lease in leases])
+
+    def _holder(self, lease: Lease, spare: int = 1) -> InlineHolder:
+        return InlineHolder(lease, self._engine, ordered=self._ordered, spare=spare)
 
     def _go(self, walk: Walk, seat: Inline, count: int, *, more: bool) -> bool:
         engine = self._engine
-        alone, started, left = not seat.busy(), engine.clock(), 0
-        while walk.holders:
-            told = walk.holders[0].pass_through(seat.callback)
-            with engine.core:
-                if isinstance(told, Passed) and not walk.over:  # else whoever took over has told it
-                    left += sum(release.verdict is Verdict.KEPT for release in told.left)
-                    left += len(told.lease.records) - told.reached
-                    self._tell(told)
-                elif told is not None and not isinstance(told, Passed):
-                    engine.released(told)
-                if walk.over:
-                    return False
-                walk.holders.popleft()
+        alone, started = not seat.busy(), engine.clock()
+        left = self._pass_all(walk, seat)
         with engine.core:
             if walk.over:
                 return False
@@ -164,14 +157,29 @@ class Walks:
             engine.coordinator.reserve(0)
         return self._help(walk, seat, more=more) and self._end(walk, seat)
 
+    def _pass_all(self, walk: Walk, seat: Inline) -> int:
+        """Takes the inline leases; returns how many records were kept, or not begun because others were."""
+        engine, left = self._engine, 0
+        while walk.holders and not walk.over:
+            told = walk.holders[0].pass_through(seat.callback)
+            with engine.core:
+                if isinstance(told, Passed) and not walk.over:  # else the take-over has told it
+                    left += len(told.left) + len(told.lease.records) - told.reached
+                    self._tell(told)
+                elif told is not None and not isinstance(told, Passed):
+                    engine.released(told)
+                if not walk.over:
+                    walk.holders.popleft()
+        return left
+
     def _help(self, walk: Walk, seat: Inline, *, more: bool = False) -> bool:
-        """Takes the leases that were handed out meanwhile: cheaper than waking a thread for each.
+        """Takes what is due, and the leases that were handed out meanwhile: cheaper than waking a thread for each.
 
         `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
         """
         engine = self._engine
         started = engine.clock()
-        records = self._take_aside(walk, seat)
+        records, left = self._take_aside(walk, seat), 0
         seconds = engine.clock() - started  # what is decided in between says nothing about the callbacks
         while True:
             with engine.core:
@@ -179,11 +187,14 @@ class Walks:
                     return False
                 now = engine.clock()
                 seat.put_aside(walk.aside)
-                engine.step(now, hand_out=now - started < HELP)
+                engine.step(now, hand_out=now - started < HELP, inline=True)
                 seat.put_aside(None)
-            if not walk.aside:
+                walk.holders += [self._holder(lease) for lease in engine.coordinator.take_inline()]
+            if not walk.aside and not walk.holders:
                 break
             now = engine.clock()
+            records += sum(len(holder.lease.records) for holder in walk.holders)
+            left += self._pass_all(walk, seat)
             records += self._take_aside(walk, seat)
             seconds += engine.clock() - now
             if more:
@@ -192,7 +203,7 @@ class Walks:
                         engine.take_reports(engine.clock())
                 break
         if records:
-            self.pace.walked(records, 0, seconds, engine.clock())
+            self.pace.walked(records, left, seconds, engine.clock())
         return not walk.over
 
     def _take_aside(self, walk: Walk, seat: Inline, most: float = inf) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.errors import InvariantViolated
 
 if TYPE_CHECKING:
@@ -30,11 +32,10 @@ def check(partition: Partition) -> None:
         _check_retry_places(partition, retries)
         _check_parked(partition, retries)
         moves = (*retries.moves.waiting, *retries.moves.flying)
-        leases = [lease for lease in partition.leases.active if lease.entries is None]
         _check_places(
             partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
-            [record.offset() for lease in leases for record in lease.records[lease.done :]],
+            [record.offset() for record in _handed(partition) if not isinstance(record, RetryRecord)],
             [move.origin for move in moves if move.source is None],
         )
 
@@ -52,7 +53,13 @@ def _check_holders(partition: Partition) -> None:
         if lease.key is not None and lease.key not in queues.blocked:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
     walk = partition.leases.walk
-    keys = {record.key() for record in walk.records} - {None} if walk is not None else set()
+    if walk is None:
+        return
+    if walk.keys:
+        if any(key is not None and key not in queues.blocked for key in walk.keys):
+            raise InvariantViolated(f"I1: a key of the inline {walk!r} isn't held")
+        return
+    keys = {record.key() for record in walk.records} - {None}
     if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(partition.half.retries.parking.lines):
         raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues, or parked")
 
@@ -63,8 +70,12 @@ def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
         raise InvariantViolated(f"I3: {held} have places, {list(unfinished)} are unfinished")
 
 
+def _handed(partition: Partition) -> list[Record]:
+    """What holders have."""
+    return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
+
+
 def _check_retry_places(partition: Partition, retries: Retries) -> None:
-    leases = [lease for lease in partition.leases.active if lease.entries is not None]
     moves = (*retries.moves.waiting, *retries.moves.flying)
     unfinished = retries.books.lowest(_ALL)
     _check_places(
@@ -73,11 +84,7 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
         [entry.offset for entry in retries.parking.loose],
         [entry.offset for entry, _ in retries.loose],
         retries.loose_wanted,
-        [
-            entry.offset
-            for lease in leases
-            for entry in (lease.entries or ())[lease.done : len(lease.records)]
-        ],
+        [record.retry_offset for record in _handed(partition) if isinstance(record, RetryRecord)],
         [move.source for move in moves if move.source is not None],
         retries.stranded.keys(),
         retries.burials.waiting,

@@ -36,9 +36,10 @@ __all__ = [
 
 
 class Deliver(NamedTuple):
-    """Hand these leases to holders, in this order."""
+    """Hand these leases to holders, in this order; `inline`: the thread that asked for them takes them itself."""
 
     leases: Sequence[Lease]
+    inline: bool = False
 
 
 class Commit(NamedTuple):

@@ -25,6 +25,7 @@ __all__ = [
     "Extended",
     "Fetched",
     "Lost",
+    "Nacked",
     "Passed",
     "Progress",
     "Progressed",
@@ -90,11 +91,16 @@ class Released(NamedTuple):
     releases: Sequence[Release]
 
 
+#: A record that was nacked inline, after how many seconds it is to come again (None: by the backoff), and the error.
+Nacked = tuple[Record, float | None, str]
+
+
 class Passed(NamedTuple):
     """A holder is through with the first `reached` records of an inline lease, and will begin no other.
 
-    `left`: releases of leases of their own for those that weren't acked. `skipped`: records that it passed over
-    because an earlier one of their key was left. `current`: the record after the first `reached` is with its handler.
+    `left`: releases of leases of their own for those that were kept. `skipped`: records that it passed over because an
+    earlier one of their key was left. `current`: the record after the first `reached` is with its handler. `nacked`:
+    what was nacked; no lease is made of it.
     """
 
     lease: Lease
@@ -102,6 +108,7 @@ class Passed(NamedTuple):
     left: Sequence[Release] = ()
     skipped: Sequence[Record] = ()
     current: bool = False
+    nacked: Sequence[Nacked] = ()
 
 
 class Progress(NamedTuple):
@@ -166,12 +173,14 @@ class Extended(NamedTuple):
 class Demand(NamedTuple):
     """The shell can take up to `limit` leases of up to `run` records each.
 
-    `spread`: runs of more than one record only if a single key is ready.
+    `spread`: runs of more than one record only if a single key is ready. `inline`: the thread that asks can take an
+    inline lease of what is due itself, at once; never said while an inline lease is open.
     """
 
     limit: int
     run: int
     spread: bool = False
+    inline: bool = False
 
 
 class Ended(NamedTuple):

@@ -182,4 +182,6 @@ def headers_of(move: Move) -> list[Header]:
     headers = cast("StoredRecord", move.record).headers()
     if move.death is not None:
         return dead_headers(headers, move.info, move.death)
-    return list(headers or ()) if isinstance(move.info, Broken) else retry_headers(headers, move.info)
+    return (
+        list(headers or ()) if isinstance(move.info, Broken) else retry_headers(headers, move.info, move.said)
+    )

@@ -24,7 +24,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from kafka_pubsub.core.events import Record, Settlement
+from kafka_pubsub.core.inline import attempt_of, entry_of
 from kafka_pubsub.core.parked import Entry
+from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Lease", "LeaseState", "Leases"]
@@ -57,6 +59,7 @@ class Lease:
         "extended",
         "holder",
         "key",
+        "keys",
         "partition",
         "records",
         "state",
@@ -69,6 +72,8 @@ class Lease:
         self.epoch = epoch
         #: None: no order, or inline (`inline`): nothing is blocked.
         self.key = key
+        #: The keys that an inline lease of what was due holds; None in it: records without an order. Else empty.
+        self.keys: Sequence[bytes | None] = ()
         self.records = records
         #: Which delivery of the first record this is; its followers have never been delivered.
         self.attempt = attempt
@@ -171,7 +176,9 @@ class Leases:
         """Of an inline lease only `record` goes on, as its key's own."""
         self.walk = None
         self.handed -= len(lease.records) - 1
-        lease.records, lease.key = [record], key
+        lease.records, lease.key, lease.keys = [record], key, ()
+        if isinstance(record, RetryRecord):
+            lease.entries, lease.attempt = [entry_of(record)], attempt_of(record)
 
     def close(self, lease: Lease) -> Sequence[Record]:
         """The lease is over; returns its unfinished records."""

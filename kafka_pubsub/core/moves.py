@@ -47,6 +47,7 @@ class Move:
         "record",
         "refusals",
         "ripe",
+        "said",
         "source",
         "stored",
     )
@@ -61,8 +62,9 @@ class Move:
         death: Death | None = None,
     ) -> None:
         self.record = record
-        #: What its header will say.
+        #: What its header will say; and that header's value, once it flies: a record that comes back with it is ours.
         self.info = info
+        self.said = b""
         #: The ordering key that waits for it; None: nobody waits.
         self.key = key
         self.origin = record.offset()

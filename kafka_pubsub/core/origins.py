@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from kafka_pubsub.core import retry_record
 from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken, RetryRecord, Scan
+from kafka_pubsub.core.retry_record import NO_MESSAGES, Broken, RetryInfo, RetryRecord, Scan
 from kafka_pubsub.core.rules import RetryStart
 from kafka_pubsub.model import StoredRecord
 
@@ -47,6 +47,10 @@ class Origins:
             f"its origin, offset {found.info.origin}, lies beyond offset {end}, up to which partition {self._number} "
             f"of {start.topic} is known"
         )
+
+    def own(self, record: StoredRecord, info: RetryInfo) -> RetryRecord:
+        """The message in a record that this owner has written."""
+        return RetryRecord(record, info, self._start.topic)
 
     def flaw(self, record: StoredRecord) -> Broken:
         """What is wrong with a record that was found to be unreadable."""

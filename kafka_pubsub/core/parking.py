@@ -165,6 +165,11 @@ class Parking:
         """Keys whose next message is due, to be settled."""
         return self._due.come(passed(now))
 
+    @property
+    def behind(self) -> bool:
+        """Whether main may not have been read past the origin of all that waits."""
+        return bool(self._behind)
+
     def passed(self, position: int) -> list[bytes]:
         """Keys whose next message main has been read past, to be settled."""
         return self._behind.come(position - 1)

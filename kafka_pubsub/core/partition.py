@@ -58,7 +58,7 @@ from kafka_pubsub.core.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.places import Places
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.rules import HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
+from kafka_pubsub.core.rules import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
 from kafka_pubsub.core.suspects import Turn
 from kafka_pubsub.core.verdicts import Verdicts
 from kafka_pubsub.model import Ending
@@ -172,20 +172,23 @@ class Partition:
         if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
             return (Stale(len(acked)),)
         rest = lease.records[event.reached :]
+        keys, kept = lease.keys, [release.lease for release in event.left]
         if event.current:
             self.leases.narrow(lease, rest[0], self._key(rest[0]))
-            self._block(lease.key)
+            kept.append(lease)
             rest = rest[1:]
         else:
             self.leases.end_walk(lease, event.reached)
-        if acked:
-            self.places.book(acked)
-        left = self.places.nacked_inline(event.left)
-        for release in left:
+        for release in event.left:
             self.leases.open(release.lease)
-            self._block(release.lease.key)
-        self.places.line_up([*event.skipped, *rest])
-        for release in left:
+        rest = [*event.skipped, *rest]
+        if keys:
+            self.places.end_due(keys, {each.key for each in kept}, acked, event.nacked, rest)
+        else:
+            for each in kept:
+                self._block(each.key)
+            self.places.end_fresh(acked, event.nacked, rest)
+        for release in event.left:
             self.verdicts.release(release, now)
         return ()
 
@@ -194,6 +197,7 @@ class Partition:
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
+        effects = self._due(now) if event.inline and self.half.unhindered else []
         leases: list[Lease] = []
         run = self._run(event)
         for _ in range(self._demand_with_care(event, leases, now)):
@@ -201,7 +205,19 @@ class Partition:
             if not records:
                 break
             leases.append(self._lease(records))
-        return (Deliver(leases),) if leases else ()
+        if leases:
+            effects.append(Deliver(leases))
+        return effects
+
+    def _due(self, now: float) -> list[Effect]:
+        """One inline lease of what is due (`inline`)."""
+        records, keys = self.half.lending.gather(DUE, now)
+        if not records:
+            return []
+        lease = Lease(self.number, self.epoch, None, records, 1)
+        lease.keys = keys
+        self.leases.open_walk(lease)
+        return [Deliver([lease], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
         """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""

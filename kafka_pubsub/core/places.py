@@ -4,22 +4,23 @@ Rules
 1. An acked message is finished in the books of the log that it came from.
 2. A message that no handler has begun goes back to the place it was taken from, in front of those that wait there.
 3. A failed message moves to the retry partition.
-4. A message that was nacked inline moves at once: its lease would be opened only to be closed. Its key, of which
-   nothing is parked, then waits for this one message, so there is nothing to settle.
+4. A message that was nacked inline moves at once: its lease would be opened only to be closed. If it was just read,
+   nothing of its key is parked, and the key waits for this one message: there is nothing to settle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Effect
-from kafka_pubsub.core.events import ReadUpTo, Record, Release, Verdict
+from kafka_pubsub.core.events import Nacked, ReadUpTo, Record
+from kafka_pubsub.core.inline import entry_of
 from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases, LeaseState
+from kafka_pubsub.core.leases import Lease, Leases
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.retry_record import RetryRecord, Why
 
 __all__ = ["Places"]
 
@@ -61,17 +62,45 @@ class Places:
             self._commits.dirty = True
         return ()
 
-    def nacked_inline(self, left: Sequence[Release]) -> Sequence[Release]:
-        """Relocates what was nacked of what an inline lease has left; returns the others. Before anything lines up."""
-        retries, others = self._half.retries, []
-        for release in left:
-            if release.verdict is Verdict.NACKED:
-                lease = release.lease
-                lease.state = LeaseState.OVER
-                retries.fail(lease.records[0], lease.key, Why.NACKED, release.delay, release.error, self.now)
-            else:
-                others.append(release)
-        return others
+    def end_fresh(self, acked: Sequence[Record], nacked: Sequence[Nacked], rest: Sequence[Record]) -> None:
+        """An inline lease of what was just read is over; `rest` has to queue."""
+        if acked:
+            self.book(acked)
+        self._fail_all(nacked)  # before anything lines up behind it
+        self.line_up(rest)
+
+    def end_due(
+        self,
+        keys: Sequence[bytes | None],
+        kept: Container[bytes | None],
+        acked: Sequence[Record],
+        nacked: Sequence[Nacked],
+        rest: Sequence[Record],
+    ) -> None:
+        """An inline lease of what was due is over: it has held `keys`, and of these the `kept` stay with a holder."""
+        retried = [record for record in acked if isinstance(record, RetryRecord)]
+        self._book_retried(retried)
+        if len(retried) < len(acked):
+            self.book([record for record in acked if not isinstance(record, RetryRecord)])
+        for record in reversed(rest):
+            self._put_back(record)
+        self._fail_all(nacked)
+        free = [key for key in keys if key not in kept]
+        self._half.retries.parking.acked(free, self.now)
+        self.free_keys(free)
+
+    def _put_back(self, record: Record) -> None:
+        """Nobody has begun it: it goes to where it waited, in front."""
+        key = self._half.retries.key(record)
+        if isinstance(record, RetryRecord):
+            self._half.lending.put_back(record, entry_of(record), key)
+        else:
+            self._queues.put_back(key, [record])
+
+    def _fail_all(self, nacked: Sequence[Nacked]) -> None:
+        retries = self._half.retries
+        for record, delay, error in nacked:
+            retries.fail(record, retries.key(record), Why.NACKED, delay, error, self.now)
 
     def finish(self, lease: Lease, records: Sequence[Record]) -> None:
         """These records of the lease are acked."""

@@ -31,13 +31,14 @@ from kafka_pubsub.core.outage import Outage
 from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
 from kafka_pubsub.core.rules import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
 from kafka_pubsub.core.suspects import Suspects, Turn
-from kafka_pubsub.model import StoredRecord
+from kafka_pubsub.model import Header, StoredRecord
 
 __all__ = ["Retries"]
 
+_NO_HEADER: Sequence[Header] = (("", None),)
 #: Bodies of a key that are read ahead when its turn comes.
 AHEAD = 64
 
@@ -72,8 +73,8 @@ class Retries:
         #: Due, without a key: at hand, and being read.
         self.loose: deque[tuple[Entry, RetryRecord]] = deque()
         self.loose_wanted: dict[int, Entry] = {}
-        #: Keyed moves by what their header says, until they have come back.
-        self.transit: dict[RetryInfo, Move] = {}
+        #: Keyed moves by what their header says, encoded, until they have come back.
+        self.transit: dict[bytes, Move] = {}
         #: Unreadable records that haven't gone anywhere yet, the first of them at hand.
         self.stranded: dict[int, StoredRecord | None] = {}
         #: Requests to release what is parked for ever.
@@ -142,13 +143,16 @@ class Retries:
         self._park(key)
         self.parking.lines.add(key, entry)
 
-    def landed(self, record: RetryRecord, key: bytes) -> None:
-        """If it is one of ours, it has arrived."""
-        move = self.transit.pop(record.info, None)
-        if move is not None:
-            move.landed = True
-            if move.stored:
-                self.parking.arrives(key, move.origin)
+    def landed(self, record: StoredRecord) -> RetryRecord | None:
+        """The message, if it is one of our moves that has come back: its header needn't be read."""
+        name, value = (record.headers() or _NO_HEADER)[-1]
+        move = self.transit.pop(value, None) if name == RETRY_HEADER and value is not None else None
+        if move is None or move.key is None or not isinstance(move.info, RetryInfo):
+            return None
+        move.landed = True
+        if move.stored:
+            self.parking.arrives(move.key, move.origin)
+        return self.origins.own(record, move.info)
 
     def _park(self, key: bytes) -> None:
         if key not in self.parking.lines:
@@ -198,8 +202,12 @@ class Retries:
         lines = self.parking.lines
         self.settle_all(self.parking.passed(self._offsets.position), now)
         for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
-            if not self.relieve(key, now):
+            if self.relieve(key, now):
+                continue
+            if self.parking.behind:
                 self.settle(key, now)
+            else:  # what came is later than all that waits or moves: the key stands where it stood
+                self.parking.backlogged.setdefault(key, now)
 
     def relieve(self, key: bytes, now: float) -> bool:
         """Moves what waits in main behind the key's slow or parked message, if it outgrew its bound."""
@@ -294,18 +302,20 @@ class Retries:
         batch = self.moves.load(now, early=early)
         for move in batch:
             if move.key is not None and isinstance(move.info, RetryInfo):
-                self.transit[move.info] = move
+                move.said = encode(move.info)
+                self.transit[move.said] = move
         return batch
 
     def stored(self, now: float) -> None:
         """The moves that flew have left their place."""
         touched: dict[bytes, None] = {}
-        for move in self.moves.stored():
+        moves = self.moves.stored()
+        fresh = [move for move in moves if move.source is None]
+        self._offsets.finish([move.record for move in fresh])
+        self.main_suspects.finished([move.origin for move in fresh])
+        for move in moves:
             move.stored = True
-            if move.source is None:
-                self._offsets.finish([move.record])
-                self.main_suspects.finished((move.origin,))
-            else:
+            if move.source is not None:
                 self.books.finish(move.source)
                 self.bodies.forget(move.source)
                 self.suspects.finished((move.source,))
@@ -328,8 +338,7 @@ class Retries:
         # Behind them was the checkpoint.
         refused = {at: reason for at, reason in refused.items() if at < len(flying)}
         for move in flying:
-            if isinstance(move.info, RetryInfo):
-                self.transit.pop(move.info, None)
+            self.transit.pop(move.said, None)
         for at, reason in refused.items():
             self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
         self.moves.aborted(refused, now)

@@ -45,7 +45,9 @@ class Intake:
         hurry = self._ordered and not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
-            found = retries.origins.read(record)
+            found: RetryRecord | Broken | None = retries.landed(record) if retries.transit else None
+            if found is None:
+                found = retries.origins.read(record)
             if isinstance(found, Broken):
                 self._unreadable(record, offset, found)
             elif offset == culprit:
@@ -120,7 +122,6 @@ class Intake:
             if len(retries.parking.loose) <= BATCH and _is_near(entry, now):
                 retries.bodies.offer(record)
             return
-        retries.landed(record, key)
         retries.park(key, entry)
         count = retries.parking.lines.count(key)
         first = entry if count == 1 else retries.parking.lines.peek(key) if count <= NEAR else None

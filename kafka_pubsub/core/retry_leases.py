@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import methodcaller
 from typing import NamedTuple, cast
 
 from kafka_pubsub.core.events import Record
@@ -23,6 +24,9 @@ from kafka_pubsub.core.retries import Retries
 from kafka_pubsub.core.retry_record import RetryRecord
 
 __all__ = ["RetryLeases", "Taken"]
+
+
+_offset = methodcaller("offset")
 
 
 class Taken(NamedTuple):
@@ -64,6 +68,32 @@ class RetryLeases:
                 return
             yield taken
 
+    def gather(self, most: int, now: float) -> tuple[list[Record], list[bytes | None]]:
+        """Some `most` records of what may be handed out, in order of origin, and the keys that they hold.
+
+        Of each key what waits in main behind goes along. None of it has to be noted.
+        """
+        retries, records = self._retries, list[Record]()
+        keys: list[bytes | None] = []
+        while retries.loose and len(records) < most and not self.is_noted(retries.loose[0][0]):
+            records.append(retries.loose.popleft()[1])
+        if records:
+            keys.append(None)
+        while len(records) < most and (first := retries.parking.first()) is not None:
+            origin, key = first
+            entry = retries.parking.lines.peek(key)
+            if entry is not None and self.is_noted(entry):
+                break
+            if entry is not None and origin >= entry.origin:
+                records += self._take_parked(key, entry, most, now).records
+                entry = retries.parking.lines.peek(key)
+            if self._queues.queues.get(key):
+                records += self._take_main(key, entry, most).records
+            keys.append(key)
+            self._hold(key)
+        records.sort(key=_offset)
+        return records, keys
+
     def _take_loose(self) -> Taken | None:
         entry, record = self._retries.loose[0]
         if self._must_wait(entry):
@@ -75,15 +105,18 @@ class RetryLeases:
         retries = self._retries
         entry = retries.parking.lines.peek(key)
         if entry is None or origin < entry.origin:
-            taken = self._take_main(origin, key, entry, run)
+            taken = self._take_main_with_care(origin, key, entry, run)
         elif self._must_wait(entry):
             taken = None
         else:
             taken = self._take_parked(key, entry, run, now)
         if taken is not None:
-            retries.parking.unsettle(key)
-            self._queues.block(key)
+            self._hold(key)
         return taken
+
+    def _hold(self, key: bytes) -> None:
+        self._retries.parking.unsettle(key)
+        self._queues.block(key)
 
     def _must_wait(self, entry: Entry) -> bool:
         """Whether there is no room to note it, as it must be."""
@@ -93,12 +126,15 @@ class RetryLeases:
         """Whether it must not start unnoted (rule 1)."""
         return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
 
-    def _take_main(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
+    def _take_main_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
         suspects = self._retries.main_suspects
         if suspects.concerns(origin):
             if not suspects.takes(origin):
                 return None
             run = min(run, suspects.together(origin))
+        return self._take_main(key, entry, run)
+
+    def _take_main(self, key: bytes, entry: Entry | None, run: int) -> Taken:
         moving = self._retries.parking.moving.get(key, ())
         below = min([*moving, NEVER if entry is None else entry.origin])
         return Taken(key, self._queues.take_from(key, run, below))
@@ -134,9 +170,12 @@ class RetryLeases:
         """These were never begun: they wait again where they waited."""
         entries = {entry.offset: entry for entry in lease.entries or ()}
         for record in cast("Iterable[RetryRecord]", records):
-            entry = entries[record.retry_offset]
-            if lease.key is None:
-                self._retries.loose.appendleft((entry, record))
-            else:
-                self._retries.parking.lines.add(lease.key, entry)
-                self._retries.bodies.keep(record)
+            self.put_back(record, entries[record.retry_offset], lease.key)
+
+    def put_back(self, record: RetryRecord, entry: Entry, key: bytes | None) -> None:
+        """It was never begun: it waits again where it waited."""
+        if key is None:
+            self._retries.loose.appendleft((entry, record))
+        else:
+            self._retries.parking.lines.add(key, entry)
+            self._retries.bodies.keep(record)

@@ -294,10 +294,10 @@ class Scan:
         return origin, attempt, crashes, due, why
 
 
-def retry_headers(headers: Sequence[Header] | None, info: RetryInfo) -> list[Header]:
-    """The headers of the relocated record."""
-    kept = [header for header in headers or () if header[0] != RETRY_HEADER]
-    return [*kept, (RETRY_HEADER, encode(info))]
+def retry_headers(headers: Sequence[Header] | None, info: RetryInfo, value: bytes = b"") -> list[Header]:
+    """The headers of the relocated record; `value`: of `ps-retry`, if it is encoded already."""
+    ours = (RETRY_HEADER, value or encode(info))
+    return [*(header for header in headers if header[0] != RETRY_HEADER), ours] if headers else [ours]
 
 
 def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, death: Death) -> list[Header]:

@@ -15,6 +15,7 @@ from kafka_pubsub.model import UNREAD, LogEnd
 __all__ = [
     "BACKLOG",
     "BACKLOG_BYTES",
+    "DUE",
     "EVERYTHING",
     "HANDED",
     "RECORD_OVERHEAD",
@@ -29,6 +30,8 @@ __all__ = [
 #: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
 HANDED = 1024
 SHORTEST_RUN = 16
+#: Records of an inline lease of what is due, or some more: as many as are read at a time for one of what is fresh.
+DUE = 500
 
 #: Bytes that a buffered record costs beside its body: the objects that hold it.
 RECORD_OVERHEAD = 500

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_pubsub.core.effects import Bury, CommitBoth
-from kafka_pubsub.core.events import Ended, Event, Passed, Release, Released, Settled, Settlement, Verdict
+from kafka_pubsub.core.events import (
+    Ended,
+    Event,
+    Nacked,
+    Passed,
+    Release,
+    Released,
+    Settled,
+    Settlement,
+    Verdict,
+)
+from kafka_pubsub.core.inline import attempt_of, entry_of
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry_record import RetryRecord
@@ -157,12 +168,19 @@ class Handlers(RetryLog):
         for _ in range(times):  # told twice is told once
             self.do(owner, Settled([Settlement(walker.lease, walker.at, acked)]))
 
+    def do_inline(self, owner: Owner, event: Event) -> None:
+        """Tells the owner of an event, and takes the inline lease that it answers with, if there is one."""
+        self.do(owner, event)
+        if owner.inline is not None:
+            self.walk_inline(owner)
+
     def walk_inline(self, owner: Owner) -> None:
-        """The reading thread takes all that it was given."""
+        """The reading thread takes what it was given: all, or up to a take-over, or up to the end of its process."""
         walker = owner.inline
         assert walker is not None
         owner.inline = None
         left: list[Release] = []
+        nacked: list[Nacked] = []
         skipped: list[object] = []
         keys: set[bytes | None] = set()
         reached = 0
@@ -179,14 +197,25 @@ class Handlers(RetryLog):
                 continue
             if not self.begins(owner, record):
                 return
+            if owner is self.owner and self.chance(self.plan.crashes):
+                self.crash()
+                return
+            if self.chance(0.05):  # a take-over: this record's handler goes on
+                walker.running, walker.started = True, self.now
+                owner.walkers.append(walker)
+                passed = Passed(walker.lease, reached - 1, left, skipped, True, nacked)  # type: ignore[arg-type]
+                self.do(owner, passed)
+                return
             if self.chance(self.plan.nacks):
-                lease = Lease(0, walker.lease.epoch, key, [record], 1)
-                verdict = self.random.choice([Verdict.NACKED, Verdict.KEPT])
-                left.append(Release(lease, 0, verdict, None))
-                if verdict is Verdict.KEPT:
+                if self.chance(0.5):
+                    nacked.append((record, self.random.choice([None, 0.0, 3.0]), "ValueError: no"))
+                else:
+                    lease = Lease(0, walker.lease.epoch, key, [record], attempt_of(record))
+                    lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
+                    left.append(Release(lease, 0, Verdict.KEPT, None))
                     owner.walkers.append(Walker(owner, lease, kept=True))
                 if key is not None:
                     keys.add(key)
             else:
                 self.ack(owner, record)
-        self.do(owner, Passed(walker.lease, reached, left, skipped))  # type: ignore[arg-type]
+        self.do(owner, Passed(walker.lease, reached, left, skipped, False, nacked))  # type: ignore[arg-type]

@@ -268,9 +268,7 @@ class World(Handlers):
         if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)
-            self.do(owner, Fetched(batch, inline))
-            if owner.inline is not None:
-                self.walk_inline(owner)
+            self.do_inline(owner, Fetched(batch, inline))
 
     def fetch_retry(self, owner: Owner) -> None:
         batch = self.visible(owner.read_retry)[: self.random.randint(1, 6)]
@@ -417,7 +415,9 @@ class World(Handlers):
 
     def demand(self, owner: Owner) -> None:
         if owner.partition.deliverable:
-            self.do(owner, Demand(self.random.randint(1, 4), self.random.randint(1, 4)))
+            inline = self.plan.inline and self.chance(0.5)
+            limit, run = self.random.randint(1, 4), self.random.randint(1, 4)
+            self.do_inline(owner, Demand(limit, run, inline=inline))
 
     def pass_time(self, owner: Owner) -> None:
         self.now += self.random.choice([0.01, 0.01, 0.2, 0.2, 1.5, 5.0])

@@ -26,10 +26,13 @@ from kafka_pubsub.core.events import (
 )
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.moves import Move, Moves
+from kafka_pubsub.core.parked import NEVER, Entry
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.places import Places
 from kafka_pubsub.core.redelivery import Exhausted
 from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.retry_leases import RetryLeases, Taken
 from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.rules import RetryStart, Rules, Start
 from kafka_pubsub.core.started_notes import StartedNotes
@@ -229,7 +232,37 @@ def buried_without_a_checkpoint(patch: Patch) -> None:
     patch.setattr(commits, "any", lambda some: False, raising=False)
 
 
+def kept_keys_freed(patch: Patch) -> None:
+    """An inline lease of what was due frees all its keys, though a holder goes on with one of them."""
+    real = Places.end_due
+    patch.setattr(Places, "end_due", lambda self, keys, kept, *rest: real(self, keys, (), *rest))
+
+
+def due_rest_turned_round(patch: Patch) -> None:
+    """What an inline lease of what was due didn't come to goes back the wrong way round."""
+    real = Places.end_due
+    patch.setattr(Places, "end_due", lambda self, *some: real(self, *some[:-1], list(reversed(some[-1]))))
+
+
+def due_takes_all_of_main(patch: Patch) -> None:
+    """What waits in main goes along with what is due, though an earlier message of its key waits or moves."""
+
+    def take_main(self: RetryLeases, key: bytes, entry: Entry | None, run: int) -> Taken:
+        return Taken(key, self._queues.take_from(key, run, NEVER))
+
+    patch.setattr(RetryLeases, "_take_main", take_main)
+
+
+def left_keys_go_on(patch: Patch) -> None:
+    """Later messages of a key of which one was nacked count as acked."""
+    real = Partition._passed
+    patch.setattr(Partition, "_passed", lambda self, event, now: real(self, event._replace(skipped=()), now))
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
+    (kept_keys_freed, NACKS, False),
+    (due_rest_turned_round, NACKS, False),
+    (left_keys_go_on, NACKS, False),
     (not_up_to_the_high_watermark, NACKS, False),
     (before_it_is_due, NACKS, False),
     (old_commits_tell_of_now, DOUBTS, False),
@@ -324,7 +357,18 @@ def backlog_overtakes(patch: Patch) -> None:
     assert [lease.records[0].offset() for lease in begun(partition, 9)] == [3]
 
 
-@pytest.mark.parametrize(("mutation", "scene"), [(not_read_past, backlog_overtakes)])
+def main_overtakes(patch: Patch) -> None:
+    """A key has messages in both logs, in turn, and the first of them is due."""
+    partition = taken_over([parked(0, 1, b"a"), parked(1, 5, b"a")], ordered=True)
+    partition.handle(Fetched([FakeBody(1, 3, b"a"), FakeBody(1, 7, b"a")]), 1.0)
+    (effect,) = partition.handle(Demand(9, 9, inline=True), 1.0)
+    assert isinstance(effect, Deliver)
+    assert [record.offset() for record in effect.leases[0].records] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("mutation", "scene"), [(not_read_past, backlog_overtakes), (due_takes_all_of_main, main_overtakes)]
+)
 def test_each_rule_is_needed_here(
     mutation: Callable[[Patch], None], scene: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:

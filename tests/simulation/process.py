@@ -107,12 +107,12 @@ class SimulatedEngine(Engine):
     def nap(self, seconds: float) -> None:
         self.owner.world.time_passes(seconds)
 
-    def step(self, now: float, *, hand_out: bool = True) -> None:
+    def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         self.owner.alive()
         for ownership in self.owner.ownerships():
             ownership.processed.update(ownership.reported)
         before = len(self._to_commit)
-        super().step(now, hand_out=hand_out)
+        super().step(now, hand_out=hand_out, inline=inline)
         for commits in list(self._to_commit)[before:]:
             for number, commit in commits.items():
                 author = self.owner.ownership(number)

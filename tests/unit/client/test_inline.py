@@ -39,7 +39,7 @@ def test_all_acked_is_one_word() -> None:
         message.ack()
 
     passed = is_passed(holder.pass_through(handle))
-    assert passed == Passed(holder.lease, len(KEYS), [], [])
+    assert passed == Passed(holder.lease, len(KEYS), [], [], False, [])
     assert seen == [(at, 1) for at in range(len(KEYS))]
     assert offsets(inline.finished(passed)) == [0, 1, 2, 3, 4, 5]
     assert holder.lease.holder is None
@@ -47,15 +47,19 @@ def test_all_acked_is_one_word() -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_what_is_not_acked_is_left_with_a_lease_of_its_own_and_its_key_is_passed_over(name: str) -> None:
+def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None:
     holder, _ = holder_of()
     passed = is_passed(holder.pass_through(at(0, VERBS[name])))
-    (release,) = passed.left
-    assert release.verdict is (Verdict.KEPT if name == "keep" else Verdict.NACKED)
-    assert release.delay == (2.5 if name == "nack later" else None)
-    assert (release.lease.key, release.lease.attempt, release.done) == (b"a", 1, 0)
-    assert release.lease is not holder.lease
-    assert offsets(release.lease.records) == [0]
+    if name == "keep":
+        (release,) = passed.left
+        assert (release.verdict, release.delay) == (Verdict.KEPT, None)
+        assert (release.lease.key, release.lease.attempt, release.done) == (b"a", 1, 0)
+        assert release.lease is not holder.lease
+        assert offsets(release.lease.records) == [0]
+    else:
+        ((record, delay, _),) = passed.nacked
+        assert (record.offset(), delay) == (0, 2.5 if name == "nack later" else None)
+        assert not passed.left
     assert offsets(passed.skipped) == [2]
     assert offsets(inline.finished(passed)) == [1, 3, 4, 5]
 
@@ -78,7 +82,7 @@ def test_the_delay_of_a_nack_is_its_own() -> None:
     holder, _ = holder_of([b"a", b"b", b"c"])
     verbs = [VERBS["nack later"], VERBS["nack"], VERBS["raise"]]
     passed = is_passed(holder.pass_through(lambda message: verbs[message.offset](message)))
-    assert [release.delay for release in passed.left] == [2.5, None, None]
+    assert [delay for _, delay, _ in passed.nacked] == [2.5, None, None]
 
 
 def test_a_nack_that_crossed_the_end_of_its_callback_does_not_delay_the_next_one() -> None:
@@ -93,10 +97,8 @@ def test_a_nack_that_crossed_the_end_of_its_callback_does_not_delay_the_next_one
         raise RuntimeError
 
     passed = is_passed(holder.pass_through(handle))
-    assert [(release.verdict, release.delay) for release in passed.left] == [
-        (Verdict.KEPT, None),
-        (Verdict.NACKED, None),
-    ]
+    assert left(passed) == {0: Verdict.KEPT, 1: Verdict.NACKED}
+    assert [delay for _, delay, _ in passed.nacked] == [None]
     assert reports.settlements == [Settlement(passed.left[0].lease, 0, acked=False, delay=600)]
 
 

@@ -37,7 +37,7 @@ from tests.unit.client.walking import (
 def test_before_it_began_all_goes_back() -> None:
     holder, _ = holder_of()
     passed = holder.take_over()
-    assert passed == Passed(holder.lease, 0, [], [])
+    assert passed == Passed(holder.lease, 0, [], [], False, [])
     assert holder.pass_through(lambda message: pytest.fail("it was called")) is None, (
         "the walking thread has nothing to do or to say any more"
     )

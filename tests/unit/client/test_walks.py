@@ -19,6 +19,7 @@ from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.inline import LONGEST, LONGEST_DOUBT, LONGEST_PENALTY, PENALTY, SHORTEST, Pace
 from kafka_pubsub.client.walks import HELP, LOOK, PATIENCE, Walks
 from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.leases import Lease
 from tests.support import until
 from tests.unit.client.holding import PATIENCE as SECONDS
 from tests.unit.client.holding import Reported, lease_of
@@ -48,7 +49,7 @@ class Stage:
         self.now += self._calling
         acked(message)
 
-    def step(self, now: float, *, hand_out: bool = True) -> None:
+    def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         self.now += self._deciding
         self.take_reports(now)
         self.handed_out.append(hand_out)
@@ -82,6 +83,9 @@ class Stage:
         return True
 
     def fetched(self, batches: object, now: float, *, inline: bool) -> list[object]:
+        return []
+
+    def take_inline(self) -> list[Lease]:
         return []
 
     def put_aside(self, aside: deque[Holder] | None) -> None:

@@ -35,7 +35,8 @@ def offsets(records: Sequence[Record]) -> list[int]:
 
 
 def left(passed: Passed) -> dict[int, Verdict]:
-    return {release.lease.records[0].offset(): release.verdict for release in passed.left}
+    kept = {release.lease.records[0].offset(): release.verdict for release in passed.left}
+    return kept | {record.offset(): Verdict.NACKED for record, _, _ in passed.nacked}
 
 
 def is_passed(told: Passed | Release | None) -> Passed:

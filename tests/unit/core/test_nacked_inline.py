@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from kafka_pubsub.core.effects import Deliver
-from kafka_pubsub.core.events import Fetched, Passed, Release, Verdict
+from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Settlement, Verdict
+from kafka_pubsub.core.inline import attempt_of, entry_of
 from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG
 from tests.support import FakeBody
-from tests.unit.core.test_retry_scenes import Scene, infos
+from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, infos, parked, stored
 
 
 def walked(scene: Scene, *keys: bytes | None) -> Lease:
@@ -19,19 +20,45 @@ def walked(scene: Scene, *keys: bytes | None) -> Lease:
     return effect.leases[0]
 
 
-def left(lease: Lease, at: int, verdict: Verdict = Verdict.NACKED, delay: float | None = None) -> Release:
+def kept(lease: Lease, at: int) -> Release:
     record = lease.records[at]
-    own = Lease(lease.partition, lease.epoch, record.key(), [record], 1)
-    return Release(own, 0, verdict, delay, "ValueError: no")
+    own = Lease(lease.partition, lease.epoch, record.key(), [record], attempt_of(record))
+    own.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
+    return Release(own, 0, Verdict.KEPT)
+
+
+def nacked(lease: Lease, *some: int, delay: float | None = None) -> list[Nacked]:
+    return [(lease.records[at], delay, "ValueError: no") for at in some]
+
+
+def due(scene: Scene) -> Lease:
+    """The inline lease of what is due."""
+    (effect,) = scene.do(Demand(9, 9, inline=True))
+    assert isinstance(effect, Deliver)
+    assert effect.inline
+    (lease,) = effect.leases
+    return lease
+
+
+def offsets(lease: Lease) -> list[int]:
+    return [record.offset() for record in lease.records]
+
+
+def waiting_behind(*keys: bytes) -> tuple[Scene, Lease]:
+    """The first message of each key was nacked and is due; one more of each waits behind it, in main."""
+    scene = Scene()
+    walk = walked(scene, *keys, *keys)
+    count = len(keys)
+    scene.do(Passed(walk, 2 * count, (), walk.records[count:], False, nacked(walk, *range(count))))
+    scene.settle()
+    return scene, due(scene)
 
 
 def test_what_was_nacked_is_relocated_and_nobody_holds_it() -> None:
     scene = Scene()
     walk = walked(scene, b"a", b"b", None)
-    some = [left(walk, 0, delay=3.0), left(walk, 2)]
-    scene.do(Passed(walk, 3, some))
+    scene.do(Passed(walk, 3, nacked=[*nacked(walk, 0, delay=3.0), *nacked(walk, 2)]))
     assert not scene.partition.leases.active
-    assert [release.lease.state for release in some] == [LeaseState.OVER, LeaseState.OVER]
     found = infos(scene.tick())
     assert [(info.origin, info.attempt, info.why) for info in found] == [
         (0, 2, Why.DELAYED),
@@ -44,7 +71,7 @@ def test_what_was_nacked_is_relocated_and_nobody_holds_it() -> None:
 def test_later_messages_of_its_key_wait_behind_it() -> None:
     scene = Scene()
     walk = walked(scene, b"a", b"b", b"a", b"a")
-    scene.do(Passed(walk, 3, [left(walk, 0)], [walk.records[2]]))
+    scene.do(Passed(walk, 3, skipped=[walk.records[2]], nacked=nacked(walk, 0)))
     assert scene.begun() == []
     scene.settle()
     (again,) = scene.begun()
@@ -57,14 +84,75 @@ def test_later_messages_of_its_key_wait_behind_it() -> None:
 def test_more_of_them_than_may_wait_in_memory_move_behind_it() -> None:
     scene = Scene()
     walk = walked(scene, *[b"a"] * (BACKLOG + 2))
-    scene.do(Passed(walk, len(walk.records), [left(walk, 0)], walk.records[1:]))
+    scene.do(Passed(walk, len(walk.records), skipped=walk.records[1:], nacked=nacked(walk, 0)))
     assert [info.origin for info in infos(scene.tick())] == list(range(BACKLOG + 2))
 
 
 def test_what_is_kept_beside_it_stays_with_its_holder() -> None:
     scene = Scene()
     walk = walked(scene, b"a", b"b")
-    kept = left(walk, 1, Verdict.KEPT)
-    scene.do(Passed(walk, 2, [left(walk, 0), kept]))
-    assert scene.partition.leases.active == {kept.lease}
-    assert kept.lease.state is LeaseState.KEPT
+    release = kept(walk, 1)
+    scene.do(Passed(walk, 2, [release], nacked=nacked(walk, 0)))
+    assert scene.partition.leases.active == {release.lease}
+    assert release.lease.state is LeaseState.KEPT
+
+
+# What is due, taken by the thread that reads
+
+
+def test_what_is_due_is_one_lease_of_many_keys_with_what_waits_behind() -> None:
+    scene, lease = waiting_behind(b"a", b"b", b"c")
+    assert offsets(lease) == [0, 1, 2, 3, 4, 5]
+    assert [attempt_of(record) for record in lease.records] == [2, 2, 2, 1, 1, 1]
+    assert scene.begun() == [], "nobody else gets these keys"
+    scene.do(Passed(lease, 6))
+    assert not scene.partition.offsets.unfinished
+    assert not scene.partition.queues.queues, "the keys are like any others again"
+    assert not scene.partition.half.retries.parking.lines
+
+
+def test_of_a_key_that_fails_again_the_others_wait_again() -> None:
+    scene, lease = waiting_behind(b"a", b"b")
+    scene.do(Passed(lease, 4, (), [lease.records[2]], False, nacked(lease, 0)))
+    assert scene.begun() == []
+    scene.settle()
+    again = due(scene)
+    assert offsets(again) == [0, 2]
+    assert attempt_of(again.records[0]) == 3
+
+
+def test_what_is_kept_of_what_was_due_keeps_its_key() -> None:
+    scene, lease = waiting_behind(b"a", b"b")
+    release = kept(lease, 0)
+    scene.do(Passed(lease, 4, [release], [lease.records[2]]))
+    assert scene.partition.leases.active == {release.lease}
+    assert scene.begun() == []
+    scene.do(Settled([Settlement(release.lease, 0, acked=True)]))
+    assert [offsets(each) for each in scene.begun()] == [[2]]
+
+
+def test_a_take_over_in_the_middle_gives_back_what_had_not_begun() -> None:
+    scene, lease = waiting_behind(b"a", b"b", b"c")
+    scene.do(Passed(lease, 1, current=True))
+    assert (lease.key, offsets(lease), lease.attempt) == (b"b", [1], 2)
+    assert [(each.key, offsets(each), each.attempt) for each in scene.begun()] == [
+        (b"c", [2], 2),
+        (b"a", [3], 1),
+    ]
+    scene.ack(lease)
+    assert [offsets(each) for each in scene.begun()] == [[4]]
+
+
+def test_a_take_over_before_anything_began_gives_back_all() -> None:
+    scene, lease = waiting_behind(b"a", b"b")
+    scene.do(Passed(lease, 0))
+    assert [(each.key, offsets(each)) for each in scene.begun()] == [(b"a", [0]), (b"b", [1])]
+
+
+def test_what_crashed_before_is_not_taken_inline() -> None:
+    crashed = stored(0, b"a", RetryInfo(TOPIC_ID, 0, 0, crashes=1, why=Why.CRASHED))
+    scene = Scene([crashed, parked(1, 1, b"b")])
+    scene.fetch((2, b"c"))
+    scene.settle()
+    effects = scene.do(Demand(9, 9, inline=True))
+    assert not any(isinstance(effect, Deliver) and effect.inline for effect in effects)
