@@ -58,9 +58,9 @@ def test_an_idle_stream_sweeps_and_reads_a_few_times_a_second(monkeypatch: pytes
     reads: list[float] = []
     step, read = Engine.step, MemoryReader.read
 
-    def counted_step(engine: Engine, now: float, *, hand_out: bool = True) -> None:
+    def counted_step(engine: Engine, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         sweeps.append(engine)
-        step(engine, now, hand_out=hand_out)
+        step(engine, now, hand_out=hand_out, inline=inline)
 
     def counted_read(reader: MemoryReader, most: int, timeout: float) -> object:
         reads.append(timeout)
