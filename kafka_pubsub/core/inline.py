@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from itertools import compress
 from operator import methodcaller, not_, or_
 
@@ -29,7 +29,7 @@ _key, _offset = methodcaller("key"), methodcaller("offset")
 
 
 def apart(
-    records: Sequence[Record], busy: Container[bytes | None], parked: Container[bytes | None] = ()
+    records: Sequence[Record], busy: Container[bytes | None], parked: Collection[bytes | None] = ()
 ) -> tuple[Sequence[Record], Sequence[Record]]:
     """Those that may be taken inline, and those whose key is busy or parked (rule 1)."""
     keys = list(map(_key, records))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from operator import methodcaller
 
@@ -48,7 +48,7 @@ class KeyQueues:
         #: Keys that may not be taken, and how many reasons there are: a holder, a backoff, an old handler.
         self.blocked: dict[bytes, int] = {}
         #: Keys that wait in the retry partition. `park` is told before one comes, `unpark` when it has gone.
-        self.parked: Container[bytes] = ()
+        self.parked: Collection[bytes] = ()
         #: Waiting records without an order: no key, or a subscription without ordering.
         self.loose: deque[Record] = deque()
 

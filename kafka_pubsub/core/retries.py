@@ -137,13 +137,15 @@ class Retries:
         self._park(key)
         self.parking.lines.add(key, entry)
 
-    def landed(self, record: RetryRecord, key: bytes) -> None:
-        """If it is one of ours, it has arrived."""
+    def landed(self, record: RetryRecord, key: bytes) -> bytes:
+        """If it is one of ours, it has arrived. Returns the key; if it moved, the object that the index has already."""
         move = self.transit.pop(record.info, None)
-        if move is not None:
-            move.landed = True
-            if move.stored:
-                self.parking.arrives(key, move.origin)
+        if move is None:
+            return key
+        move.landed = True
+        if move.stored:
+            self.parking.arrives(key, move.origin)
+        return move.key or key
 
     def _park(self, key: bytes) -> None:
         if key not in self.parking.lines:

@@ -120,7 +120,7 @@ class Intake:
             if len(retries.parking.loose) <= BATCH and _is_near(entry, now):
                 retries.bodies.offer(record)
             return
-        retries.landed(record, key)
+        key = retries.landed(record, key)
         retries.park(key, entry)
         count = retries.parking.lines.count(key)
         first = entry if count == 1 else retries.parking.lines.peek(key) if count <= NEAR else None
