@@ -37,7 +37,7 @@ _key, _offset = methodcaller("key"), methodcaller("offset")
 
 
 def apart(
-    records: Sequence[Record], busy: Container[bytes | None], parked: Collection[bytes] = ()
+    records: Sequence[Record], busy: Container[bytes | None], parked: Collection[bytes | None] = ()
 ) -> tuple[Sequence[Record], Sequence[Record]]:
     """Those that may be taken inline, and those whose key is busy or parked (rule 1)."""
     keys = list(map(_key, records))

@@ -284,7 +284,7 @@ class Line:
 
     def pop(self) -> None:
         """The first entry is gone."""
-        if self._gone:
+        if self._late or self._gone:
             self._tidy()
         if self._rare is not None:
             self._rare.pop(self._places[2 * self._head + 1], None)

@@ -143,8 +143,11 @@ class Retries:
         self._park(key)
         self.parking.lines.add(key, entry)
 
-    def landed(self, record: StoredRecord) -> RetryRecord | None:
-        """The message, if it is one of our moves that has come back: its header needn't be read."""
+    def landed(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
+        """The message and its key, if it is one of our moves that has come back: its header needn't be read.
+
+        The key is the object that the index has already: another one of each record would stay beside it.
+        """
         name, value = (record.headers() or _NO_HEADER)[-1]
         move = self.transit.pop(value, None) if name == RETRY_HEADER and value is not None else None
         if move is None or move.key is None or not isinstance(move.info, RetryInfo):
@@ -152,7 +155,7 @@ class Retries:
         move.landed = True
         if move.stored:
             self.parking.arrives(move.key, move.origin)
-        return self.origins.own(record, move.info)
+        return self.origins.own(record, move.info), move.key
 
     def _park(self, key: bytes) -> None:
         if key not in self.parking.lines:

@@ -45,9 +45,10 @@ class Intake:
         hurry = self._ordered and not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
-            found: RetryRecord | Broken | None = retries.landed(record) if retries.transit else None
-            if found is None:
-                found = retries.origins.read(record)
+            if retries.transit and (landed := retries.landed(record)) is not None:
+                self._park(*landed, touched, now)
+                continue
+            found = retries.origins.read(record)
             if isinstance(found, Broken):
                 self._unreadable(record, offset, found)
             elif offset == culprit:
@@ -57,7 +58,7 @@ class Intake:
             elif found.info.why in REQUESTS:
                 retries.releasing[offset] = found
             else:
-                self._park(found, touched, now)
+                self._park(found, retries.key(found), touched, now)
         if retries.caught_up:
             retries.settle_all(touched, now)
 
@@ -114,9 +115,9 @@ class Intake:
             else:
                 lines.append(key, line, origin, offset, fate)
 
-    def _park(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> None:
+    def _park(self, record: RetryRecord, key: bytes | None, touched: dict[bytes, None], now: float) -> None:
         retries = self._retries
-        entry, key = retries.fates.entry(record.info, record.retry_offset, now), retries.key(record)
+        entry = retries.fates.entry(record.info, record.retry_offset, now)
         if key is None:
             retries.parking.loose.add(entry)
             if len(retries.parking.loose) <= BATCH and _is_near(entry, now):
