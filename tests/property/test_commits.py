@@ -188,7 +188,9 @@ def test_a_map_that_outgrew_its_place_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 @settings(max_examples=10, deadline=None)
-@given(window=st.sampled_from([500, 2000, 5000]), each=st.sampled_from([50, 300, 2000]), seed=st.integers(0, 99))
+@given(
+    window=st.sampled_from([500, 2000, 5000]), each=st.sampled_from([50, 300, 2000]), seed=st.integers(0, 99)
+)
 def test_beside_one_old_message_checkpoints_are_rare(window: int, each: int, seed: int) -> None:
     """Each tells of so many runs that weren't told before, and each of those holds a record that finished since."""
     random, offsets = Random(seed), Offsets(0)
