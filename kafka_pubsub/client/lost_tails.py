@@ -24,7 +24,7 @@ from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.ack_map import AckMap
 from kafka_pubsub.core.checkpoint import united
 from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.errors import Call, FailedPrecondition, InvariantViolated
+from kafka_pubsub.errors import Call, DeadlineExceeded, FailedPrecondition, InvariantViolated
 from kafka_pubsub.model import Committed, LogEnd, TopicPartition
 
 __all__ = ["Findings", "LostTail", "Recovery", "look", "refuse"]
@@ -175,7 +175,7 @@ class Recovery:
         if said is None:
             raise InvariantViolated(f"{place} was read so far, and its commit doesn't say how far")
         position = min(stored.offset or 0, at)
-        runs = united(self._finished(fetch, place, stored), (), position)
+        runs = united(self._finished(fetch, place, stored, older=older), (), position)
         left = [*((low, min(high, at)) for low, high in runs if low < at), since]
         left = [run for run in left if run[0] < run[1]]
         while left and left[0][0] <= position:
@@ -188,7 +188,9 @@ class Recovery:
             left = left[: len(left) * 3 // 4]  # what doesn't fit is delivered again
         return Committed(position, found)
 
-    def _finished(self, fetch: RecordFetch, place: TopicPartition, stored: Committed) -> Sequence[Run]:
+    def _finished(
+        self, fetch: RecordFetch, place: TopicPartition, stored: Committed, *, older: bool
+    ) -> Sequence[Run]:
         """The runs that this commit calls finished, by the last checkpoint that is left if its own is lost."""
         retry = self._record.retry_topic
         if retry is None:
@@ -199,8 +201,12 @@ class Recovery:
             runs = finished_runs(fetch, place, stored, end)
         else:
             runs = finished_at_home(self._backend, beside, stored)
-        ids = (self._record.topic_id, retry.topic_id)
-        for _, told in newest(fetch, {beside: (low, end)}, ids).values():
-            log = told.retry if beside == place else told.main
-            runs = united(runs, log.runs, stored.offset or 0)
+        if not older and beside != place:
+            return runs  # its own is there
+        try:
+            left = newest(fetch, {beside: (low, end)}, (self._record.topic_id, retry.topic_id))
+        except DeadlineExceeded:  # behind a transaction whose marker is lost: what it told is delivered again
+            return runs
+        for _, told in left.values():
+            runs = united(runs, told.retry.runs if beside == place else told.main.runs, stored.offset or 0)
         return runs

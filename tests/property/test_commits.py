@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from random import Random
 
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.core import ack_map
 from kafka_pubsub.core.checkpoints import Checkpoints
 from kafka_pubsub.core.commits import COMMIT_INTERVAL, Commits
-from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
 from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Notes
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retry_books import RetryBooks
@@ -183,3 +185,32 @@ def test_a_map_that_outgrew_its_place_is_noticed(monkeypatch: pytest.MonkeyPatch
     offsets.finish(records[1::2])
     with pytest.raises(InvariantViolated, match="I5"):
         commits_of(offsets).transaction((), 0.0)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    window=st.sampled_from([500, 2000, 5000]), each=st.sampled_from([50, 300, 2000]), seed=st.integers(0, 99)
+)
+def test_beside_one_old_message_checkpoints_are_rare(window: int, each: int, seed: int) -> None:
+    """Each tells of so many runs that weren't told before, and each of those holds a record that finished since."""
+    random, offsets = Random(seed), Offsets(0)
+    commits = commits_of(offsets)
+    waiting: list[int] = []
+    written = received = done = 0
+    for turn in range(1, 21):
+        fresh = range(received, received + window - len(waiting))
+        received = fresh.stop
+        offsets.receive([FakeBody(offset=offset) for offset in fresh])
+        waiting += fresh[1:] if turn == 1 else fresh  # the first message never ends
+        random.shuffle(waiting)
+        for offset in waiting[-each:]:
+            offsets.finish([FakeBody(offset=offset)])
+        done += len(waiting[-each:])
+        del waiting[-each:]
+        commits.dirty = True
+        checkpoint = isinstance(commits.transaction((), turn * COMMIT_INTERVAL), Relocate)
+        written += checkpoint
+        commits.answered(accepted=True, checkpoint=1000 + turn if checkpoint else None)
+    bare = 40  # characters that aren't runs
+    told = ((ack_map.CAPACITY - ack_map.NOTED) // 2 - bare) // 2
+    assert written * told <= done

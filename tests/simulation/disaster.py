@@ -1,8 +1,8 @@
 """What a disaster is: something that befalls all processes of a world at once, or a log that they read.
 
 Theory. A disaster is one module of `disasters/`, which holds all that is said of it: what happens, what the books of
-the world (`RetryLedger`) know afterwards, and the mutations that only it shows. Each draws from a generator of its own, so a
-new one leaves the stories of all other worlds as they were.
+the world (`RetryLedger`) know afterwards, and the mutations that only it shows. Each draws from a generator of its own,
+so a new one leaves the stories of all other worlds as they were.
 """
 
 from __future__ import annotations

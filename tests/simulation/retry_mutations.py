@@ -67,15 +67,12 @@ def up_to_the_last_stable(patch: Patch) -> None:
 
 def main_at_once(patch: Patch) -> None:
     """Main is delivered before the retry partition was read."""
-    patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
     real = Takeovers._begin
 
     def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         starts = real(self, numbers)
-        for number, (end, position) in list(self._behind.items()):
-            if number in numbers and position is not None:
-                starts[self._main(number)] = position
-                self._behind[number] = (end, None)
+        for number in self._behind.keys() & set(numbers):
+            self._behind[number] = 0, self._behind[number][1]
         return starts
 
     patch.setattr(Takeovers, "_begin", begin)

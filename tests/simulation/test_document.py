@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
 from tests.simulation.crew import ScriptedCrew
+from tests.simulation.disasters import DISASTERS
 from tests.simulation.growth_mutations import GROWTH_MUTATIONS
 from tests.simulation.ledger import Ledger
 from tests.simulation.mutations import MUTATIONS
@@ -16,7 +17,8 @@ from tests.simulation.process import Process, SimulatedEngine
 from tests.simulation.retry_ledger import RetryLedger
 from tests.simulation.retry_mutations import RETRY_MUTATIONS
 
-_OTHERS = (*RETRY_MUTATIONS, *ANSWER_MUTATIONS, *GROWTH_MUTATIONS)
+_DISASTROUS = [mutation for each in DISASTERS.values() for mutation in each.mutations]
+_OTHERS = (*RETRY_MUTATIONS, *ANSWER_MUTATIONS, *GROWTH_MUTATIONS, *_DISASTROUS)
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import Violation
 from tests.simulation.missing import Mutation, must_be_missed
 from tests.simulation.mutations import MUTATIONS
@@ -95,3 +96,25 @@ def test_every_promise_holds_where_one_trouble_is_worst(focus: Focus) -> None:
 @pytest.mark.parametrize("mutation", RETRY_MUTATIONS, ids=lambda mutation: str(mutation.__name__))
 def test_each_rule_of_the_retry_topic_is_needed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     must_be_missed(mutation, monkeypatch, retry=True, focus=RETRY_MUTATIONS[mutation])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutation", "focus"),
+    [
+        pytest.param(mutation, focus, id=str(mutation.__name__))
+        for disaster in DISASTERS.values()
+        for mutation, focus in disaster.mutations.items()
+    ],
+)
+def test_each_rule_is_needed_because_of_disasters(
+    mutation: Mutation, focus: Focus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    must_be_missed(mutation, monkeypatch, retry=True, focus=focus)
+
+
+@pytest.mark.parametrize("name", DISASTERS)
+def test_every_promise_holds_where_a_disaster_is_frequent(name: str) -> None:
+    disaster = DISASTERS[name]
+    for seed in range(1000, 1020):
+        simulate(seed, retry=True, focus=lambda plan: disaster.often(plan, 1.0))

@@ -7,8 +7,8 @@ What is promised then (docs/operations.md, "A log that lost its end")
   refused  when something was lost of what is called finished, or waits, no message of the partition begins before
            somebody has called `recover`, and the stream ends with an error that says so
   counted  `recover` tells of each such log where the loss begins
-  claims   afterwards, as ever, what is called finished was acked or is a dead letter: nothing that exists is skipped, but
-           for what was written since, where going on from the end was asked for
+  claims   afterwards, as ever, what is called finished was acked or is a dead letter: nothing that exists is skipped,
+           but for what was written since, where going on from the end was asked for
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ def _lose_retry(world: SimulatedWorld, number: int, end: int) -> tuple[Collectio
     beside.foreign = {at for at in beside.foreign if at < end}
     kept = {info.origin for info in beside.waiting(stored, tail)}
     told = [stored.offset or 0]
-    for said in map(beside.map, beside.stored):
-        told.append(0 if said is None or said.checkpoint is None else said.checkpoint.offset + 1)
-    said = beside.map(stored)
-    told.append(0 if said is None else said.read.offset)
+    maps = [said for said in map(beside.map, beside.stored) if said is not None]
+    told += [said.checkpoint.offset + 1 for said in maps if said.checkpoint is not None]
+    if (said := beside.map(stored)) is not None:
+        told.append(said.read.offset)
     return lost - kept, max(told) > end
 
 
@@ -140,7 +140,7 @@ def _recover(
     world: SimulatedWorld, place: TopicPartition, end: int, lost: Collection[int], *, must: bool
 ) -> None:
     """An operator says where to go on."""
-    ledger, number = world.ledger, place.partition
+    number = place.partition
     start = world.random.choice(["oldest", "end"])
     found = Recovery(world.backend, world.record()).run("oldest" if start == "oldest" else "end")
     world.say(f"an operator goes on from the {start}: {found}")
