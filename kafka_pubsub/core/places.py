@@ -46,7 +46,7 @@ class Places:
         self.now = 0.0
 
     def line_up(self, records: Sequence[Record]) -> None:
-        """Records of main wait for their turn behind what waits already."""
+        """Puts records of main in line behind those that wait already."""
         self._queues.add(records)
         if self._half.retries.parking.lines:
             self._half.retries.main_came(records, self.now)
@@ -62,7 +62,7 @@ class Places:
         return ()
 
     def nacked_inline(self, left: Sequence[Release]) -> Sequence[Release]:
-        """Relocates what was nacked of what an inline lease has left; returns the others. Before anything lines up."""
+        """Relocates the nacked records that an inline lease has left; returns the others. Call it before `line_up`."""
         retries, others = self._half.retries, []
         for release in left:
             if release.verdict is Verdict.NACKED:
