@@ -219,7 +219,8 @@ class PubSub:
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
 
-        True: it was adopted, so it is only forgotten, and Kafka keeps it and its messages. The log says so too.
+        Returns True if it was adopted: then only the catalog forgets it, and Kafka keeps it and its messages.
+        The log says so too.
         """
         return self._cluster.delete_topic(name)
 
@@ -245,7 +246,7 @@ class PubSub:
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
-        """Makes a subscription, which receives what is published after this returns.
+        """Makes a subscription, which receives messages that are published after this returns.
 
         `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
         """

@@ -156,7 +156,7 @@ class PubSub:
     ) -> Topic:
         """Gives a topic more partitions; `on_progress` is called on the loop.
 
-        See `kafka_pubsub.PubSub.repartition_topic`. A cancelled call goes on in its thread; calling again joins in.
+        See `kafka_pubsub.PubSub.repartition_topic`. A cancelled call goes on in its thread; calling again joins it.
         """
         loop = asyncio.get_running_loop()
 
@@ -176,7 +176,8 @@ class PubSub:
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
 
-        True: it was adopted, so it is only forgotten, and Kafka keeps it and its messages. The log says so too.
+        Returns True if it was adopted: then only the catalog forgets it, and Kafka keeps it and its messages.
+        The log says so too.
         """
         return await asyncio.to_thread(self._sync.delete_topic, name)
 

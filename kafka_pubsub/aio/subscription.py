@@ -292,7 +292,7 @@ async def _long(
     call: Callable[[Callable[[DeadLetterProgress], object]], DeadLetterResult],
     on_progress: Callable[[DeadLetterProgress], object] | None,
 ) -> DeadLetterResult:
-    """Runs the call in a thread, tells its progress on the loop, and stops it when the caller is cancelled."""
+    """Runs the call in a thread, reports its progress on the loop, and stops it when the caller is cancelled."""
     loop, cancelled = asyncio.get_running_loop(), False
 
     def tell(progress: DeadLetterProgress) -> None:

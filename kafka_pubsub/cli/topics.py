@@ -213,7 +213,7 @@ def update(
     default_retention: bool,
     labels: shared.Labels,
 ) -> None:
-    """Change a topic's settings; what isn't given stays."""
+    """Change a topic's settings; settings that aren't given stay."""
     if retention is not None and default_retention:
         raise click.UsageError("--retention and --default-retention exclude each other: give one")
     shared.check_changes(ordering, retention, default_retention, labels)
@@ -275,7 +275,7 @@ def _command(name: str, partitions: int) -> str:
 
 @contextlib.contextmanager
 def _progress(session: Session) -> Iterator[Callable[[RepartitionProgress], None]]:
-    """Tells what is waited for: on a terminal in place, else a line whenever that changes."""
+    """Shows what the change waits for: in place on a terminal, else in a new line whenever that changes."""
     advised = False
     if session.as_json:
         yield lambda progress: None

@@ -87,7 +87,7 @@ class Cluster:
 
     @property
     def desk(self) -> Desk:
-        """What is dead, parked or waits."""
+        """The dead, parked and waiting messages."""
         return self._connected().desk
 
     def publisher(self, topic: str) -> TopicPublisher:
@@ -109,9 +109,9 @@ class Cluster:
             return self._subscribers[subscription]
 
     def delete_topic(self, name: str) -> bool:
-        """Deletes a topic, after what was published to it from here has been stored or has failed.
+        """Deletes a topic, after all messages that this process published to it are stored or have failed.
 
-        True: Kafka keeps it, since it was adopted.
+        Returns True if Kafka keeps it, because it was adopted.
         """
         with self._lock:
             publisher = self.publishers.pop(name, None)
@@ -199,7 +199,7 @@ class Cluster:
 
 
 def _close_all(publishers: Sequence[TopicPublisher]) -> None:
-    """They share the time: while one is waited for, what the others have published goes on too."""
+    """Closes all within one time limit: while we wait for one, the messages of the others are sent, too."""
     answered = any(each.answered for each in publishers)
     end = time.monotonic() + (_CLOSE_S if answered else _UNANSWERED_S)
 

@@ -40,7 +40,7 @@ def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
 def prepare_dead_letters(
     admin: Admin, topics: TopicAdmin, policy: DeadLetterPolicy, home: TopicInfo
 ) -> TopicInfo:
-    """The dead-letter topic, fit for whatever may come from `home`; raises what is in the way.
+    """Returns the dead-letter topic, set to accept every message of `home`; raises if it can't.
 
     For the engine as well: it writes to a partition of the topic as it is now.
     """

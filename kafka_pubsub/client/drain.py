@@ -47,7 +47,7 @@ _NOTHING = Committed(None, "")
 
 @dataclass(frozen=True)
 class UnreadableRecord:
-    """A record with a key in a retry topic that isn't a message of ours; `reason` says why not."""
+    """A record with a key in a retry topic that can't be read as a message; `reason` says why."""
 
     topic: str
     partition: int
@@ -56,7 +56,7 @@ class UnreadableRecord:
 
 
 class Left(NamedTuple):
-    """What is left of an old layout.
+    """The unfinished messages of an old layout.
 
     `total` messages with a key, an upper bound if there are many; of these `unreadable` ones, the first `named`.
     """
@@ -72,7 +72,7 @@ class Left(NamedTuple):
 
 
 class Drain:
-    """Looks at what is left; for one thread. Close it."""
+    """Counts what is left; for one thread. Close it."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

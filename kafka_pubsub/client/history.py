@@ -47,7 +47,7 @@ class Move(NamedTuple):
 
 
 class History(Protocol):
-    """Told by one stream what it does. `epoch` is that of the ownership, `attempt` that of the delivery."""
+    """Receives the events of one stream. `epoch` is that of the ownership, `attempt` that of the delivery."""
 
     # Ownership
 
@@ -100,7 +100,7 @@ class History(Protocol):
     # What is written. `number` is the request's, unique in the stream; partitions in one request share it.
 
     def relocate(self, number: int, partition: int, epoch: int, moves: Sequence[Move]) -> None:
-        """These go to the retry topic in transaction `number`; told before the commit that belongs to it."""
+        """Tells that these go to the retry topic in transaction `number`, before the commit that belongs to it."""
 
     def dead_letter(
         self,
@@ -112,7 +112,7 @@ class History(Protocol):
         attempt: int,
         error: str,
     ) -> None:
-        """The message goes to the dead-letter topic in transaction `number`; told before its commit."""
+        """Tells that the message goes to the dead-letter topic in transaction `number`, before its commit."""
 
     def commit(
         self, number: int, partition: int, epoch: int, main: Standing | None, retry: Standing | None
@@ -130,11 +130,11 @@ class History(Protocol):
         """Tells the log's answer (None: unknown). `placed`: where moved messages lie now (origin, retry offset)."""
 
     def close(self) -> None:
-        """The stream has ended in good order; what is told later is of no interest."""
+        """Ends the history: the stream has ended cleanly, and later events are dropped."""
 
 
 class PublishHistory(Protocol):
-    """Told by one topic's publisher what it does."""
+    """Receives the events of one topic's publisher."""
 
     def send(self, number: int, key: str | None, data: bytes, attributes: Mapping[str, str]) -> None:
         """Message `number` of this publisher is about to be published."""

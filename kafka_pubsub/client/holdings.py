@@ -75,11 +75,11 @@ class Holdings(ABC):
 
     @abstractmethod
     def _do(self, number: int, event: Event, now: float) -> None:
-        """Tells a partition of an event, and does what it says."""
+        """Passes an event to a partition, and carries out its effects."""
 
     @abstractmethod
     def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
-        """Does what a partition says."""
+        """Carries out a partition's effects."""
 
     # Ownership
 
@@ -97,9 +97,9 @@ class Holdings(ABC):
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
-        """Takes on partitions; returns where to read each. What rests and didn't return is over.
+        """Takes on partitions; returns where to read each. Resting ones that didn't return are dropped.
 
-        `beside`: what is stored of their retry partitions.
+        `beside`: the commits stored for their retry partitions.
         """
         positions: dict[int, int] = {}
         self.gate.forget(committed)
@@ -143,18 +143,18 @@ class Holdings(ABC):
         return partition.offsets.position
 
     def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
-        """What is to be committed before anything of them is delivered."""
+        """Returns the commits to make before any message of these partitions is delivered."""
         for number in numbers:
             self._do(number, Tick(), now)
         return {number: self.commits.pop(number) for number in numbers if number in self.commits}
 
     def hold_still(self, numbers: Iterable[int]) -> None:
-        """They are about to go: whatever isn't under way by now waits for the last word."""
+        """Stops new commits before a revoke; the last commit then holds all that is left."""
         self._leaving.update(numbers)
         self.attention.stir_all(self._leaving)
 
     def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
-        """They go: begin nothing more; returns the last word on each, to be committed and answered."""
+        """Lets partitions go and begins nothing more of them; returns their last commits, to be sent and answered."""
         last: dict[int, CommitBoth] = {}
         self._leaving.difference_update(numbers)
         for number in numbers:
@@ -186,7 +186,7 @@ class Holdings(ABC):
         self._recount()
 
     def end(self, now: float) -> None:
-        """The stream is over: what is still leased isn't its any more, so that later verdicts are stale."""
+        """Ends all leases with the stream, so that later verdicts are stale."""
         if self.forgotten is not None:
             self.forgotten.closing(lease for each in self._all() for lease in each.leases.active)
         self.lose([*self.owned, *self.resting], now)
@@ -241,7 +241,7 @@ def _stored(main: Committed, retry: Committed) -> CommitBoth:
 
 
 def running(partition: Partition) -> list[Lease]:
-    """Leases whose handlers run, and hold their keys back. One that waits for its note has no holder yet."""
+    """Returns leases with a running handler, which hold their keys back, not those that still wait for their note."""
 
     def runs(lease: Lease) -> bool:
         return lease.state is LeaseState.EXPIRED or (

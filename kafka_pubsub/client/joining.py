@@ -31,7 +31,7 @@ def join(thread: threading.Thread | None, until: float | None, whose: str) -> No
 
 
 def _place(thread: threading.Thread) -> str:
-    """Where it stands, in a few words."""
+    """Describes where the thread stands, in a few words."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return "it has just ended"

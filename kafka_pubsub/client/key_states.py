@@ -77,7 +77,7 @@ class KeyState:
 
 
 class WaitingRoom:
-    """What waits in a subscription's retry topic, at one moment."""
+    """The messages that wait in a subscription's retry topic, at one moment."""
 
     def __init__(self, backend: Backend, record: SubscriptionRecord, fetch: RecordFetch) -> None:
         self._record = record
@@ -156,7 +156,7 @@ def _noted(stored: Committed | None) -> Sequence[int]:
 
 
 class _Waiting:
-    """What waits in one retry partition, by key."""
+    """The messages that wait in one retry partition, by key."""
 
     def __init__(self, room: WaitingRoom, record: SubscriptionRecord, number: int, alive: bool) -> None:
         self._room = room

@@ -204,7 +204,7 @@ Tell = Callable[[DeadLetterProgress], object]
 
 @dataclass(frozen=True)
 class DeadLetterResult:
-    """What was done: with how many messages of how many keys. `skipped`: why others weren't, and how many."""
+    """The result: how many messages of how many keys. `skipped`: reasons for which others weren't, and how many."""
 
     count: int
     keys: int

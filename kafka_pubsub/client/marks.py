@@ -97,12 +97,12 @@ class Marks:
                 )
 
     def has(self, topic_id: str, partition: int, offset: int) -> bool:
-        """Whether that letter is done with; a letter is one subscription's, whichever."""
+        """Tells whether that letter is finished; each letter belongs to one subscription."""
         chunk, bit = (topic_id, partition, offset // CHUNK), 1 << offset % CHUNK
         return any(bits.get(chunk, 0) & bit for bits in self._bits.values())
 
     def open_offsets(self, topic_id: str, partition: int, offsets: range) -> list[int]:
-        """Those of the offsets that aren't done with."""
+        """Returns the offsets whose letters aren't finished."""
         done = dict.fromkeys(range(offsets.start // CHUNK, offsets.stop // CHUNK + 1), 0)
         for bits in self._bits.values():
             for number in done:

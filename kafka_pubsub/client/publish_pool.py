@@ -88,9 +88,9 @@ class QuickAppend(Protocol):
 
 
 class Channel(Protocol):
-    """A writer's quick way into one topic.
+    """The fastest way to append to one topic through a writer.
 
-    `quick` is None while there is none; it must be read anew for each record. When it raises, whatever it raises, the
+    `quick` is None while there is none; it must be read anew for each record. When it raises any exception, the
     record wasn't taken, and `LogWriter.append` of the same record says why in our words.
     """
 
@@ -200,7 +200,7 @@ class Pump:
             self.writer.poll(_POLL_S)
 
     def stop(self) -> None:
-        """Ends the thread and closes the writer; the writer reports what it gives up."""
+        """Ends the thread and closes the writer; the writer reports messages that it gives up as failed."""
         self._stopping = True
         self._thread.join()
         self.writer.close()

@@ -29,7 +29,7 @@ _log = logging.getLogger("kafka_pubsub.publish")
 
 
 class PublishTarget(NamedTuple):
-    """What a publisher must know of its topic. `ordering`: as configured, None when never said either way.
+    """What a publisher must know of its topic. `ordering`: as configured, None if it was never set.
 
     `no_keys` is what publishing with a key must fail with, although the topic takes keys (its layout changes, or has
     changed). `partitions`: over how many the keys are spread; 0 until a broker has answered.
@@ -77,7 +77,7 @@ class TargetWatch:
             return self._answer()
 
     def forget(self) -> None:
-        """What was answered before is no longer true: the next `get` asks."""
+        """Drops the last answer: the next `get` asks."""
         with self._asking:
             self._target = self._refusal = None
 

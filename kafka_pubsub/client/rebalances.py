@@ -94,7 +94,7 @@ class Rebalances:
             log.warning("subscription %r: its relocations end later", self.record.name)
 
     def noticed(self, record: SubscriptionRecord) -> None:
-        """What the catalog says just now; any thread may call."""
+        """Takes the record that the catalog has now; any thread may call."""
         if self.renew is not None and _stands(record) and identity_of(record) != self._identity:
             self.renew()
 
@@ -138,7 +138,7 @@ class Rebalances:
         return accepted
 
     def _believe(self, *, denied: bool) -> None:
-        """A topic that stays away isn't that of a broker which has just started: the stream ends, and says why."""
+        """Looks the subscription up once a topic was denied for `DENIED` seconds; ends the stream if it is gone."""
         if not denied:
             self._denied_at = None
         elif self._denied_at is None:
@@ -207,7 +207,7 @@ class Rebalances:
         return self.pairs.take_on(self.record, partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go, with a last word."""
+        """Gives the partitions up, with a last commit."""
         pairs = self.pairs
         numbers = pairs.let_go(partitions)
         self._give_up(stuck := pairs.hold_still(numbers))

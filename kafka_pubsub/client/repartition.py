@@ -110,9 +110,9 @@ class Repartitioner:
         timeout: float | None = None,
         on_progress: Callable[[RepartitionProgress], object] = lambda progress: None,
     ) -> TopicRecord:
-        """Gives the topic so many partitions; goes on with a change that was begun.
+        """Gives the topic that number of partitions; goes on with a change that was begun.
 
-        `DeadlineExceeded` after `timeout` seconds; what was reached stays.
+        Raises `DeadlineExceeded` after `timeout` seconds; the progress made so far stays.
         """
         _check_count(partitions)
         until = None if timeout is None else self._clock() + timeout
@@ -437,7 +437,7 @@ def _check_count(partitions: object) -> None:
 
 
 class _Bystander:
-    """A member for a moment: it reads nothing of what it is given."""
+    """A group member for a moment: it reads no record of its partitions."""
 
     def __init__(self) -> None:
         self.joined = False

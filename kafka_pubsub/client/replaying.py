@@ -101,7 +101,7 @@ class DeadLetters:
     def replay(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
     ) -> DeadLetterResult:
-        """Brings the selected letters back; `dry_run`: only says how many."""
+        """Brings the selected letters back; with `dry_run` it only counts them."""
         record, info = self._look_up(name, topic)
         if record is None:
             self._subscriptions.record(name)
@@ -136,7 +136,7 @@ class DeadLetters:
     def purge(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
     ) -> DeadLetterResult:
-        """Gives the selected letters up, and deletes from the front of the topic what all have done with."""
+        """Gives the selected letters up, and deletes letters that all have finished from the front of the topic."""
         _, info = self._look_up(name, topic)
         with closing(self._backend.record_fetch()) as fetch:
             if dry_run:
@@ -226,7 +226,7 @@ class DeadLetters:
         return Seat(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
 
     def _plan(self, scan: LetterScan, wanted: Callable[[Found], bool]) -> tuple[ReplayPlan, dict[int, int]]:
-        """What is wanted; and for each partition where the first record lies that stays."""
+        """Returns the selected letters; and for each partition the offset of the first record that stays."""
         plan = ReplayPlan()
         kept: dict[int, int] = {}
         for found in scan:
@@ -255,7 +255,7 @@ class DeadLetters:
             seat.sit_down()
 
     def _trim(self, info: TopicInfo, bounds: dict[int, int]) -> None:
-        """Deletes what lies below the bounds, as far as it is ours to delete."""
+        """Deletes the records below the bounds, as far as we may."""
         known = self._backend.catalog.topics().get(info.name)
         if known is None or known.adopted:
             return

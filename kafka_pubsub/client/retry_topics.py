@@ -197,7 +197,7 @@ class RetryTopics:
         return RetryTopic(name=name, topic_id=info.topic_id, adopted=True)
 
     def make(self, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
-        """Makes the planned topic, or takes what is there; the result has its id and its positions."""
+        """Makes the planned topic, or takes the one that is there; the result has its id and its positions."""
         info = self._taken(plan) if plan.adopted else self._made(plan.name, home)
         positions = dict(self._admin.last_stable_offsets(plan.name))
         return plan.model_copy(update={"topic_id": info.topic_id, "positions": positions})
@@ -229,7 +229,7 @@ class RetryTopics:
         return self._admin.create_topic(name, home.partitions, home.replication, settings)
 
     def remove(self, retry: RetryTopic | None) -> None:
-        """Deletes it, if we made it; one that is gone already is fine."""
+        """Deletes the topic, if we made it and it is still there."""
         if retry is None or retry.adopted:
             return
         info = self.find(retry.name)
@@ -262,7 +262,7 @@ class RetryTopics:
             log.warning("%s", text)
 
     def waiting(self, record: SubscriptionRecord) -> int:
-        """How many offsets of the retry topic aren't committed: an upper bound for what waits there."""
+        """Counts the offsets of the retry topic that aren't committed: an upper bound for the messages there."""
         retry = record.retry_topic
         if retry is None or self.find(retry.name) is None:
             return 0

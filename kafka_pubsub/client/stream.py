@@ -31,7 +31,7 @@ CLOSE_TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Stats:
-    """What a stream has done and holds.
+    """Counters of a stream.
 
     `received` records read, `acked` finished, `redelivered` deliveries after the first, `stale` verdicts that came
     too late and changed nothing, `in_flight` leased now, `buffered_bytes` held in this process, `paused` partitions
@@ -70,7 +70,7 @@ class Stream:
         self._listeners: list[Callable[[Stream], object]] | None = []
 
     def result(self, timeout: float | None = None) -> None:
-        """Waits for the end. Raises what the stream failed of; `TimeoutError` if it goes on."""
+        """Waits for the end. Raises the error that the stream failed with; `TimeoutError` if it is still running."""
         self._wait(timeout)
         if self._engine.failure is not None:
             raise self._engine.failure
@@ -137,7 +137,7 @@ class Stream:
 
     @property
     def stats(self) -> Stats:
-        """What it has done and holds now."""
+        """Returns the stream's counters as they are now."""
         coordinator = self._engine.coordinator
         counts, held = coordinator.counts, coordinator.held()
         return Stats(

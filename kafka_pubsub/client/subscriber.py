@@ -353,7 +353,7 @@ class Subscriber:
         return state_of(self._backend, self._look_up(), engines)
 
     def noticed(self, record: SubscriptionRecord) -> None:
-        """What the catalog says of the subscription just now."""
+        """Takes the subscription's record as the catalog has it now."""
         with self._lock:
             engines = list(self._engines.values())
         for engine in engines:

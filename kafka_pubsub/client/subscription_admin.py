@@ -164,7 +164,7 @@ class SubscriptionAdmin:
     def create(
         self, name: str, topic: str, wanted: SubscriptionOptions, *, exist_ok: bool
     ) -> SubscriptionRecord:
-        """Makes a subscription that receives what is published from now on."""
+        """Makes a subscription that receives messages published from now on."""
         check_subscription_name(name)
         return settle_making(
             lambda: self._create(name, topic, wanted, exist_ok), lambda: self._find(name), self._sleep
@@ -175,9 +175,9 @@ class SubscriptionAdmin:
         return settle(lambda: self._update(name, changes))
 
     def remake_retry_topic(self, name: str) -> SubscriptionRecord:
-        """Gives the subscription a retry topic as it must be, whatever has become of its own.
+        """Gives the subscription a correct retry topic when its own is gone or has changed.
 
-        What waited in one that is gone is gone. One that holds messages still isn't touched.
+        The messages of a topic that is gone are lost. A topic that still holds messages isn't changed.
         """
         return settle(lambda: self._remake(name))
 
@@ -244,7 +244,7 @@ class SubscriptionAdmin:
         return record
 
     def _check_nobody_was_faster(self, intent: SubscriptionRecord) -> None:
-        """Positions that are set late would pass over what was published since another one made it."""
+        """Raises if the record has changed: positions set now would skip messages published since that change."""
         if self._find(intent.name) != intent:
             raise FailedPrecondition(
                 f"subscription {intent.name!r} is being made by another client at this moment: try again"

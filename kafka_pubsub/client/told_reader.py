@@ -69,7 +69,7 @@ class ToldReader(PassingReader):
 
 
 class _ToldListener(PassingListener):
-    """Tells what is taken away once the last word about it was answered."""
+    """Tells of partitions that go, once their last commit was answered."""
 
     def __init__(self, listener: RebalanceListener, evidence: Evidence) -> None:
         super().__init__(listener)

@@ -100,7 +100,7 @@ class TopicAdmin:
         return record, info
 
     def found(self, name: str) -> tuple[TopicRecord, TopicInfo]:
-        """The same, but the number of partitions may have changed; `check_layout` tells."""
+        """Returns the same, though the number of partitions may have changed; `check_layout` checks that."""
         record = self.record(name)
         info = self._info(name)
         if info is None:
@@ -354,5 +354,5 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _with_layout(wanted: TopicOptions, info: TopicInfo) -> TopicOptions:
-    """The options as they are: what was left to Kafka filled in with what Kafka chose."""
+    """Returns the options with the partitions and the replication of Kafka's topic."""
     return wanted.model_copy(update={"partitions": info.partitions, "replication": info.replication})

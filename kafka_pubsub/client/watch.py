@@ -43,7 +43,7 @@ class Receiving(Protocol):
         ...
 
     def noticed(self, record: SubscriptionRecord) -> None:
-        """Hears what the catalog says of the subscription now."""
+        """Takes the subscription's record as the catalog has it now."""
         ...
 
     def end(self, error: PubSubError | None = None) -> None:

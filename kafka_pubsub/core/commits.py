@@ -36,7 +36,7 @@ COMMIT_INTERVAL = 0.15
 
 
 class Noter(Protocol):
-    """Tells what was started and isn't finished. `gone`: what the commit calls finished besides."""
+    """Notes the started, unfinished messages. `gone`: offsets that the commit calls finished besides."""
 
     @property
     def older(self) -> bool: ...
@@ -234,7 +234,7 @@ def _buries(records: Sequence[Relocation]) -> bool:
 
 
 def records_of(moves: Sequence[Move]) -> list[Relocation]:
-    """What is written for these moves."""
+    """Returns the records to write for these moves."""
     return [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
 
 

@@ -35,7 +35,7 @@ class Origin(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """What a dead letter says of itself. Times are milliseconds of the wall clock, 0 if it doesn't say."""
+    """The fields of a dead letter. Times are milliseconds of the wall clock, 0 if they are missing."""
 
     subscription: str
     topic: str = ""

@@ -105,7 +105,7 @@ class ReadBodies(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """What lies below this offset of the retry partition isn't needed any more."""
+    """Records below this offset of the retry partition aren't needed any more."""
 
     offset: int
 

@@ -39,7 +39,7 @@ _UNIT = 14
 
 
 class Notes(NamedTuple):
-    """What was started and isn't finished, ascending and disjoint; `trial`: the one that was tried alone."""
+    """Runs of started, unfinished offsets, ascending and disjoint; `trial`: the one that was tried alone."""
 
     started: tuple[Run, ...] = ()
     trial: int | None = None
@@ -58,7 +58,7 @@ class Doubt(NamedTuple):
     twice: bool = False
 
     def next(self, position: int, *, clean: bool, reach: int) -> Doubt:
-        """The doubt of the owner that takes over there; the last owner may have started what lies below `reach`."""
+        """Returns the next owner's doubt; the last owner may have started any message below `reach`."""
         standing = self.end > position
         if clean:
             return self if standing else NO_DOUBT

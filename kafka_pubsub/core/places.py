@@ -47,7 +47,7 @@ class Places:
         self.now = 0.0
 
     def line_up(self, records: Sequence[Record]) -> None:
-        """Records of main wait for their turn behind what waits already."""
+        """Puts records of main in line behind those that wait already."""
         self._queues.add(records)
         if self._half.retries.parking.lines:
             self._half.retries.main_came(records, self.now)

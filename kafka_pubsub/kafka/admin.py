@@ -150,7 +150,7 @@ class KafkaAdmin:
         return self._ask_here(f"topic {name!r}", describe)
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Changes the given settings only; None goes back to the broker's default. Waits until it shows."""
+        """Changes the given settings only; None restores the broker's default. Waits until the change shows."""
         doing = f"update topic {name!r}"
         entries = [
             ConfigEntry(

@@ -99,7 +99,7 @@ def _may_answer(address: str, trouble: Trouble) -> bool:
 
 
 def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
-    """A time-out or a lost connection is told by its reason, if we know it."""
+    """Returns the reason of a time-out or a lost connection, if we know it; else the error."""
     code = error_of(failure).code()
     told = trouble.last is not None or not trouble.reached
     if told and (code in _SILENCE or code in CONNECTION):

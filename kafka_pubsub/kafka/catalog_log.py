@@ -152,7 +152,7 @@ class CatalogLog:
             return dict(self._values)
 
     def change(self, key: str, what: str, decide: Decide) -> None:
-        """Writes what `decide` says; `decide` is called again if another writer came first."""
+        """Writes the value that `decide` returns; calls `decide` again if another writer came first."""
         self._handles.check()
         doing = f"change {what}"
         retries = Retrying(

@@ -296,7 +296,7 @@ def _all_brokers_fenced(error: KafkaError) -> bool:
 
 
 def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
-    """The error in our words; `doing` is what we were at ("create topic 'orders'")."""
+    """Translates the error; `doing` names the action that failed ("create topic 'orders'")."""
     error = error_of(failure)
     meaning = _MEANINGS.get(error.code(), _Meaning(PubSubError, ""))
     if _all_brokers_fenced(error):
@@ -315,7 +315,7 @@ def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubE
 
 
 def _reason(trouble: KafkaError | None) -> str:
-    """Why no broker could be reached, in a few words."""
+    """Says why no broker could be reached, in a few words."""
     # "1/1 brokers are down" names no reason, so none was known: something takes connections and says nothing.
     if trouble is None or trouble.code() == KafkaError._ALL_BROKERS_DOWN:
         return "no answer"

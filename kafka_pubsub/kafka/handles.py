@@ -182,7 +182,7 @@ class Handles:
         consumer.close()
 
     def close_consumer(self, consumer: Consumer) -> None:
-        """Frees one that is in no group."""
+        """Frees a consumer that is in no group."""
         if self.foreign:
             return
         self._forget(consumer)
@@ -275,7 +275,7 @@ def _end(close: Callable[[], object], what: str, seconds: float) -> None:
 
 
 def _hold(producer: Producer) -> None:
-    """Keeps the last reference until the caller has surely let go of its own, and frees it here."""
+    """Holds the last reference until the caller has surely dropped its own, and frees the handle here."""
     time.sleep(_LET_GO_S)
 
 

@@ -179,7 +179,7 @@ class KafkaLogReader:
             )
 
     def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """What was stored before the transactions that are open now."""
+        """Returns the positions stored before the transactions that are open now."""
         return self._admin.unstable_offsets(self._group, partitions)
 
     def membership(self) -> Membership | None:
@@ -219,7 +219,7 @@ class KafkaLogReader:
             return {place: position.offset for place, position in self._positions(mine).items()}
 
     def at_end(self, partition: TopicPartition) -> bool:
-        """Whether the end was told where we are now."""
+        """Tells whether librdkafka reported the end at the present position."""
         position = self.positions([partition]).get(partition)
         return position is not None and position == self._ends.get(partition)
 
@@ -233,12 +233,12 @@ class KafkaLogReader:
             self._assigned[partition] = to
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads nothing more of them; what isn't ours any more is left alone."""
+        """Stops reading these partitions; ignores those that aren't ours any more."""
         with self._calls.one():
             self._switch(self._consumer.pause, partitions, "pause")
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads on; what isn't ours any more, or was assigned without a position, is left alone."""
+        """Resumes reading; ignores partitions that aren't ours any more or were assigned without a position."""
         mine = [each for each in partitions if self._assigned.get(each) is not None]
         with self._calls.one():
             self._switch(self._consumer.resume, mine, "resume")

@@ -190,7 +190,7 @@ class KafkaTransactions:
             return self._commit(attempt, doing)
 
     def fence(self, transactional_id: str) -> None:
-        """Ends what is open under the id; see the port."""
+        """Ends an open transaction of the id; see the port."""
         if transactional_id == self._id:
             with self._lock:
                 self._discard()
@@ -365,7 +365,7 @@ class _Attempt:
         self._calls.run(call, seconds + _STUCK_S)
 
     def cause(self, failure: KafkaException) -> KafkaException:
-        """A refused record says more than "the transaction must be aborted"."""
+        """Prefers the error of a refused record to "the transaction must be aborted"."""
         purged = self._failed is None or self._failed.code() in _PURGED
         return failure if purged else KafkaException(self._failed)
 

@@ -215,7 +215,7 @@ class KafkaLogWriter:
         return served
 
     def flush(self, timeout: float) -> int:
-        """Sends without waiting for full batches, up to `timeout` seconds (0.1 at most); what is left."""
+        """Sends without waiting for full batches, for `timeout` seconds (0.1 at most); returns how many are left."""
         session = self._session
         self._serve(session, lambda: session.producer.flush(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
@@ -243,7 +243,7 @@ class KafkaLogWriter:
         return count
 
     def explain(self, error: object) -> PubSubError:
-        """A report's error in our words; it says whether the message may be in the topic."""
+        """Translates a report's error, which says whether the message may be in the topic."""
         if isinstance(error, KafkaException):
             error = error_of(error)
         if not isinstance(error, KafkaError):

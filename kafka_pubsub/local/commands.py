@@ -41,7 +41,7 @@ State = Literal["running", "starting", "unresponsive", "crashed", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is known about the broker of `up`.
+    """The state of the broker that `up` started.
 
     `running`: it answers. `starting` and `unresponsive`: its process lives and doesn't answer (yet).
     `crashed`: it ended without `down`; `problem` says why as far as its log tells, `log_tail` holds its last
@@ -110,7 +110,7 @@ def up(
 def down(
     *, timeout: float = STOP_TIMEOUT_S, on_progress: Callable[[str], None] = lambda text: None
 ) -> Status:
-    """Stop the broker that `up` started; returns what it was (state `stopped`: there was none)."""
+    """Stop the broker that `up` started; returns its last status (state `stopped`: there was none)."""
     with _alone():
         before = status()
         record = state.load(paths.state_file())

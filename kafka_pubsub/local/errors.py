@@ -19,7 +19,7 @@ UNAVAILABLE: Final = 14
 
 
 class LocalKafkaError(PubSubError):
-    """The embedded Kafka can't do what was asked; the message says what to do (code 9 or a closer one)."""
+    """The embedded Kafka can't carry out a call; the message says what to do (code 9 or a more exact one)."""
 
     default_code: ClassVar[int] = FAILED_PRECONDITION
 

@@ -66,7 +66,7 @@ class Guard:
         self._tell(f"spare {pid}")
 
     def release(self) -> None:
-        """Everything is ours to stop and delete again; the guard does nothing any more, whatever it is told."""
+        """End the guard: from now on this process stops the brokers and deletes their data itself."""
         if self._pipe.closed:
             return
         with contextlib.suppress(OSError):

@@ -19,7 +19,7 @@ POLL_S = 0.02
 
 
 def identity(pid: int) -> str | None:
-    """What tells this process from a later one with the same id; None when it is dead."""
+    """Return what distinguishes this process from a later one with the same id; None when it is dead."""
     if Path("/proc/self/stat").exists():
         return _identity_from_proc(pid)
     return _identity_from_ps(pid)

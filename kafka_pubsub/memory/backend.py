@@ -84,4 +84,4 @@ class MemoryBackend:
         return MemoryRecordFetch(self.cluster, self._faults)
 
     def close(self) -> None:
-        """Nothing to let go: the cluster lives on for the other backends."""
+        """Does nothing: the cluster lives on for the other backends."""

@@ -58,7 +58,7 @@ class MemoryCatalog:
         self._replace("subscription", previous.name, None, previous, SubscriptionRecord)
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Does nothing."""
 
     def _all(self, kind: str, model: type[_Record]) -> dict[str, _Record]:
         with self._cluster.changed:

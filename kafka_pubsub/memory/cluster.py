@@ -226,7 +226,7 @@ class MemoryCluster:
             self.log(TopicPartition(topic, partition)).remove(offsets)
 
     def truncate(self, topic: str, partition: int, before: int) -> None:
-        """Retention deletes what lies before the offset."""
+        """Deletes the records before the offset, as retention does."""
         with self.change():
             self.log(TopicPartition(topic, partition)).truncate(before)
 

@@ -52,7 +52,7 @@ class Step(Enum):
 
 
 class FaultPlan:
-    """Says which requests of one backend go wrong; override what shall fail.
+    """Plans which requests of one backend fail; override the methods of those.
 
     Example:
         class NoCommits(FaultPlan):
@@ -95,7 +95,7 @@ class FaultPlan:
         return limit
 
     def read_error(self, group: str, member: str) -> PubSubError | None:
-        """An error of the connection that the listener is told of, at a read."""
+        """Returns an error of the connection, for the listener, at a read."""
         return None
 
     def request(self, operation: str, name: str) -> PubSubError | None:

@@ -16,7 +16,7 @@ __all__ = ["Later"]
 
 
 class Later:
-    """Things to come, by time; of equal times the one that was set first."""
+    """Future actions, by time; of equal times the one that was set first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class Later:
         heapq.heappush(self._things, (time, self._set, thing))
 
     def run(self) -> bool:
-        """Does what is due; whether anything was."""
+        """Runs the actions that are due; returns whether there were any."""
         if not self._things:
             return False
         now, done = self._clock.now(), False

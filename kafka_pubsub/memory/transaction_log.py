@@ -37,7 +37,7 @@ Mark = Callable[[str, Target, bool], None]
 
 
 class Transaction:
-    """One that was begun and doesn't show everywhere yet."""
+    """A transaction that was begun and whose end isn't visible everywhere yet."""
 
     __slots__ = ("committed", "epoch", "id", "name", "targets")
 
@@ -91,12 +91,12 @@ class TransactionLog:
         return transaction
 
     def join(self, transaction: Transaction, target: Target) -> None:
-        """Something of it goes there; `FailedPrecondition` if its writer was shut out."""
+        """Adds a place that the transaction writes to; `FailedPrecondition` if its writer was fenced."""
         self._check(transaction.id, transaction.epoch)
         transaction.targets[target] = None
 
     def end(self, transaction: Transaction, committed: bool, delay: Callable[[Target], float]) -> None:
-        """Decides it; `delay` says how long after that it shows at each place."""
+        """Decides the transaction; `delay` says how long after that its end is visible at each place."""
         self._check(transaction.id, transaction.epoch)
         transaction.committed = committed
         now = self._later.now()

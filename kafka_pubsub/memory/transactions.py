@@ -111,7 +111,7 @@ class MemoryTransactions:
         return Outcome(Ending.STORED, tuple(offsets))
 
     def fence(self, transactional_id: str) -> None:
-        """Ends what is open under the id; see the port."""
+        """Ends an open transaction of the id; see the port."""
         error = self._faults.request("fence", transactional_id)
         if error is not None:
             raise error

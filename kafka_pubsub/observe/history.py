@@ -318,19 +318,19 @@ class HistoryFile:
     # A test's driver
 
     def subscribe(self, positions: Mapping[int, int]) -> None:
-        """Where the subscription begins; what lies before is none of its business."""
+        """Tells where the subscription begins; earlier messages aren't its own."""
         self._tell("subscribe", f'"positions":{_compact({str(p): at for p, at in positions.items()})}')
 
     def crash(self, pid: int) -> None:
-        """The process is dead: told after it was waited for."""
+        """Tells that the process is dead, after waiting for it."""
         self._tell("crash", f'"of":{pid}')
 
     def stop(self, pid: int) -> None:
-        """The process stands still: told before SIGSTOP."""
+        """Tells that the process stands still, before SIGSTOP."""
         self._tell("stop", f'"of":{pid}')
 
     def cont(self, pid: int) -> None:
-        """It goes on: told before SIGCONT."""
+        """Tells that the process goes on, before SIGCONT."""
         self._tell("cont", f'"of":{pid}')
 
     def fault(self, name: str, pids: Iterable[int]) -> None:

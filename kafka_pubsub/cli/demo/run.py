@@ -172,7 +172,7 @@ class Run:
             self._failure = error
 
     def _count(self, pending: deque[tuple[str, Future[str]]], *, wait: bool) -> None:
-        """Tells the ledger what the broker has; raises what a publish died of."""
+        """Notes in the ledger what the broker has stored; raises the error of a failed publish."""
         while pending and (wait or pending[0][1].done()):
             key, future = pending.popleft()
             future.result(timeout=STUCK_S)
