@@ -125,7 +125,9 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
         max(map(len, bodies), default=0) + MAX_KEY_BYTES + max(map(headers_size, headers.values()), default=0)
     )
     count = len(bodies)
-    return Messages(bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest)
+    return Messages(
+        bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest
+    )
 
 
 def _check_iterable(items: object) -> None:
@@ -255,7 +257,9 @@ class PublishFutures(Sequence[Future[str]]):
         name = self._epoch.owner.name
         return [
             # As `message_id` does: the call would cost as much again.
-            f"{name}:{partition}:{outcome}" if type(outcome) is int and outcome >= 0 else self[index].result(0)
+            f"{name}:{partition}:{outcome}"
+            if type(outcome) is int and outcome >= 0
+            else self[index].result(0)
             for index, (partition, outcome) in enumerate(zip(self.partitions, self.outcomes, strict=True))
         ]
 
