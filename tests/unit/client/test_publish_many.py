@@ -331,7 +331,8 @@ def test_a_report_serves_another_message_once_it_was_called(quick: QuickWorld) -
             if len(reports) >= 3:  # two stay on their way
                 reports[-2](None, Stored(int(value) - 1))
 
-    quick.publisher._channel = Channel()
+    channel: Any = Channel()
+    quick.publisher._channel = channel
     futures = quick.publisher.publish_many(b"%d" % n for n in range(2 * RUN))
     assert len(set(map(id, reports))) == 3
     reports[0](None, Stored(0))
