@@ -116,15 +116,18 @@ class LogEnds:
         )
 
     def _may_hide_markers(self) -> bool:
+        """Whether a log that is finished but for markers may go on; all of them are asked about at once."""
+        finished: list[TopicPartition] = []
         for number, partition in list(self._runner.coordinator.owned.items()):
             if not self._is_read_on(number):
                 continue
             main, beside = self._places(number)
-            if not partition.offsets.unfinished and not self._reader.at_end(main):
-                return True
+            if not partition.offsets.unfinished:
+                finished.append(main)
             books, named = partition.half.retries.books, partition.commits.checkpoints.named
             # The reader may know the end of before it was written.
-            unread = named is not None and named.offset >= books.position
-            if unread or (books.committable == books.position and not self._reader.at_end(beside)):
+            if named is not None and named.offset >= books.position:
                 return True
-        return False
+            if books.committable == books.position:
+                finished.append(beside)
+        return len(self._reader.at_end(finished)) < len(finished)

@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from kafka_pubsub.client.ports import LogReader, RebalanceListener
 from kafka_pubsub.errors import PubSubError
@@ -42,8 +42,8 @@ class PassingReader:
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.positions(partitions)
 
-    def at_end(self, partition: TopicPartition) -> bool:
-        return self._reader.at_end(partition)
+    def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
+        return self._reader.at_end(partitions)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.high_watermarks(partitions)

@@ -11,7 +11,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
 
 from kafka_pubsub.config import Batching, SubscriptionRecord, TopicRecord
@@ -107,8 +107,8 @@ class LogReader(Protocol):
         Those that aren't assigned, or have no position, are left out. What `read` hasn't returned yet is above it.
         """
 
-    def at_end(self, partition: TopicPartition) -> bool:
-        """Whether the log had ended at our position when it was last asked for more; no request is made for it."""
+    def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
+        """Those whose log had ended at our position when it was last asked for more; no request is made for it."""
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each now, open transactions counted in; one request for all."""

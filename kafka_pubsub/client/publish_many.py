@@ -2,13 +2,15 @@
 
 Theory: a future that is kept costs a look in each round of the garbage collector, which together is as much as all else
 that publishing a message does. So the futures of one call are one object with two lists, and each is made only when it
-is asked for. What is made for a message, its report, goes when the message is stored.
+is asked for. What is made for a message, its report, serves another message once that one is stored: so a call makes
+no more of them than are on their way at once, and gives the collector no reason to run.
 
 Rules
 1. All items are read and checked before the first is queued: a wrong one is named, and nothing is sent.
 2. From the first item that can't be queued on, all fail through their futures: so no later one of a key gets ahead.
 3. A report stores the outcome first and looks for a future afterwards; a future is stored first and looks for its
    outcome afterwards. So at least one of them sees the other, as in `futures.py`.
+4. A report is called once. Then it goes back to its call, until all messages of that are queued.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, TypedDict, overload
 
-from kafka_pubsub.client.futures import UNTOLD, PublishFuture, message_id
+from kafka_pubsub.client.futures import UNTOLD, PublishFuture
 from kafka_pubsub.client.publish_checks import (
     MAX_KEY_BYTES,
     encode_attributes,
@@ -122,7 +124,10 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
     largest = (
         max(map(len, bodies), default=0) + MAX_KEY_BYTES + max(map(headers_size, headers.values()), default=0)
     )
-    return Messages(bodies, keys, list(map(headers.get, range(len(bodies)))), largest)
+    count = len(bodies)
+    return Messages(
+        bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest
+    )
 
 
 def _check_iterable(items: object) -> None:
@@ -176,13 +181,15 @@ class PublishFutures(Sequence[Future[str]]):
     `result(timeout)` waits for all and gives their ids. Each is made when it is asked for, and stays the same then.
     """
 
-    __slots__ = ("_epoch", "made", "outcomes", "partitions")
+    __slots__ = ("_epoch", "made", "outcomes", "partitions", "spare")
 
     def __init__(self, epoch: Epoch, count: int) -> None:
         self._epoch = epoch
         # As in `PublishFuture`, by place.
         self.outcomes: list[int | PubSubError | None] = [None] * count
         self.partitions: list[int | None] = [None] * count
+        # Reports for messages to come; None once all are queued.
+        self.spare: list[Report] | None = []
         # Those that were asked for, by place.
         self.made: dict[int, PublishFuture] = {}
 
@@ -199,13 +206,18 @@ class PublishFutures(Sequence[Future[str]]):
         free = left = epoch.free_until_bytes - epoch.sent_bytes
         room = max(0, epoch.free_until_messages - epoch.sent_messages)
         reached = start
+        spare = self.spare
         try:
             for data, key, headers in messages.run(start, min(end, start + room)):
                 quick = channel.quick
                 if quick is None or paused or len(data) > left:
                     break
-                report = _new(Report)  # as its `__init__` does
-                report.epoch, report.futures, report.index = epoch, self, reached
+                if spare:
+                    report = spare.pop()
+                else:
+                    report = _new(Report)  # as its `__init__` does
+                    report.futures = self
+                report.epoch, report.index = epoch, reached
                 quick(data, key, ANY_PARTITION, report, None, NOW, headers)
                 reached += 1
                 left -= len(data)
@@ -242,13 +254,14 @@ class PublishFutures(Sequence[Future[str]]):
                     self[index].exception(None if until is None else max(0.0, until - time.monotonic()))
                 except TimeoutError:
                     raise TimeoutError(self._epoch.owner.waits(timeout)) from None
-        return [self._id(index, outcome) for index, outcome in enumerate(self.outcomes)]
-
-    def _id(self, index: int, outcome: int | PubSubError | None) -> str:
-        if isinstance(outcome, int):
-            return message_id(self._epoch.owner.name, self.partitions[index], outcome)
-        # A future of its own knows it, where messages went one by one.
-        return self[index].result(0)
+        name = self._epoch.owner.name
+        return [
+            # As `message_id` does: the call would cost as much again.
+            f"{name}:{partition}:{outcome}"
+            if type(outcome) is int and outcome >= 0
+            else self[index].result(0)
+            for index, (partition, outcome) in enumerate(zip(self.partitions, self.outcomes, strict=True))
+        ]
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -296,6 +309,8 @@ class Report:
             futures.outcomes[index] = epoch.owner.failed(record.key(), error)
         if futures.made:
             futures.tell(index)
+        if (spare := futures.spare) is not None:
+            spare.append(self)
         # Counted last: a flush that has returned promises resolved futures.
         epoch.done_messages += 1
         epoch.done_bytes += len(record)

@@ -213,6 +213,7 @@ class TopicPublisher:
             if not reached:
                 raise
             futures.fail_from(reached, error)
+        futures.spare = None
         return futures
 
     def _publish_with_care(

@@ -9,10 +9,12 @@ failure in milliseconds of the wall clock (8 each), length of the topic's id (1)
 texts in UTF-8, checksum (4).
 
 Rules
-1. A record whose header is missing, damaged, of another version or of another partition's origin is `Broken`, with
-   a reason for a person. It is never taken for a message, and never dropped: its raw bytes go to the dead letters.
+1. A record whose header is missing, damaged or of another partition's origin is `Broken`, with a reason for a person.
+   It is never taken for a message, and never dropped: its raw bytes go to the dead letters.
 2. Numbers that outgrow their place stay at the largest that fits; texts are cut at whole characters.
 3. A header of ours replaces an older one of the same name, so that a message moved a hundred times carries one.
+4. Of every version the first byte is the version and the last four are the checksum. A header of a newer version is
+   refused (`FailedPrecondition`): the message in it must neither be buried nor be taken for another one.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from zlib import crc32
 
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Header, StoredRecord
 
 __all__ = [
@@ -202,14 +205,20 @@ def encode(info: RetryInfo) -> bytes:
 
 
 def decode(value: bytes | None) -> RetryInfo | Broken:
-    """What a `ps-retry` header says."""
+    """What a `ps-retry` header says; raises if it is of a newer version (rule 4)."""
     if not value:
         return Broken(f"its {RETRY_HEADER} header is empty")
-    if value[0] != _VERSION:
-        return Broken(f"its {RETRY_HEADER} header has version {value[0]}, this client reads {_VERSION}")
     body = value[: -_CHECKSUM.size]
-    if len(body) < _FIXED.size or _CHECKSUM.unpack(value[-_CHECKSUM.size :])[0] != crc32(body):
+    if not body or _CHECKSUM.unpack(value[-_CHECKSUM.size :])[0] != crc32(body):
         return Broken(f"its {RETRY_HEADER} header is damaged")
+    if value[0] > _VERSION:
+        raise FailedPrecondition(
+            f"its {RETRY_HEADER} header is of version {value[0]}, and this client reads versions up to {_VERSION}: a "
+            "newer kafka_pubsub has written it. Nothing is delivered, because that message would be lost; update "
+            "this process"
+        )
+    if value[0] != _VERSION or len(body) < _FIXED.size:
+        return Broken(f"its {RETRY_HEADER} header has version {value[0]}, this client reads {_VERSION}")
     _, why, partition, origin, attempt, crashes, due, failed, id_size, error_size = _FIXED.unpack_from(body)
     at = _FIXED.size + id_size
     if len(body) != at + error_size or why not in _REASONS:
@@ -224,7 +233,11 @@ def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> Ret
     values = [value for name, value in record.headers() or () if name == RETRY_HEADER]
     if len(values) != 1:
         return Broken(f"it has {len(values)} {RETRY_HEADER} headers instead of one")
-    info = decode(values[0])
+    try:
+        info = decode(values[0])
+    except FailedPrecondition as newer:
+        where = f"offset {record.offset()} of the retry topic of {topic!r}, partition {partition}"
+        raise FailedPrecondition(f"{where}: {newer.message}") from None
     if isinstance(info, Broken):
         return info
     if info.topic_id != topic_id or info.partition != partition:

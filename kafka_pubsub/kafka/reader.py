@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -218,10 +218,9 @@ class KafkaLogReader:
             mine = [each for each in partitions if self._assigned.get(each) is not None]
             return {place: position.offset for place, position in self._positions(mine).items()}
 
-    def at_end(self, partition: TopicPartition) -> bool:
-        """Tells whether librdkafka reported the end at the present position."""
-        position = self.positions([partition]).get(partition)
-        return position is not None and position == self._ends.get(partition)
+    def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
+        """Returns those whose end librdkafka reported at the present position."""
+        return {place for place, at in self.positions(partitions).items() if at == self._ends.get(place)}
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """The next record read of the partition is the first from there on."""

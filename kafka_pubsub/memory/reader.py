@@ -18,7 +18,7 @@ Rules
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
@@ -136,10 +136,10 @@ class MemoryReader:
         """Everything below them was read or never can be."""
         return {each: self._positions[each] for each in partitions if each in self._positions}
 
-    def at_end(self, partition: TopicPartition) -> bool:
-        """Whether all that is committed was read."""
+    def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
+        """Those of which all that is committed was read."""
         with self._cluster.changed:
-            return self._positions.get(partition) == self._cluster.log(partition).stable_end
+            return {p for p in partitions if self._positions.get(p) == self._cluster.log(p).stable_end}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The next offset to be written of each, open transactions included."""

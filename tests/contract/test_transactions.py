@@ -391,7 +391,7 @@ def test_the_position_passes_what_is_never_read_and_follows_a_seek(world: World)
     scene = Scene(world)
     reader = scene.member.reader
     assert not world.reader(scene.group).positions([scene.behind])
-    assert not world.reader(scene.group).at_end(scene.behind)
+    assert not world.reader(scene.group).at_end([scene.behind])
     writer = world.transactions()
     for value in (b"a", b"b"):
         _ended(
@@ -405,7 +405,7 @@ def test_the_position_passes_what_is_never_read_and_follows_a_seek(world: World)
     assert scene.member.values() == [b"a", b"b"]
     writer.fence(dead)
     until(lambda: reader.positions([scene.behind]).get(scene.behind) == 7, scene.member)
-    until(lambda: reader.at_end(scene.behind), scene.member)
+    until(lambda: bool(reader.at_end([scene.behind])), scene.member)
     scene.member.records.clear()
     reader.seek(scene.behind, 2)
     position = reader.positions([scene.behind]).get(scene.behind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from kafka_pubsub.core.retry_record import (
     RetryRecord,
     Why,
 )
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Header
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -97,11 +99,32 @@ def test_a_right_checksum_under_wrong_contents_is_broken() -> None:
         assert isinstance(retry_record.decode(bytes(body) + zlib.crc32(body).to_bytes(4, "big")), Broken)
 
 
-def test_another_version_says_which() -> None:
-    value = bytes([9]) + retry_record.encode(RetryInfo("id", 3, 5))[1:]
-    found = retry_record.decode(value)
+def of_version(version: int, value: bytes) -> bytes:
+    body = bytes([version]) + value[1:-4]
+    return body + zlib.crc32(body).to_bytes(4, "big")
+
+
+def test_an_older_version_that_never_was_is_broken_and_says_which() -> None:
+    found = retry_record.decode(of_version(0, retry_record.encode(RetryInfo("id", 3, 5))))
     assert isinstance(found, Broken)
-    assert "version 9" in found.reason
+    assert "version 0" in found.reason
+
+
+@given(INFOS, st.integers(2, 255), st.binary(max_size=40))
+def test_a_newer_version_is_refused_whatever_it_says(info: RetryInfo, version: int, more: bytes) -> None:
+    newer = of_version(version, retry_record.encode(info)[:-4] + more + bytes(4))
+    with pytest.raises(
+        FailedPrecondition, match=f"version {version}, and this client reads versions up to 1: "
+    ):
+        retry_record.decode(newer)
+    headers: list[Header] = [(RETRY_HEADER, newer)]
+    with pytest.raises(
+        FailedPrecondition, match=f"retry topic of 'orders', partition 3: .* version {version}"
+    ):
+        retry_record.read(Record(headers), "orders", info.topic_id, 3)
+    scan = retry_record.Scan(info.topic_id, info.partition)
+    assert scan.read(headers) is None
+    assert scan.follower(headers) == -1
 
 
 HEADERS = st.lists(

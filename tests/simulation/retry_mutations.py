@@ -8,6 +8,7 @@ stays whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 
 import pytest
 
@@ -385,7 +386,7 @@ def burial_holds_up_all(patch: Patch) -> None:
 
 def due_and_unticked(patch: Patch) -> None:
     """A sweep ticks what something happened to, and forgets what is due by itself."""
-    patch.setattr(Attention, "wakeup_at", lambda self: None)
+    patch.setattr(Attention, "_first_due", lambda self: inf)
 
 
 def _unchecked(patch: Patch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from kafka_pubsub import (
@@ -14,6 +16,7 @@ from kafka_pubsub import (
 )
 from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.client.repartition import FENCE
+from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, encode
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from tests.support import until
@@ -52,3 +55,22 @@ def test_what_nobody_can_read_is_named_and_refused_until_it_has_somewhere_to_go(
         until(lambda: bool(list(sub.dead_letters())))
     change.run("orders", 5)
     assert counts(backend) == (5, 5, 5, 5)
+
+
+def test_what_a_newer_version_has_parked_ends_the_stream_and_is_never_buried(
+    ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
+) -> None:
+    topic = ps.create_topic("orders", partitions=1, message_ordering=True)
+    ps.create_topic("dead")
+    dead = DeadLetterPolicy(topic="dead", max_attempts=5)
+    sub = ps.create_subscription("billing", "orders", message_ordering=True, dead_letter=dead)
+    topic.publish(b"x", ordering_key="k").result(10)
+    body = bytes([2]) + encode(RetryInfo(backend.admin.topic("orders").topic_id, 0, 0))[1:-4] + b"more"
+    cluster.append(RETRY, 0, b"x", b"k", [(RETRY_HEADER, body + zlib.crc32(body).to_bytes(4, "big"))])
+    stream = sub.pull(lambda message: message.ack())
+    with pytest.raises(
+        FailedPrecondition, match=r"offset 0 of .* version 2, and this client reads versions up to 1"
+    ):
+        stream.result(10)
+    assert not list(sub.dead_letters())
+    assert all(stored.offset == 0 for stored in backend.admin.group_offsets("billing", RETRY).values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 import pytest
 
@@ -67,8 +67,8 @@ class Valves:
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def at_end(self, partition: TopicPartition) -> bool:
-        return True
+    def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
+        return set(partitions)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.client import log_ends
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import TopicPartition
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -89,6 +90,22 @@ def test_a_stream_that_closes_passes_markers_before_it_leaves(
         scene.await_acked(4)
         scene.cluster.skip_offsets("orders", 0)
     assert scene.lag() == 0
+
+
+def test_a_stream_that_closes_asks_about_the_ends_of_all_partitions_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = MemoryReader.at_end
+
+    def at_end(reader: MemoryReader, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
+        asked.append(len(partitions))
+        return real(reader, partitions)
+
+    monkeypatch.setattr(MemoryReader, "at_end", at_end)
+    with scene.sub.pull(scene.ack) as stream:
+        until(lambda: len(stream.stats.partitions) == 2, "both partitions")
+    assert asked == [4]  # of two partitions, and of their retry partitions
 
 
 def test_what_waits_is_a_lag(scene: Scene) -> None:

@@ -321,6 +321,26 @@ def test_flush_waits_for_all_of_it(world: World) -> None:
     assert all(future.done() for future in futures)
 
 
+def test_a_report_serves_another_message_once_it_was_called(quick: QuickWorld) -> None:
+    quick.publisher.publish(b"before")
+    reports: list[Report] = []
+
+    class Channel:
+        def quick(self, value: bytes, key: object, partition: int, report: Report, *_: object) -> None:
+            reports.append(report)
+            if len(reports) >= 3:  # two stay on their way
+                reports[-2](None, Stored(int(value) - 1))
+
+    channel: Any = Channel()
+    quick.publisher._channel = channel
+    futures = quick.publisher.publish_many(b"%d" % n for n in range(2 * RUN))
+    assert len(set(map(id, reports))) == 3
+    reports[0](None, Stored(0))
+    reports[-1](None, Stored(2 * RUN - 1))
+    assert futures.result(PATIENCE) == [f"orders:3:{n}" for n in range(2 * RUN)]
+    assert futures.spare is None
+
+
 def test_threads_keep_their_order_beside_it(quick: QuickWorld) -> None:
     quick.publisher.configure(flow=PublishFlow(on_limit="ignore"))
     quick.publisher.publish(b"0")
