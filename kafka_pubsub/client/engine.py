@@ -277,7 +277,7 @@ class Engine(Hearing):
             self._tick_at = now + TICK
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
-            coordinator.deliver(now, inline=inline)
+            coordinator.deliver(now, inline=inline and self.walks.walk is not None)  # else it was taken over
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()

@@ -94,7 +94,9 @@ class Fates:
         error: str = "",
     ) -> Move:
         """A delivery came to nothing."""
-        topic_id, partition, origin, attempt, crashes, _, _, since, _ = self._info(record)
+        origin, attempt, crashes, since = record.offset(), 1, 0, 0
+        if isinstance(record, RetryRecord):
+            attempt, crashes, since = record.info.attempt, record.info.crashes, record.info.failed
         error = error or _NO_WORDS[why]
         why = why if delay is None else Why.DELAYED
         self._outage.failed(origin, first=attempt == 1)
@@ -104,7 +106,8 @@ class Fates:
             return self._used_up(record, key, self._said(record, now, error), now)
         wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
         due, since = self.wall(now + wait), since or self.wall(now)
-        info = RetryInfo(topic_id, partition, origin, attempt, crashes, due, why, since, error)
+        topic_id = self._start.topic_id
+        info = RetryInfo(topic_id, self._number, origin, attempt, crashes, due, why, since, error)
         move = self._move(record, key, info)
         move.ripe = now + min(PATIENCE, SHARE * wait)
         return move

@@ -197,7 +197,8 @@ class Partition:
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
-        effects = self._due(now) if event.inline and self.half.unhindered else []
+        effects = self._due(now) if event.inline and event.limit and self.half.unhindered else []
+        event = event._replace(limit=event.limit - len(effects))
         leases: list[Lease] = []
         run = self._run(event)
         for _ in range(self._demand_with_care(event, leases, now)):

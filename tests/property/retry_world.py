@@ -415,7 +415,7 @@ class World(Handlers):
 
     def demand(self, owner: Owner) -> None:
         if owner.partition.deliverable:
-            inline = self.plan.inline and self.chance(0.5)
+            inline = self.plan.inline and self.chance(0.3)
             limit, run = self.random.randint(1, 4), self.random.randint(1, 4)
             self.do_inline(owner, Demand(limit, run, inline=inline))
 

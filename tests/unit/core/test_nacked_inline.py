@@ -31,9 +31,9 @@ def nacked(lease: Lease, *some: int, delay: float | None = None) -> list[Nacked]
     return [(lease.records[at], delay, "ValueError: no") for at in some]
 
 
-def due(scene: Scene) -> Lease:
+def due(scene: Scene, limit: int = 9) -> Lease:
     """The inline lease of what is due."""
-    (effect,) = scene.do(Demand(9, 9, inline=True))
+    (effect,) = scene.do(Demand(limit, 9, inline=True))
     assert isinstance(effect, Deliver)
     assert effect.inline
     (lease,) = effect.leases
@@ -156,3 +156,13 @@ def test_what_crashed_before_is_not_taken_inline() -> None:
     scene.settle()
     effects = scene.do(Demand(9, 9, inline=True))
     assert not any(isinstance(effect, Deliver) and effect.inline for effect in effects)
+
+
+def test_the_lease_of_what_is_due_is_one_of_those_that_are_wanted() -> None:
+    scene = Scene()
+    walk = walked(scene, b"a", b"b")
+    scene.do(Passed(walk, 2, (), (), False, nacked(walk, 0, 1)))
+    scene.settle()
+    scene.fetch((2, b"c"))
+    assert offsets(due(scene, limit=1)) == [0, 1]
+    assert [offsets(each) for each in scene.begun(1)] == [[2]]
