@@ -50,7 +50,7 @@ class AuditState:
         self._numbers = self._table.beside("numbers", _NUMBERS)
         for table in (self._table, self._numbers):
             table.check()
-        #: When the last audit ended, for a person.
+        #: When the last audit ended (ISO 8601, UTC).
         self.last_at = ""
         self.last = self._last()
         #: How many audits there were.
@@ -63,10 +63,12 @@ class AuditState:
         if self._table.query() is None:
             return None
         ended = self._rows().where(F.col("kind") == _PROGRESS)
-        rows = ended.orderBy(F.col("run").desc()).select("run", "at", "progress").limit(1).collect()
+        # As a number: a timestamp that is brought to the driver gets the driver's time zone.
+        at = F.unix_seconds("at").alias("at")
+        rows = ended.orderBy(F.col("run").desc()).select("run", at, "progress").limit(1).collect()
         if not rows:
             return None
-        self.last_at = str(rows[0].at)
+        self.last_at = datetime.fromtimestamp(rows[0].at, UTC).isoformat()
         return {**json.loads(rows[0].progress), "run": rows[0].run}
 
     def restart(self, now: Mapping[str, Any], beginnings: Mapping[int, int]) -> str | None:
