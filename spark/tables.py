@@ -24,7 +24,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, S
 
 from .files import Files
 from .remote_files import files_below
-from .spark_session import check_delta, first_line
+from .spark_session import check_delta, first_line, session_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +76,13 @@ class Table:
             self.files = files_below(spark, where)
             self.address = self.files.root
             self._sql = f"delta.`{self.address}`"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As in `remote_files.py`.
+        return {name: value for name, value in self.__dict__.items() if name != "spark"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, spark=session_here())
 
     def beside(self, suffix: str, layout: Layout) -> Table:
         """Another table of ours with a similar name."""
