@@ -34,7 +34,7 @@ def waiting() -> None:
     """Has each archive wait at its step."""
     append = Table.append
 
-    def appended(self: Table, batch: Any, query: str, number: int) -> None:
+    def appended(self: Table, batch: Any, query: str, number: int, *, note: str = "") -> None:
         where = Path(self.address.removeprefix("file:"))
         step, flag, hold = where.name, where.with_name(f"{where.name}-reached"), where.with_name("hold")
         mine = number == BATCH
@@ -45,7 +45,7 @@ def waiting() -> None:
 
             # A task that runs in Java waits for this file to be gone, and says so in one beside it.
             batch = blocking(batch, where.with_name("written-hold"))
-        append(self, batch, query, number)
+        append(self, batch, query, number, note=note)
         if mine and step == "committed":
             wait(flag, hold)
 
