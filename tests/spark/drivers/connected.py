@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pyspark.sql import functions as F
@@ -22,6 +22,10 @@ from spark.archive_table import archive_table
 from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = '{"type": "record", "name": "order", "fields": [{"name": "total", "type": "double"}]}'
 
 
@@ -70,8 +74,19 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
         lambda: write(plain, f"{target}-none", query="q", batch=1, bootstrap=bootstrap)
     )
     seen["not an archive"] = refused(lambda: archived(spark, f"{directory}/checkpoint"))
+    seen["own job"] = own_job(spark, bootstrap, f"{source}-rows", f"{directory}/own")
     seen["jobs"] = jobs(context, source, target, directory)
     print(json.dumps(seen))
+
+
+def own_job(spark: SparkSession, bootstrap: str, topic: str, table: str) -> list[int]:
+    """Runs the program of docs/spark-job.md: how many rows it took, and how many it rejected."""
+    sys.modules["kafka_pubsub_spark"] = sys.modules["spark"]
+    (_, text, _) = (ROOT / "docs" / "spark-job.md").read_text().split("```", 2)
+    names: dict[str, Any] = {"__name__": "orders_table"}
+    exec(text.removeprefix("python\n"), names)
+    names["main"](bootstrap, topic, table)
+    return [spark.read.format("delta").load(each).count() for each in (table, f"{table}-rejects")]
 
 
 def jobs(context: Context, source: str, target: str, directory: str) -> dict[str, Any]:
@@ -129,7 +144,7 @@ def run(context: Context, name: str, arguments: list[str]) -> Outcome:
     """A job with its options as they are typed."""
     job = find(name)
     parsed = click.Command(name, params=list(job.options)).make_context(name, arguments).params
-    return execute(job, context, parsed)
+    return execute(job, replace(context, name=name), parsed)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from kafka_pubsub import PubSub
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.spark.drivers.test_two_drivers import ROOT
+from tests.spark.session.support import Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,11 +76,17 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
     assert seen.pop("archived") == 6
     assert seen.pop("written") == [8, 8, 6]
     assert seen.pop("hottest") == "ann"
+    # No row of that topic has an amount.
+    assert seen.pop("own job") == [0, 6]
     nowhere = f"doesn't exist on {kafka.bootstrap}"
     assert seen.pop("no topic") == f"NotFound: topic '{name}-none' {nowhere}"
     assert seen.pop("no target") == f"NotFound: topic '{target}-none' {nowhere}"
     assert "isn't an archive of kafka_pubsub: it holds" in seen.pop("not an archive")
     check_jobs(seen.pop("jobs"), spark.version)
+    # A driver with a JVM goes on with the same checkpoint and tables, written in another way.
+    options = ["--topic", f"{name}-rows", "--to", str(tmp_path / "kept"), "--expect", "temp < 5"]
+    gone_on = Runner(spark, kafka.bootstrap).typed("archive", [*options, "--schema", "temp int"])
+    assert (gone_on.facts["messages_read"], gone_on.facts["rejected"]) == (1, 1)
     assert not seen
 
 
