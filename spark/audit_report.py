@@ -106,7 +106,8 @@ def _found(facts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _verdict(facts: Mapping[str, Any]) -> Markup:
-    read = f"{facts['messages']:,} messages were read; {len(facts['steps'])} checks were made."
+    news = " new" if facts["read"]["since"] is not None else ""
+    read = f"{facts['messages']:,}{news} messages were read; {len(facts['steps'])} checks were made."
     if facts["ok"]:
         return Markup(
             f'<div class="verdict ok"><b>✓ No promise was broken</b>{paragraph(read + _unchecked(facts))}</div>'
@@ -150,6 +151,9 @@ def _read(facts: Mapping[str, Any]) -> Markup:
         "Audit began": _time(read["began"]),
         "It took": duration(read["seconds"]),
     }
+    if facts["read"]["since"] is not None:
+        since = f"the audit of {_time(facts['read']['since'])} ended; {facts['before']:,} messages before"
+        told["Only what came since"] = since
     if "archive" in facts:
         told["Archive"] = facts["archive"]["path"]
     return definitions(told)

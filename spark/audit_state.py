@@ -3,7 +3,8 @@
 Theory. Two Delta tables. One has a row for each finding and one for each audit that ended, whose `progress` is JSON; an
 audit writes them all in one commit, so it has ended or it hasn't. The other one, beside it, has the highest number of
 each key, for --sequence. It is written before, and the row of progress says which version of it belongs to it: what an
-audit wrote that didn't end is in a later version, and the next audit writes it again.
+audit wrote that didn't end is in a later version, and the next audit replaces it. Else an audit adds the numbers of the
+keys that it has seen, which is quicker than to look for each; the highest of a key counts.
 
 Rules
 1. The next audit begins where the last one ended only if what lies between can be judged by what was kept. Else
@@ -17,12 +18,14 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import FailedPrecondition
 
 from .tables import Layout, Table
+from .transforms.order import highest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +53,7 @@ class AuditState:
         self._numbers = self._table.beside("numbers", _NUMBERS)
         for table in (self._table, self._numbers):
             table.check()
-        #: When the last audit ended, for a person.
+        #: When the last audit ended (ISO 8601, UTC).
         self.last_at = ""
         self.last = self._last()
         #: How many audits there were.
@@ -63,10 +66,12 @@ class AuditState:
         if self._table.query() is None:
             return None
         ended = self._rows().where(F.col("kind") == _PROGRESS)
-        rows = ended.orderBy(F.col("run").desc()).select("run", "at", "progress").limit(1).collect()
+        # As a number: a timestamp that is brought to the driver gets the driver's time zone.
+        at = F.unix_seconds("at").alias("at")
+        rows = ended.orderBy(F.col("run").desc()).select("run", at, "progress").limit(1).collect()
         if not rows:
             return None
-        self.last_at = str(rows[0].at)
+        self.last_at = datetime.fromtimestamp(rows[0].at, UTC).isoformat()
         return {**json.loads(rows[0].progress), "run": rows[0].run}
 
     def restart(self, now: Mapping[str, Any], beginnings: Mapping[int, int]) -> str | None:
@@ -98,7 +103,7 @@ class AuditState:
         version = (self.last or {}).get("numbers")
         if version is None:
             return None
-        return self._numbers.read(version=version).where(F.col("topic") == self._topic)
+        return highest(self._numbers.read(version=version).where(F.col("topic") == self._topic))
 
     def earlier(self) -> dict[str, int]:
         """What earlier audits have found, by kind."""
@@ -125,23 +130,29 @@ class AuditState:
         frame = self._spark.createDataFrame(
             [tuple(row.get(name) for name in names) for row in rows], _COLUMNS
         )
-        self._table.append(frame.coalesce(1), f"audit of {self._topic}", self.run)
-        last = self._last()
-        if last is None or {**last, "numbers": version, "run": 0} != {**json.loads(told), "run": 0}:
+        note = uuid4().hex
+        self._table.append(frame.coalesce(1), f"audit of {self._topic}", self.run, note=note)
+        if note not in self._table.notes():
             raise FailedPrecondition(
                 f"another audit of {self._topic} has ended meanwhile with the same --state; this one isn't kept there"
             )
-        if (self.run + 1) % _CLEANED == 0:
+        if self._is_cleaned:
             for table in (self._table, self._numbers):
                 table.optimize(lambda _: None)
                 table.vacuum(lambda _: None)
 
+    @property
+    def _is_cleaned(self) -> bool:
+        return (self.run + 1) % _CLEANED == 0
+
     def _keep_numbers(self, numbers: DataFrame, whole: bool) -> int:
-        if whole:
-            # Of an earlier topic of this name, or by another --sequence.
-            self._numbers.delete("topic", self._topic)
-        same = "old.topic = new.topic AND old.key = new.key"
-        self._numbers.merge(numbers, same, "new.number > old.number", f"audit of {self._topic}", None)
+        known, query = None if whole else self.numbers(), f"audit of {self._topic}"
+        # Another version than the last audit's: it has rows of another topic, or of an audit that didn't end.
+        if known is None or self._is_cleaned or self._numbers.version() != (self.last or {}).get("numbers"):
+            rows = numbers if known is None else highest(known.unionByName(numbers))
+            self._numbers.replace(rows, f"topic = '{self._topic}'", query)
+        else:
+            self._numbers.add(numbers, query)
         return self._numbers.version()
 
 

@@ -30,9 +30,9 @@ from . import ownership
 from .archive_table import archive_table
 from .audit_counts import counted, delays
 from .bodies import Bodies
-from .cluster import Cluster
 from .connection import Connection
-from .files import Files
+from .remote_cluster import cluster_of
+from .remote_files import files_below
 from .snapshots import Snapshot, take
 from .transforms.blocks import compared, content_of, within
 from .transforms.expectations import split
@@ -108,7 +108,7 @@ class Audit:
         # Spark looks for the first findings in one partition, then in four more ...; as there are none, in all, on a
         # core, then on four.
         spark.conf.set("spark.sql.limit.initialNumPartitions", "1000000")
-        with Cluster(spark, connection) as cluster:
+        with cluster_of(spark, connection) as cluster:
             if topic not in cluster.topics():
                 raise NotFound(f"topic {topic!r} doesn't exist on {connection.bootstrap}")
             self.beginnings = _by_number(cluster.beginnings([topic]))
@@ -288,7 +288,7 @@ class Audit:
         if table is None:
             raise ValueError("this audit has no archive")
         if table.files is not None:
-            told = ownership.committed_offsets(Files(self.spark, table.checkpoint)).get(self.topic)
+            told = ownership.committed_offsets(files_below(self.spark, table.checkpoint)).get(self.topic)
         reached = _reached(self._archived()) if told is None else told
         self._reached = {number: min(end, reached.get(number, 0)) for number, end in self.ends.items()}
         ranges = self._ranges(self._compared_from(), self._reached)
@@ -357,7 +357,7 @@ class Audit:
         }
 
     def _beyond(self, found: Any) -> list[tuple[Any, ...]]:
-        with Cluster(self.spark, self.connection) as cluster:
+        with cluster_of(self.spark, self.connection) as cluster:
             latest = _by_number(cluster.ends([self.topic]))
         return [
             (

@@ -87,11 +87,11 @@ def framing_options() -> list[click.Option]:
     return [
         click.Option(
             ["--framing"],
-            type=click.Choice(["none", "confluent", "apicurio"]),
+            type=click.Choice(["none", "confluent", "apicurio", "apicurio3"]),
             default="none",
             show_default=True,
-            help="With --schema: how a body says which schema it was written by. confluent: a zero byte and 4 bytes "
-            "(also of Apicurio from Registry 3 on). apicurio: a zero byte and 8 bytes.",
+            help="With --schema: how a body says which schema it was written by. confluent: a zero byte and 4 bytes. "
+            "apicurio: a zero byte and 8 bytes. apicurio3: 4 bytes, as Apicurio's serializers do from Registry 3 on.",
         ),
         click.Option(
             ["--registry"],

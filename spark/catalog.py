@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from kafka_pubsub.config import SubscriptionRecord
 
-from .cluster import Cluster
 from .connection import Connection
+from .remote_cluster import cluster_of
 from .transforms.messages import raw_records
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def subscriptions_of(
     spark: SparkSession, connection: Connection, topic: str, note: Callable[[str], None]
 ) -> list[SubscriptionRecord]:
     """The subscriptions of a topic, by name; none where there is no catalog."""
-    with Cluster(spark, connection) as cluster:
+    with cluster_of(spark, connection) as cluster:
         if CATALOG_TOPIC not in cluster.topics():
             return []
     records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")

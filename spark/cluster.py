@@ -1,7 +1,8 @@
 """What a driver asks the cluster, by the Java client that Spark brings: topics, ends of logs, commits of groups.
 
 Rules
-1. The same settings as the source, so whoever can read a topic with Spark can ask this as well; no librdkafka.
+1. The same settings as the source, so a driver that can read a topic with Spark can ask this as well; no librdkafka.
+   Over Spark Connect there is no Java in this process, and `remote_cluster.py` asks.
 2. Java's exceptions become ours, with the name of what was asked for.
 """
 
@@ -11,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
@@ -22,12 +23,22 @@ from .spark_session import jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "Listed", "Spot"]
+
+#: Which record of a partition is asked for; a number: the first one that isn't older (ms since 1970).
+Spot = Literal["earliest", "latest", "newest"] | int
 
 #: Milliseconds for one question: a frozen broker is told after that.
 _PATIENCE_MS = "20000"
 #: Seconds for which a transaction may be open that others began; brokers end ours after less.
 UNDECIDED_S = 120.0
+
+
+class Listed(NamedTuple):
+    """A record that was asked for; -1: there is none, or it has no time."""
+
+    offset: int
+    timestamp: int
 
 
 class Cluster:
@@ -73,29 +84,27 @@ class Cluster:
 
     def beginnings(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still there."""
-        return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+        return self._offsets(topics, "earliest")
 
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """The last stable offset of each partition: where a `read_committed` reader ends."""
-        return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+        return self._offsets(topics, "latest")
 
     def offsets_at(self, topics: Iterable[str], moment: int) -> dict[TopicPartition, int]:
         """The first offset whose record isn't older than `moment` (ms); a partition without one is left out."""
-        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
-        return {at: offset for at, offset in self._offsets(topics, spec).items() if offset >= 0}
+        return {at: offset for at, offset in self._offsets(topics, moment).items() if offset >= 0}
 
     def decided_ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """The same, once they are beyond all that had been written when this was asked for."""
         names = list(topics)
-        latest = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
-        written = self._offsets(names, latest, committed=False)
+        written = self._offsets(names, "latest", committed=False)
         until = time.monotonic() + UNDECIDED_S
         ends = self.ends(names)
         while open_ones := [at for at, end in written.items() if ends.get(at, end) < end]:
             if time.monotonic() > until:
                 raise DeadlineExceeded(
-                    f"a transaction in {open_ones[0]} has been open for {UNDECIDED_S:.0f} s, and nobody can read what "
-                    "lies behind it; try again when it has ended, or end it with kafka-transactions.sh abort"
+                    f"a transaction in {open_ones[0]} has been open for {UNDECIDED_S:.0f} s, and what lies behind it "
+                    "can't be read; try again when it has ended, or end it with kafka-transactions.sh abort"
                 )
             time.sleep(0.05)
             ends = self.ends(names)
@@ -111,21 +120,24 @@ class Cluster:
 
         Milliseconds since 1970. A record without a time doesn't count.
         """
-        kinds = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        spots: tuple[Spot, ...] = (0, "newest")
         told = [
-            [found.timestamp() for found in self._listed([topic], spec).values() if found.timestamp() >= 0]
-            for spec in (kinds.forTimestamp(0), kinds.maxTimestamp())
+            [found.timestamp for found in self._listed([topic], spot).values() if found.timestamp >= 0]
+            for spot in spots
         ]
         return (min(told[0]), max(told[1])) if all(told) else None
 
     def _offsets(
-        self, topics: Iterable[str], spec: Any, *, committed: bool = True
+        self, topics: Iterable[str], spot: Spot, *, committed: bool = True
     ) -> dict[TopicPartition, int]:
-        return {at: found.offset() for at, found in self._listed(topics, spec, committed=committed).items()}
+        return {at: found.offset for at, found in self._listed(topics, spot, committed=committed).items()}
 
     def _listed(
-        self, topics: Iterable[str], spec: Any, *, committed: bool = True
-    ) -> dict[TopicPartition, Any]:
+        self, topics: Iterable[str], spot: Spot, *, committed: bool = True
+    ) -> dict[TopicPartition, Listed]:
+        kinds = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        named = {"earliest": kinds.earliest, "latest": kinds.latest, "newest": kinds.maxTimestamp}
+        spec = kinds.forTimestamp(spot) if isinstance(spot, int) else named[spot]()
         asked = self._jvm.java.util.HashMap()
         for topic in topics:
             for number in self.partitions(topic):
@@ -135,7 +147,9 @@ class Cluster:
         options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         with self._explained("offsets"):
             found = self._client.listOffsets(asked, options).all().get()
-            return {_place(at): found.get(at) for at in asked.keySet()}
+            return {
+                _place(at): Listed(found.get(at).offset(), found.get(at).timestamp()) for at in asked.keySet()
+            }
 
     def commits(self, group: str) -> Mapping[TopicPartition, Committed]:
         """A group's stored positions and their metadata."""

@@ -2,7 +2,8 @@
 
 Rules
 1. `create` never replaces a file, and a file that it made is whole: it is written under a hidden name and renamed.
-2. A path that doesn't exist is empty, not an error.
+2. A path that doesn't exist is empty, not an error. A text that Spark itself has written (over Spark Connect,
+   `remote_files.py`) is a directory with a file, and is read and replaced as a file is.
 3. `root` is absolute and names its file system, so every spelling of one path gives the same root.
 """
 
@@ -17,7 +18,10 @@ from .spark_session import first_line, jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files", "OneFile"]
+__all__ = ["PART", "Files", "OneFile"]
+
+#: How the names of Spark's own files begin.
+PART = "part-"
 
 
 class Files:
@@ -54,6 +58,9 @@ class Files:
         """A file's text; None if it doesn't exist."""
         if not self.exists(path):
             return None
+        if self.is_directory(path):
+            parts = (name for name in self.names(path) if name.startswith(PART))
+            return "".join((self.read(f"{path}/{part}") or "").removesuffix("\n") for part in parts)
         stream = self._system.open(self._at(path))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -85,6 +92,8 @@ class Files:
 
     def write(self, path: str, text: str) -> None:
         """Writes a file, or writes it anew; a reader may see a part of it."""
+        if self.is_directory(path):
+            self.delete(path)
         stream = self._system.create(self._at(path), True)
         try:
             stream.write(bytearray(text.encode()))
@@ -94,6 +103,10 @@ class Files:
     def delete(self, path: str = "") -> None:
         """Removes a file, or a directory with all that is in it."""
         self._system.delete(self._at(path), True)
+
+    def drop(self, path: str) -> None:
+        """Removes a file that isn't needed any more, where that is possible."""
+        self.delete(path)
 
     def names(self, path: str = "") -> list[str]:
         """The names in a directory, without those that are hidden."""

@@ -78,10 +78,16 @@ class Context:
 
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
-        from .spark_session import OF_A_JOB, is_remote, session
+        from .spark_session import OF_A_JOB, is_connect, is_remote, session
 
+        remote = is_connect(self.master)
+        if remote and self.metrics_port is not None:
+            raise FailedPrecondition(
+                "--metrics-port: over Spark Connect no driver is in this process; the server serves its own metrics"
+            )
         served = {} if self.metrics_port is None else metrics_conf(self.metrics_port)
-        wanted = {**(conf or {}), **served, **self.conf}
+        # What a job wants belongs to a driver's start; a server that runs has its own.
+        wanted = {**({} if remote else conf or {}), **served, **self.conf}
         made = session(f"kafka_pubsub {self.name}", master=self.master, conf=wanted)
         if served:
             self._tell_metrics(made)

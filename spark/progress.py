@@ -18,7 +18,15 @@ from .spark_session import jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEPT", "METRICS_PATH", "Gauges", "History", "Progress", "metrics_conf", "progress_of"]
+__all__ = [
+    "KEPT",
+    "METRICS_PATH",
+    "Gauges",
+    "History",
+    "Progress",
+    "metrics_conf",
+    "progress_of",
+]
 
 #: Batches that the table at the end shows.
 KEPT = 20
@@ -121,8 +129,12 @@ def progress_of(told: Any) -> Progress:
     """What one of Spark's reports says."""
     dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
     behind = [found for each in told["sources"] if (found := _behind(each)) is not None]
-    rate = float(told["processedRowsPerSecond"] or 0)
-    return Progress(int(told["numInputRows"]), rate, sum(behind) if behind else None, dropped)
+    # By source: over Spark Connect the report has no sums.
+    rows, rate = (
+        sum(float(each[name] or 0) for each in told["sources"])
+        for name in ("numInputRows", "processedRowsPerSecond")
+    )
+    return Progress(int(rows), rate, sum(behind) if behind else None, dropped)
 
 
 def _behind(source: Any) -> int | None:
@@ -135,10 +147,11 @@ def _behind(source: Any) -> int | None:
     return None if mean is None else round(float(mean) * len(end))
 
 
-def _offsets(text: str | None) -> dict[tuple[str, str], int]:
+def _offsets(told: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:
     """Spark's offsets of a source, by topic and partition; none where it doesn't tell."""
     try:
-        found = json.loads(text or "{}") or {}
+        # As text from Spark itself; over Spark Connect they are a part of the report.
+        found = (json.loads(told) if isinstance(told, str) else told) or {}
         return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
     except (ValueError, AttributeError):
         return {}

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .spark_session import is_remote
 from .streams import Run, prepare
 from .tables import Table
 from .transforms.expectations import REJECTS, split
@@ -37,7 +38,9 @@ class Rejects:
     def __init__(self, table: Table, conditions: Sequence[str]) -> None:
         self.table = table
         self._conditions = conditions
-        self.rows = 0
+        self._written = 0
+        #: Over Spark Connect: what the table had, because another process writes then.
+        self._before = self._there() if is_remote(table.spark) else None
         self._failure: BaseException | None = None
 
     def check_conditions(self, rows: DataFrame) -> None:
@@ -55,7 +58,7 @@ class Rejects:
         try:
             if count := rejected.count():
                 going.append(rejected, self.table, number)
-            self.rows += count
+            self._written += count
             return count
         finally:
             rejected.unpersist()
@@ -85,6 +88,7 @@ class Rejects:
             except BaseException as error:
                 self._failure = error
 
+        going.also = self.check
         if going.streaming.follow:
             # It ends with the process.
             threading.Thread(target=go, name="rejects", daemon=True).start()
@@ -98,10 +102,19 @@ class Rejects:
         if self._failure is not None:
             raise self._failure
 
+    def _there(self) -> int:
+        return 0 if self.table.query() is None else self.table.read().count()
+
+    @property
+    def rows(self) -> int:
+        """How many this start has rejected."""
+        return self._written if self._before is None else self._there() - self._before
+
     def facts(self) -> dict[str, Any]:
         """For the outcome."""
         return {"rejected": self.rows, "rejects": self.table.address}
 
     def said(self) -> str:
         """For a person; empty if nothing was rejected."""
-        return f", {self.rows:,} rejected to {self.table.address}" if self.rows else ""
+        rows = self.rows
+        return f", {rows:,} rejected to {self.table.address}" if rows else ""

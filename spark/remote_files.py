@@ -1,34 +1,68 @@
-"""Files over Spark Connect, where only Spark reaches them: read and listed by its own sources, never written.
+"""Files over Spark Connect, where only Spark reaches them: read, listed and written by its own sources.
 
-Rule: `root` is as it was given, because what would qualify it is in another process.
+Theory. Spark writes no file of a given name, but a directory of that name with a file in it. That is how a text is
+written here, and `Files` reads it as well, so the same checkpoint serves with and without Spark Connect.
+
+Rules
+1. Nothing is deleted, because Spark has no command for that. What must be gone first is told, for a person to delete.
+2. Two that create the same text at once leave two files in it, and a reader refuses what that gives.
+3. `root` is absolute and names its file system: Spark says so of a path that isn't there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 
-from .files import Files
-from .spark_session import first_line, is_remote, jvm
+from .files import PART, Files, OneFile
+from .spark_session import first_line, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["files_below"]
+__all__ = ["file_at", "files_below"]
 
 
 def files_below(spark: SparkSession, root: str) -> Files:
-    """The files below a directory, to be read and listed; over Spark Connect as well."""
+    """The files below a directory; over Spark Connect as well."""
     return _RemoteFiles(spark, root) if is_remote(spark) else Files(spark, root)
+
+
+def file_at(spark: SparkSession, path: str, option: str) -> OneFile | _LocalFile:
+    """A file that a job writes at its end; over Spark Connect one of this machine."""
+    return _LocalFile(path, option) if is_remote(spark) else OneFile(spark, path, option)
 
 
 class _RemoteFiles(Files):
     """Files that only Spark can reach."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self._spark = spark
+        self.spark = spark
         self.root = root.rstrip("/") or root
+        self.root = self._qualified()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A stream's batches are handled by a process of the server's, which has this session under its own name.
+        return {"root": self.root}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from .spark_session import session_here
+
+        self.spark, self.root = session_here(), state["root"]
+
+    def _qualified(self) -> str:
+        nothing = f"none-{uuid4().hex}"
+        try:
+            _ = self._listed(nothing).schema
+        except Exception as error:
+            if found := re.search(rf"exist: (.+)/{nothing}", str(error)):
+                return found[1]
+            raise InvalidArgument(f"path {self.root!r} can't be used: {first_line(error)}") from error
+        return self.root
 
     def exists(self, path: str = "") -> bool:
         """Whether there is such a file or directory."""
@@ -45,7 +79,12 @@ class _RemoteFiles(Files):
         """A file's text; None if it doesn't exist."""
         if not self.exists(path):
             return None
-        return "".join(row.value for row in self._spark.read.text(self.full(path), wholetext=True).collect())
+        found = self.spark.read.text(self.full(path), wholetext=True).select("value", "_metadata.file_name")
+        # Spark puts a line's end behind what it writes.
+        return "".join(
+            row.value.removesuffix("\n") if row.file_name.startswith(PART) else row.value
+            for row in found.collect()
+        )
 
     def names(self, path: str = "") -> list[str]:
         """The names in a directory, without those that are hidden."""
@@ -57,13 +96,58 @@ class _RemoteFiles(Files):
         return sorted({path.partition("/")[0] for path in paths if path})
 
     def _listed(self, path: str) -> DataFrame:
-        reader = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        reader = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         return reader.load(self.full(path))
 
+    def create(self, path: str, text: str) -> None:
+        """Writes a text that must not exist."""
+        if self.exists(path):
+            raise AlreadyExists(f"{self.full(path)} exists already: is another job writing there?")
+        self._write(path, text, "append")
+        if self.read(path) != text:
+            raise AlreadyExists(f"{self.full(path)} was written by another job at this moment")
+
     def write(self, path: str, text: str) -> None:
-        """Refused."""
-        jvm(self._spark)
+        """Writes a text, or writes it anew; a reader may see none."""
+        self._write(path, text, "overwrite")
+
+    def _write(self, path: str, text: str, mode: str) -> None:
+        rows = self.spark.createDataFrame([(text,)], "value string").coalesce(1)
+        rows.write.mode(mode).text(self.full(path))
+
+    def replace(self, path: str, text: str) -> None:
+        """Writes a text, or writes it anew; a reader may see none."""
+        self.write(path, text)
 
     def delete(self, path: str = "") -> None:
-        """Refused."""
-        jvm(self._spark)
+        """Refused (rule 1)."""
+        raise FailedPrecondition(
+            f"{self.full(path)} is in the way, and over Spark Connect nothing can be deleted: delete it, or name "
+            "another path"
+        )
+
+    def drop(self, path: str) -> None:
+        """Nothing: it may stay."""
+
+
+class _LocalFile:
+    """A file of this machine, where the client of Spark Connect runs."""
+
+    def __init__(self, path: str, option: str) -> None:
+        where = Path(path.removeprefix("file://"))
+        if re.match(r"[a-z0-9]+:", path) and not path.startswith("file:///"):
+            raise InvalidArgument(
+                f"{option} {path}: over Spark Connect the client writes it, so name a path of its machine"
+            )
+        if where.is_dir() or path.endswith("/"):
+            raise InvalidArgument(f"{option} {path} is a directory: name a file")
+        if not where.absolute().parent.is_dir():
+            raise InvalidArgument(f"{option} {path}: the directory {where.absolute().parent} isn't there")
+        self._where = where
+        self.path = str(where.absolute())
+
+    def write(self, text: str) -> None:
+        """Writes the whole file; an earlier one is replaced."""
+        unfinished = self._where.with_name(f".{self._where.name}.unfinished")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(self._where)

@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 from kafka_pubsub.errors import InvalidArgument
 
 from . import ownership
-from .cluster import Cluster
 from .connection import Connection
 from .files import Files
+from .remote_cluster import cluster_of
 from .spark_session import first_line
 from .transforms.blocks import within
 from .transforms.messages import may_hold_retries, messages, raw_records
@@ -96,7 +96,7 @@ class TopicSource:
 
     def ranges(self) -> list[Range]:
         """From the beginnings to the ends."""
-        with Cluster(self._spark, self._connection) as cluster:
+        with cluster_of(self._spark, self._connection) as cluster:
             ends = cluster.ends([self._topic])
             return sorted(
                 (at.partition, first, ends[at]) for at, first in cluster.beginnings([self._topic]).items()
@@ -243,10 +243,10 @@ class Replay:
     def _note_progress(self, progress: dict[str, Any]) -> None:
         self._notes += 1
         self._state.create(f"{_PROGRESS}/{self._notes:09d}.json", json.dumps(progress))
-        self._state.delete(f"{_PROGRESS}/{self._notes - 1:09d}.json")
+        self._state.drop(f"{_PROGRESS}/{self._notes - 1:09d}.json")
 
     def _ends(self, spark: SparkSession) -> dict[str, int]:
-        with Cluster(spark, self._connection) as cluster:
+        with cluster_of(spark, self._connection) as cluster:
             return {str(at.partition): end for at, end in cluster.ends([self._target]).items()}
 
     def _since(self, spark: SparkSession, ends: Mapping[str, Any]) -> DataFrame:

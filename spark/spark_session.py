@@ -8,8 +8,8 @@ Rules
 3. Executors get this package and the pure part of `kafka_pubsub` as a zip: nothing has to be installed on a
    node.
 4. Dates are UTC: an archive's partitions must not depend on where a driver stands.
-5. A session of Spark Connect has no JVM in this process. Reading, `decoded`, writing and the jobs that need only
-   those work there; what needs the JVM says so before it does anything.
+5. A session of Spark Connect has no JVM in this process. What asks the JVM for something has another way there
+   (`remote_cluster.py`, `remote_files.py`), or says so before it does anything.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import click
+
 from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition
 
@@ -43,10 +45,12 @@ __all__ = [
     "check_kafka",
     "connect_options",
     "first_line",
+    "is_connect",
     "is_remote",
     "jvm",
     "packages",
     "session",
+    "session_here",
 ]
 
 #: This package's name where it is installed, and in the zip for drivers.
@@ -69,6 +73,12 @@ OF_A_JOB = {
     # Kafka isn't among them, so that batches are read and written as streams are: no row becomes an object of Java, and
     # rows can be counted while they are written.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+}
+#: What a user may change: into how many tasks small work is cut. A table's log is read after each batch, where Delta's
+#: own 50 take a second; VACUUM lists a table's directories, where Spark's 10,000 take a minute for any table.
+_PREFERRED = {
+    "spark.databricks.delta.snapshotPartitions": "4",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "200",
 }
 #: The applications whose executors have our Python.
 _SHIPPED: set[str] = set()
@@ -113,7 +123,7 @@ def session(
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None and (master or "").startswith(_REMOTE):
+    if active is None and is_connect(master):
         return _connected(str(master), conf or {})
     if active is None:
         _check_java()
@@ -125,9 +135,24 @@ def session(
     return active
 
 
+def is_connect(master: str | None) -> bool:
+    """Whether this is the address of a Spark Connect server."""
+    return (master or "").startswith(_REMOTE)
+
+
 def is_remote(spark: SparkSession) -> bool:
     """Whether this is a session of Spark Connect, whose Spark is another process."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def session_here() -> SparkSession:
+    """The session of this process: in a process of a Spark Connect server the one of the client that it works for."""
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is None:
+        raise FailedPrecondition("there is no Spark session in this process")
+    return found
 
 
 def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
@@ -141,7 +166,7 @@ def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
         raise FailedPrecondition(f"no Spark Connect server answers at {url}: {error}") from error
     try:
         made: SparkSession = SparkSession.builder.remote(url).create()
-        for name, value in {**OF_A_JOB, **conf}.items():
+        for name, value in {**OF_A_JOB, **_PREFERRED, **conf}.items():
             made.conf.set(name, value)
     except ImportError as error:
         raise FailedPrecondition(
@@ -162,9 +187,7 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
     # Without its jars Spark would not even read a name.
     if delta and (not wanted or "io.delta:" in wanted):
         settings.update(_DELTA_CONF)
-    settings.update(OF_A_JOB)
-    # VACUUM lists a table's directories in as many tasks as this says, and Spark's 10,000 take a minute for any table.
-    settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = "200"
+    settings.update({**OF_A_JOB, **_PREFERRED})
     # Bars that redraw themselves are unreadable in a log; jobs tell their progress line by line.
     settings["spark.ui.showConsoleProgress"] = "false"
     settings["spark.sql.streaming.stateStore.providerClass"] = (
@@ -205,8 +228,7 @@ def jvm(spark: SparkSession) -> Any:
     if is_remote(spark):
         raise FailedPrecondition(
             "this can't be done over Spark Connect, because it needs Spark's JVM in its own process: run it with "
-            "spark-submit or a session that isn't remote. Over Spark Connect there are messages, decoded, archived, "
-            "write, write_stream and the job hot-keys"
+            "spark-submit or a session that isn't remote"
         )
     return spark._jvm
 
@@ -287,8 +309,8 @@ def _new_zip() -> str:
 def bundle(target: Path, *, driver: bool = False) -> Path:
     """A zip with this package under its present name, and what it imports of `kafka_pubsub`.
 
-    `driver`: for a driver where nothing is installed but pyspark: with click, and under the name of the installed
-    package, by which submit.py finds it.
+    `driver`: for a driver where nothing is installed but pyspark, so it is under the name of the installed package, by
+    which submit.py finds it. With click, which drivers need, and a Spark Connect server that runs a job's batches.
     """
     own, base = Path(__file__).resolve().parent, Path(errors.__file__).resolve().parent
     name = INSTALLED if driver else __package__ or own.name
@@ -301,9 +323,6 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
         add(own, own, name)
         for part in _PARTS:
             add(base, base / part, "kafka_pubsub")
-        if driver:
-            import click
-
-            commands = Path(click.__file__).resolve().parent
-            add(commands, commands, "click")
+        commands = Path(click.__file__).resolve().parent
+        add(commands, commands, "click")
     return target

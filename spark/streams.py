@@ -13,24 +13,30 @@ Rules
    no row is late only because the job was.
 6. Between two batches the job's tables are optimized and vacuumed when that is due. When it was done last is kept in
    the checkpoint, so a job that is started each hour doesn't do it each hour.
+7. Over Spark Connect a batch is handled by a process of the server's, with a copy of the `Run`, which leaves what it
+   has counted in the checkpoint. A backlog is one batch then, because Spark's log can't be written.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
 from . import admission, ownership
-from .cluster import Cluster
-from .files import Files
 from .intervals import seconds_of
 from .job import Context
 from .progress import Gauges, History, progress_of
+from .remote_cluster import cluster_of
+from .remote_files import files_below
+from .spark_session import is_remote
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
@@ -39,9 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from .files import Files
     from .late import Late
 
-__all__ = ["Run", "Streaming", "prepare"]
+__all__ = ["Run", "Streaming", "error_in", "prepare"]
 
 #: Seconds between looks at a running query.
 _LOOK = 1
@@ -49,6 +56,11 @@ _LOOK = 1
 _BEGUN = "offsets"
 #: When tables were last optimized and vacuumed: seconds since 1970, by command.
 _MAINTENANCE = "kafka_pubsub_maintenance.json"
+#: What the batches of this start have done, where another process handles them: these, in the checkpoint.
+_DONE = "kafka_pubsub_done.json"
+_SUMS = ("batches", "rows", "optimized")
+#: An error of ours in the text of one of Spark's.
+_OURS = re.compile(r"kafka_pubsub\.errors\.(\w+): (.+)")
 #: How Spark and Delta say that another query is at work on the same checkpoint.
 _TAKEN_OVER = (
     "CONCURRENT_STREAM_LOG_UPDATE",
@@ -99,6 +111,14 @@ class Run:
     #: The same among Spark's metrics.
     gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
+    #: Raises what a query beside this one has failed with.
+    also: Callable[[], None] = lambda: None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For the server (rule 7): this process tells what is to be told.
+        context = Context(self.context.name, self.context.connection, _note_there)
+        here = {"context": context, "gauges": None, "also": None, "progress": History()}
+        return {**self.__dict__, **here}
 
     @property
     def identity(self) -> str:
@@ -137,6 +157,9 @@ class Run:
         while self._plan(spark):
             run(once=True)
         run(available_now=not self.streaming.follow, every=self.streaming.every)
+        self.also()
+        if is_remote(spark):
+            self._hear()
         if self.tables:
             self._maintain(0)
 
@@ -145,18 +168,34 @@ class Run:
     ) -> None:
         if self.batches == 0:
             ownership.confirm(self.checkpoint, "checkpoint", self.about)
-        if self.streaming.lost == "skip":
-            self._tell(self._lost(batch.sparkSession))
+        remote = is_remote(batch.sparkSession)
+        if not remote:
+            self._tell_lost(batch.sparkSession)
         if self.late is not None:
             self.late.keep(self, number)
         self._count(each_batch(batch, number), number)
         if self.streaming.follow:
             self._maintain(self.began)
+        if remote:
+            told = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
+            self.checkpoint.write(_DONE, json.dumps(told))
+
+    def _hear(self) -> None:
+        """Takes over what the process of the server's has counted since this start."""
+        told = json.loads(self.checkpoint.read(_DONE) or "{}")
+        if told.get("began") == self.began:
+            for name in _SUMS:
+                setattr(self, name, told[name])
+
+    def _tell_lost(self, spark: SparkSession) -> None:
+        if self.streaming.lost == "skip":
+            self._tell(self._lost(spark))
 
     def _watch(self, running: StreamingQuery) -> None:
         """Tells the progress until the query ends, and stops it when this is stopped."""
         try:
             while not running.awaitTermination(_LOOK):
+                self.also()
                 self._note_progress(running)
             self._note_progress(running)
         finally:
@@ -165,11 +204,11 @@ class Run:
 
     def _plan(self, spark: SparkSession) -> bool:
         """Whether there is a batch that Spark shall run alone, because more is left than fits into one."""
-        if self.by_time is None:
+        if self.by_time is None or is_remote(spark):
             return False
         if admission.is_open(self.checkpoint):
             return True
-        with Cluster(spark, self.context.connection) as cluster:
+        with cluster_of(spark, self.context.connection) as cluster:
             ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
         if ends is None:
             return False
@@ -216,6 +255,8 @@ class Run:
             number, found = int(told["batchId"]), progress_of(told)
             if self.progress.take(number, found):
                 self.context.note(f"batch {number}: {found}")
+                if is_remote(self.checkpoint.spark):
+                    self._tell_lost(self.checkpoint.spark)
                 if self.gauges is not None:
                     self.gauges.show(found, self.progress.total())
 
@@ -280,7 +321,7 @@ class Run:
             )
 
     def _lost(self, spark: SparkSession) -> list[ownership.Loss]:
-        with Cluster(spark, self.context.connection) as cluster:
+        with cluster_of(spark, self.context.connection) as cluster:
             return ownership.lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:
@@ -292,6 +333,8 @@ class Run:
 
     def _explained(self, error: Exception, spark: SparkSession) -> Exception:
         text = str(error)
+        if (told := error_in(text)) is not None:
+            return told
         if any(said in text for said in _TAKEN_OVER):
             return FailedPrecondition(
                 f"another driver of {self.context.name} works with checkpoint {self.checkpoint.root} and has gone on; "
@@ -309,6 +352,19 @@ class Run:
         )
 
 
+def _note_there(text: str) -> None:
+    """For the log of a Spark Connect server."""
+    sys.stderr.write(f"{text}\n")
+
+
+def error_in(text: str) -> PubSubError | None:
+    """The error of ours that another process has raised, by the text of Spark's error; None: there is none."""
+    if (found := _OURS.search(text)) is None:
+        return None
+    kind: type[PubSubError] = getattr(errors, found[1], FailedPrecondition)
+    return kind(found[2])
+
+
 def prepare(
     context: Context,
     spark: SparkSession,
@@ -323,13 +379,16 @@ def prepare(
 
     `by_time` is the topic that a job with a watermark reads.
     """
-    files = Files(spark, checkpoint)
+    files = files_below(spark, checkpoint)
     told = {"job": context.name, **about}
     for table in tables:
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
     run = Run(context, streaming, files, told, tables, by_time)
-    run.gauges = Gauges(spark, context.name)
+    if not is_remote(spark):
+        run.gauges = Gauges(spark, context.name)
+    elif by_time is not None:
+        context.note("over Spark Connect a backlog is one batch: --max-per-batch doesn't count")
     if mine:
         run.look(spark)
     return run

@@ -24,10 +24,10 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, S
 
 from .files import Files
 from .remote_files import files_below
-from .spark_session import check_delta, first_line
+from .spark_session import check_delta, first_line, session_here
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 __all__ = ["KEEP", "Layout", "Table", "is_name"]
 
@@ -76,6 +76,13 @@ class Table:
             self.files = files_below(spark, where)
             self.address = self.files.root
             self._sql = f"delta.`{self.address}`"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As in `remote_files.py`.
+        return {name: value for name, value in self.__dict__.items() if name != "spark"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, spark=session_here())
 
     def beside(self, suffix: str, layout: Layout) -> Table:
         """Another table of ours with a similar name."""
@@ -152,16 +159,17 @@ class Table:
             self.check()
         return None if self._made is None else self._made.get(_QUERY)
 
-    def append(self, batch: DataFrame, query: str, number: int) -> None:
-        """Takes a batch's rows in: once, however often this is called with the same query and number."""
+    def append(self, batch: DataFrame, query: str, number: int, *, note: str = "") -> None:
+        """Takes a batch's rows in: once, however often this is called with the same query and number.
+
+        `note` is kept with the commit, if there is one.
+        """
         self.create(batch, query)
         options = {"txnAppId": query, "txnVersion": str(number), "mergeSchema": "true"}
-        writer = batch.write.format("delta").mode("append").options(**options)
+        if note:
+            options["userMetadata"] = note
         try:
-            if self.files is None:
-                writer.saveAsTable(self._sql)
-            else:
-                writer.save(self.address)
+            self._save(batch.write.mode("append").options(**options))
         except Exception as error:
             if "DELTA_FAILED_TO_MERGE_FIELDS" in str(error):
                 raise SchemaError(
@@ -205,19 +213,20 @@ class Table:
             "delta.deletedFileRetentionDuration": KEEP,
         }
 
-    def merge(self, rows: DataFrame, on: str, newer: str, query: str, number: int | None) -> None:
+    def merge(self, rows: DataFrame, on: str, newer: str, query: str, number: int) -> None:
         """Updates where `newer` holds and inserts what isn't there; `old` and `new` name the two sides.
 
-        `number`: the batch, which counts once; None: a repeat changes nothing by itself.
+        The batch of this query and number counts once.
         """
         self.create(rows, query)
         session = rows.sparkSession
         view = "kafka_pubsub_new"
         rows.createOrReplaceTempView(view)
         # MERGE takes no writer's options; this session is the query's own copy.
-        once = {} if number is None else {"spark.databricks.delta.write.txnAppId": query}
-        if number is not None:
-            once["spark.databricks.delta.write.txnVersion"] = str(number)
+        once = {
+            "spark.databricks.delta.write.txnAppId": query,
+            "spark.databricks.delta.write.txnVersion": str(number),
+        }
         for name, value in once.items():
             session.conf.set(name, value)
         try:
@@ -230,12 +239,27 @@ class Table:
                 session.conf.unset(name)
             session.catalog.dropTempView(view)
 
-    def delete(self, column: str, value: str) -> None:
-        """Deletes the rows with this value; nothing happens where there is no table."""
-        if self.exists():
-            self.spark.sql(
-                f"DELETE FROM {self._sql} WHERE {column} = :value", args={"value": value}
-            ).collect()
+    def add(self, rows: DataFrame, query: str) -> None:
+        """Takes rows in, however often they come."""
+        self.create(rows, query)
+        self._save(rows.write.mode("append"))
+
+    def replace(self, rows: DataFrame, where: str, query: str) -> None:
+        """Puts the rows in place of those of which a condition over partitions holds, in one commit."""
+        self.create(rows, query)
+        self._save(rows.write.mode("overwrite").option("replaceWhere", where))
+
+    def _save(self, writer: DataFrameWriter) -> None:
+        writer = writer.format("delta")
+        if self.files is None:
+            writer.saveAsTable(self._sql)
+        else:
+            writer.save(self.address)
+
+    def notes(self) -> list[str]:
+        """What the last commits say of themselves, by `append`."""
+        found = self.spark.sql(f"DESCRIBE HISTORY {self._sql} LIMIT 20").select("userMetadata").collect()
+        return [row[0] for row in found if row[0]]
 
     def version(self) -> int:
         """The number of the last commit."""

@@ -49,10 +49,10 @@ def run(
     from ..audit_state import AuditState
     from ..audits import Audit
     from ..catalog import subscriptions_of
-    from ..files import OneFile
+    from ..remote_files import file_at
 
     # Before anything is read: a path that can't be written shall not be told after an hour.
-    page = None if report is None else OneFile(spark, report, "--report")
+    page = None if report is None else file_at(spark, report, "--report")
     kept = None if state is None else AuditState(spark, state, topic)
     audit = Audit(spark, context.connection, topic, context.note, sequence=sequence, archive=archive)
     known = subscriptions_of(spark, context.connection, topic, context.note)
@@ -60,6 +60,8 @@ def run(
         raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
     wanted = [each for each in known if not subscriptions or each.name in subscriptions]
     last = None if kept is None else _begun(audit, kept, wanted, since, context)
+    # Noted before this audit is kept, and is the last one itself.
+    since_when = None if last is None or kept is None else kept.last_at
     if last is None:
         audit.begin(wanted)
     try:
@@ -78,6 +80,7 @@ def run(
         "began": began.isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
         "sequence": sequence,
+        "since": since_when,
     }
     if page is not None:
         page.write(made(facts, link))
@@ -159,7 +162,7 @@ def _shown(found: SubscriptionAudit) -> dict[str, Any]:
 def _text(facts: dict[str, Any], report: str | None) -> str:
     lines = [f"{facts['topic']}: {facts['messages']:,} messages in {len(facts['partitions'])} partitions"]
     if facts["before"]:
-        lines[0] += f" since the last audit, {facts['before']:,} before"
+        lines[0] += f" since the last audit ({facts['read']['since']}), {facts['before']:,} before"
     if earlier := facts.get("earlier"):
         found = ", ".join(f"{count:,} {kind}" for kind, count in earlier.items())
         lines.append(f"earlier audits found: {found}")

@@ -64,8 +64,6 @@ def run(
     kept = messages if rejected is None else rejected.aside(going, messages, checkpoint)
 
     def take(batch: DataFrame, number: int) -> None:
-        if rejected is not None:
-            rejected.check()
         # Query, batch, and the user's session: a batch that is repeated has the same ids.
         name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
         query = f"sessions-{going.identity}"

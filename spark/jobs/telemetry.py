@@ -79,8 +79,6 @@ def run(
     found = windows(kept, fields, window=window, late=late, time=time)
 
     def take(batch: DataFrame, number: int) -> None:
-        if rejected is not None:
-            rejected.check()
         going.append(batch, table, number)
         if alert is not None and alerts_to is not None:
             _publish(batch, alert, alerts_to, going, number)

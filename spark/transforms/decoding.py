@@ -40,10 +40,11 @@ def decoded(
     """The messages with `record` (the body by its schema) and `problem` (why there is none) in addition.
 
     `schema`: for JSON the columns, "id bigint, amount double" or a `StructType`; for Avro the schema, as JSON text; for
-    Protobuf `Protobuf(descriptors, message)`. `framing`: how bodies say which schema they were written by, "confluent"
-    or "apicurio" (default: they don't); the column `schema_id` tells it. `writers`: for framed Avro, the schemas by
-    number, e.g. `registered(registry, subject)`; a body of another one isn't decoded. `decoder`: for Avro, "spark" or
-    "fastavro" (default: Spark's where the package spark-avro is there).
+    Protobuf `Protobuf(descriptors, message)`. `framing`: how bodies say which schema they were written by (default
+    "none": they don't): "confluent", "apicurio" (8 bytes of a number) or "apicurio3" (4 bytes, from Registry 3 on); the
+    column `schema_id` tells it. `writers`: for framed Avro, schemas by number, e.g. `registered(registry, subject)`;
+    a body of another one isn't decoded. `decoder`: for Avro, "spark" or "fastavro" (default: Spark's where the package
+    spark-avro is there).
 
     Example:
         decoded(messages(spark, "orders"), "id bigint, amount double").where("problem is null").select("record.*")

@@ -45,7 +45,8 @@ def split(
     """
     # A condition may name a field of the body by itself; the columns of a message come first.
     fields = _fields_of(rows)
-    scope = rows.withColumns({name: F.col(f"record.`{name}`") for name in fields})
+    # With no fields too: Spark Connect takes no empty list of columns to add.
+    scope = rows.select("*", *(F.col(f"record.`{name}`").alias(name) for name in fields))
     failed = [_failed(scope, condition, unless) for condition in conditions]
     problem = F.col("problem") if "problem" in rows.columns else F.lit(None).cast("string")
     unmet = F.concat_ws("; ", *failed)

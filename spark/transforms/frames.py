@@ -1,8 +1,9 @@
 """Bodies that say by which schema they were written: the frames of Confluent's and of Apicurio's serializers.
 
 Theory. Both begin with a zero byte and the schema's number in the registry, the highest byte first: 4 bytes of
-Confluent's (and of Apicurio's from Registry 3 on), 8 bytes of Apicurio's before. The number says which schema wrote the
-body; by which one it is read is the reader's choice.
+Confluent's and of Apicurio's from Registry 3 on, 8 bytes of Apicurio's before. The number says which schema wrote the
+body; by which one it is read is the reader's choice. For Protobuf the two say in their own ways which message it is
+(`protobuf.py`).
 
 Rule: a body whose schema isn't among the known ones is not decoded by another one. It would give wrong values.
 """
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_PROBLEM", "Framing", "registered", "unframed"]
 
 #: How a body is framed: not at all, or with how many bytes of a number.
-Framing = Literal["none", "confluent", "apicurio"]
-_NUMBER = {"confluent": 4, "apicurio": 8}
+Framing = Literal["none", "confluent", "apicurio", "apicurio3"]
+_NUMBER = {"confluent": 4, "apicurio": 8, "apicurio3": 4}
 #: The column that says why a body has no frame.
 FRAME_PROBLEM = "_frame_problem"
 #: Seconds for one question to a registry.
@@ -48,7 +49,9 @@ def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | N
             {BODY: body, SCHEMA_ID: nothing.cast("bigint"), FRAME_PROBLEM: nothing.cast("string")}
         )
     if framing not in _NUMBER:
-        raise InvalidArgument(f"framing must be 'none', 'confluent' or 'apicurio', not {framing!r}")
+        raise InvalidArgument(
+            f"framing must be 'none', 'confluent', 'apicurio' or 'apicurio3', not {framing!r}"
+        )
     size = _NUMBER[framing]
     # The highest bit of 8 bytes would be a negative number, which no registry gives.
     number = F.conv(F.hex(F.substring(body, 2, size)), 16, 10).try_cast("bigint")

@@ -6,7 +6,9 @@ pyspark itself needs for stateful streaming, decodes the same.
 Rules
 1. A field that isn't set has its default where the schema gives it one (proto3's numbers and texts); else it is null.
 2. An enum is its name, and its number where that has no name. An unsigned number of 64 bits is a decimal.
-3. In Confluent's frame the body says which message of the file it is; one that isn't the wanted one isn't decoded.
+3. A frame says which message it holds, and one that isn't the wanted one isn't decoded. Confluent's says where the
+   message stands in its file. Apicurio's has a small message before the body, whose field 1 is the name, without the
+   package and the messages around it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, SchemaError
+from kafka_pubsub.errors import FailedPrecondition, SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,12 +50,8 @@ def by_protobuf(messages: DataFrame, schema: Protobuf, framing: Framing) -> Data
         raise FailedPrecondition(
             "Protobuf needs the Python package protobuf, here and on executors: pip install protobuf"
         )
-    if framing == "apicurio":
-        raise InvalidArgument(
-            "framing: Apicurio's frame of Protobuf can't be read; 'confluent' and 'none' can"
-        )
     kind = _type_of(_found(schema), ())
-    return by_python(messages, kind, partial(_begin, schema, framing == "confluent"))
+    return by_python(messages, kind, partial(_begin, schema, framing))
 
 
 def _found(schema: Protobuf) -> Any:
@@ -126,7 +124,7 @@ def _is_repeated(field: Any) -> bool:
     return bool(field.label == field.LABEL_REPEATED if told is None else told)
 
 
-def _begin(schema: Protobuf, framed: bool) -> Decode:
+def _begin(schema: Protobuf, framing: Framing) -> Decode:
     """Runs on executors."""
     from google.protobuf import message_factory
 
@@ -135,10 +133,14 @@ def _begin(schema: Protobuf, framed: bool) -> Decode:
     read, path = _reader(found), _path(found)
 
     def decode(body: bytes, number: int | None) -> Any:
-        if framed:
+        if framing == "confluent":
             said, body = _unwrapped(body)
             if said != path:
                 raise ValueError(f"it is message {said} of its file, and {schema.message} is {path}")
+        elif framing != "none":
+            name, body = _named(body)
+            if name != found.name:
+                raise ValueError(f"it is message {name!r}, and not {found.name!r}")
         return read(made.FromString(body))
 
     return decode
@@ -172,6 +174,11 @@ def _unwrapped(body: bytes) -> tuple[list[int], bytes]:
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
     """A number of the frame, which are signed (zigzag), and where the next one begins."""
+    value, at = _plain_varint(body, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _plain_varint(body: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(body):
@@ -179,8 +186,19 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
         value |= (body[at] & 0x7F) << shift
         at += 1
         if body[at - 1] < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-    raise ValueError("the frame's list of messages is broken")
+            return value, at
+    raise ValueError("what its frame says of the message is broken")
+
+
+def _named(body: bytes) -> tuple[str, bytes]:
+    """The message's name, and the rest: a length, then a message of so many bytes with the name as its field 1."""
+    size, at = _plain_varint(body, 0)
+    told = body[at : at + size]
+    # Field 1, of a kind that has a length.
+    length, begin = _plain_varint(told, 1) if told[:1] == b"\x0a" else (-1, 0)
+    if len(told) < size or begin + length != len(told):
+        raise ValueError("its frame doesn't name a message, as Apicurio's serializer does by default")
+    return told[begin:].decode("utf-8", "replace"), body[at + size :]
 
 
 def _reader(message: Any) -> Callable[[Any], Any]:

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka_pubsub.errors import FailedPrecondition
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -80,7 +82,13 @@ def sessions(found: DataFrame, gap_ms: int) -> DataFrame:
     """The sessions that ended, as `SESSION`."""
     from .user_session_state import Sessions
 
-    return found.groupBy("ordering_key").transformWithStateInPandas(
+    keyed = found.groupBy("ordering_key")
+    if not hasattr(keyed, "transformWithStateInPandas"):
+        raise FailedPrecondition(
+            "sessions needs transformWithStateInPandas, which the client of Spark Connect lacks in 4.0: take pyspark "
+            "4.1 here and on the server, or run the job with spark-submit"
+        )
+    return keyed.transformWithStateInPandas(
         statefulProcessor=Sessions(gap_ms),
         outputStructType=SESSION,
         outputMode="Append",

@@ -12,9 +12,13 @@ __all__ = ["SHORT_LIVED", "need_spark"]
 
 #: Options of a JVM that lives for a test. What it does is new to it nearly always, and the second compiler would work
 #: for code that is soon done with: an archive and an audit of 3,000 messages took 63 s of CPU without it, 122 with it.
-#: One core's worth of collecting, because its threads would only compete with the tests' other processes; and room on
-#: the stack for plans that are made by code that isn't compiled yet.
-SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m"
+#: One core's worth of collecting, because its threads would only compete with the tests' other processes; room on the
+#: stack for plans that are made by code that isn't compiled yet; and Spark's classes aren't verified, which was a sixth
+#: of the CPU of a driver that writes three batches.
+SHORT_LIVED = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def need_spark() -> None:

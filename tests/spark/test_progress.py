@@ -6,27 +6,24 @@ from spark.progress import KEPT, History, Progress, progress_of
 
 
 def report(**told: object) -> dict[str, object]:
-    source = {"latestOffset": '{"t":{"0":9,"1":5}}', "endOffset": '{"t":{"0":7,"1":5}}', "metrics": {}}
-    return {
-        "numInputRows": 12,
-        "processedRowsPerSecond": 4.0,
-        "stateOperators": [],
-        "sources": [source],
-        **told,
-    }
+    return {"stateOperators": [], "sources": [source()], **told}
+
+
+def source(**told: object) -> dict[str, object]:
+    offsets = {"latestOffset": '{"t":{"0":9,"1":5}}', "endOffset": '{"t":{"0":7,"1":5}}', "metrics": {}}
+    return {"numInputRows": 12, "processedRowsPerSecond": 4.0, **offsets, **told}
 
 
 def test_what_a_report_says() -> None:
     late = {"numRowsDroppedByWatermark": 3}
     assert progress_of(report(stateOperators=[late, late])) == Progress(12, 4.0, 2, 6)
-    mean = {
-        "latestOffset": None,
-        "endOffset": '{"t":{"0":7,"1":5}}',
-        "metrics": {"avgOffsetsBehindLatest": "1.5"},
-    }
+    mean = source(latestOffset=None, metrics={"avgOffsetsBehindLatest": "1.5"})
     assert progress_of(report(sources=[mean])).behind == 3
-    silent = {"latestOffset": None, "endOffset": None, "metrics": None}
-    assert progress_of(report(sources=[silent], processedRowsPerSecond=None)) == Progress(12, 0.0, None, 0)
+    silent = source(latestOffset=None, endOffset=None, metrics=None, processedRowsPerSecond=None)
+    assert progress_of(report(sources=[silent])) == Progress(12, 0.0, None, 0)
+    # Over Spark Connect: offsets as JSON, and no sums.
+    remote = source(latestOffset={"t": {"0": 9, "1": 5}}, endOffset={"t": {"0": 7, "1": 5}})
+    assert progress_of({**report(sources=[remote]), "numInputRows": None}) == Progress(12, 4.0, 2, 0)
 
 
 def test_a_batch_that_is_told_again_counts_once() -> None:

@@ -22,8 +22,10 @@ def facts(**changed: Any) -> dict[str, Any]:
         for at in range(3)
     ]
     read = {"bootstrap": "kafka:9092", "cluster": "cluster-1", **times, "seconds": 75.0, "sequence": "n"}
+    read |= {"since": None}
     return {
         "topic": "orders",
+        "before": 0,
         "messages": 6000,
         "ok": True,
         "steps": {"order of the log": {}, "ids": {}},
@@ -74,6 +76,13 @@ def test_the_verdict_says_what_was_found_and_what_was_not_checked() -> None:
     assert "Not checked: order of the log, archive and log." in text_of(
         made(facts(read={**facts()["read"], "sequence": None}))
     )
+
+
+def test_an_incremental_audit_says_since_when() -> None:
+    assert "since" not in text_of(made(facts()))
+    seen = text_of(made(facts(before=54_000, read={**facts()["read"], "since": "2026-01-13T23:00:00+00:00"})))
+    assert "Only what came since the audit of 2026-01-13 23:00:00 ended; 54,000 messages before" in seen
+    assert "6,000 new messages were read" in seen
 
 
 def test_two_dead_of_six_thousand_are_seen() -> None:

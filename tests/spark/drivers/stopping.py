@@ -1,7 +1,7 @@
-"""A driver of `archive` that is stopped at one step of a batch: `python -m tests.spark.drivers.stopping STEP FLAG ...`.
+"""Archives that wait at one step of a batch each, in one driver: `python -m tests.spark.drivers.stopping ...`.
 
-It touches FLAG when it is there, and sends SIGSTOP to its whole process group, Java included; the test sends
-SIGCONT. The other arguments are those of the command line.
+The arguments are those of many.py. The name of an archive's directory is the step, and beside it a file says that the
+archive is there; it goes on when the file `hold` is gone.
 
 planned     Spark has noted what the batch reads, and nothing is written
 written     files are being written, and Delta's log doesn't list them yet
@@ -11,46 +11,47 @@ finished    Spark has noted it; the test sees that by itself, and this program c
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from kafka_pubsub.cli.main import main
 from spark.tables import Table
+from tests.spark.drivers.many import main
 
 STEPS = ("planned", "written", "committed", "finished")
-#: The batch that is stopped.
+#: The batch that waits.
 BATCH = 1
 
 
-def stop(flag: Path) -> None:
+def wait(flag: Path, hold: Path) -> None:
     flag.touch()
-    os.killpg(0, signal.SIGSTOP)
+    while hold.exists():
+        time.sleep(0.05)
 
 
-def stopped_at(step: str, flag: Path) -> None:
-    """Has the next batch of that number stop there."""
+def waiting() -> None:
+    """Has each archive wait at its step."""
     append = Table.append
 
-    def stopping(self: Table, batch: Any, query: str, number: int) -> None:
+    def appended(self: Table, batch: Any, query: str, number: int, *, note: str = "") -> None:
+        where = Path(self.address.removeprefix("file:"))
+        step, flag, hold = where.name, where.with_name(f"{where.name}-reached"), where.with_name("hold")
         mine = number == BATCH
         if mine and step == "planned":
-            stop(flag)
+            wait(flag, hold)
         if mine and step == "written":
             from tests.spark.session.test_archive_tables import blocking
 
-            # The test stops the group: a task that runs in Java can't do that itself.
-            batch = blocking(batch, flag.with_name("hold"))
-        append(self, batch, query, number)
+            # A task that runs in Java waits for this file to be gone, and says so in one beside it.
+            batch = blocking(batch, where.with_name("written-hold"))
+        append(self, batch, query, number, note=note)
         if mine and step == "committed":
-            stop(flag)
+            wait(flag, hold)
 
-    Table.append = stopping  # type: ignore[method-assign]
+    Table.append = appended  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
-    stopped_at(sys.argv[1], Path(sys.argv[2]))
-    sys.argv[1:] = sys.argv[3:]
-    main()
+    waiting()
+    main(*sys.argv[1:])

@@ -1,7 +1,7 @@
 """SIGKILL to the driver of each job, twice, at different moments of a batch: nothing is lost, nothing counts twice.
 
 `archive` has scenes of its own (test_scene.py, test_two_drivers.py). What is published at least once is told apart by
-its `ps-id`, as a subscriber does.
+its `ps-id`, as a subscriber does. One driver runs all jobs that follow a topic, and is killed with them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
@@ -40,18 +42,19 @@ MOMENTS = (0.0, 0.5)
 
 
 class Scene:
-    """A topic that grows, and drivers that are killed."""
+    """A topic that grows, and what a job makes of it."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, name: str, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, bootstrap: str, directory: Path) -> None:
         self.spark = spark
         self.bootstrap = bootstrap
-        self.name = name
-        self.target = f"{name}-to"
+        self.name = f"spark-{uuid4().hex[:12]}"
+        self.target = f"{self.name}-to"
         self.directory = directory
+        self.checkpoint = directory / "checkpoint"
         self.runner = Runner(spark, bootstrap)
         self.published = 0
         with PubSub(bootstrap) as ps:
-            ps.create_topic(name, partitions=2, retention=LONG)
+            ps.create_topic(self.name, partitions=2, retention=LONG)
             ps.create_topic(self.target, partitions=1)
 
     def publish(self, body: Callable[[int], Any]) -> None:
@@ -71,46 +74,6 @@ class Scene:
         producer.produce(self.name, json.dumps(body).encode(), key="end", timestamp=START + 86_400_000)
         assert producer.flush(60) == 0
 
-    @contextmanager
-    def driver(self, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-        """A process group of its own, which is killed at the end."""
-        with (self.directory / "said").open("ab") as said:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **jars_of(self.spark)},
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
-
-    def kill_twice(self, command: list[str], progress: Path, more: Callable[[], None]) -> None:
-        """Each driver is killed after it has come further; `more` publishes for the next one."""
-        for moment in MOMENTS:
-            more()
-            before = latest(progress)
-            with self.driver(command) as process:
-
-                def further(before: int = before, process: subprocess.Popen[bytes] = process) -> bool:
-                    assert process.poll() is None, (self.directory / "said").read_text()[-3000:]
-                    return latest(progress) > before
-
-                until(further, "progress", PATIENCE)
-                more()
-                time.sleep(moment)
-
-    def job(self, name: str, options: list[str]) -> list[str]:
-        """The command line of a job."""
-        from tests.spark.drivers.scene import command
-
-        memory = "--conf=spark.driver.memory=700m"
-        return command(self.bootstrap, name, *options, memory, master="local[1]")
-
     def arrived(self) -> dict[str, Any]:
         """Bodies of the target by message id."""
         from spark.transforms.messages import messages
@@ -119,32 +82,137 @@ class Scene:
         return {row.message_id: json.loads(bytes(row.data)) for row in rows}
 
 
+@dataclass
+class Story:
+    """A job that follows a topic: its options, the body of each message, and of the one at the end."""
+
+    job: str
+    options: Callable[[Scene], list[str]]
+    body: Callable[[int], Any]
+    end: Any = None
+
+    def typed(self, scene: Scene) -> list[str]:
+        """Its options, without those of a driver that stays."""
+        return ["--topic", scene.name, "--checkpoint", str(scene.checkpoint), *self.options(scene)]
+
+    def command(self, scene: Scene) -> list[str]:
+        """As many.py takes it."""
+        if self.job == "copying":
+            return [self.job, scene.name, scene.target, str(scene.checkpoint)]
+        following = ["--follow", "--every", "100 milliseconds", "--max-per-batch", "20"]
+        return [self.job, *self.typed(scene), *following]
+
+
+def windows_and_alerts(scene: Scene) -> list[str]:
+    to = ["--to", str(scene.directory / "windows"), "--alert", "temp_max >= 0", "--alerts-to", scene.target]
+    return [*to, "--field", "temp", "--window", "10 seconds", "--late", "1 hour"]
+
+
+def change(number: int) -> Any:
+    return "no change" if number % 10 == 9 else {"action": "UPDATE", "data": {"n": number}}
+
+
+STORIES = {
+    "telemetry": Story("telemetry", windows_and_alerts, lambda number: {"temp": number}, {"temp": 0}),
+    "cdc": Story("cdc", lambda scene: ["--to", str(scene.directory / "state")], change, {"action": "DELETE"}),
+    "sessions": Story(
+        "sessions",
+        lambda scene: ["--to", scene.target, "--gap", "3600", "--late", "1 hour"],
+        lambda _: {"type": "view"},
+        {"type": "view"},
+    ),
+    "write_stream": Story("copying", lambda _: [], lambda number: {"n": number}),
+}
+
+
+@contextmanager
+def driver(spark: SparkSession, bootstrap: str, jobs: Sequence[list[str]], said: Path) -> Iterator[Any]:
+    """A process group of its own, which is killed at the end."""
+    command = [sys.executable, "-m", "tests.spark.drivers.many", bootstrap, json.dumps(jobs)]
+    with said.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **jars_of(spark)},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+    def lives() -> bool:
+        text = said.read_text()
+        assert process.poll() is None, text[-3000:]
+        assert " failed: " not in text, text[-3000:]
+        return True
+
+    try:
+        yield lives
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
 def latest(progress: Path) -> int:
     """The highest number among the names of files: of batches that are done, or of notes."""
     names = (path.name.removesuffix(".json") for path in progress.glob("[0-9]*"))
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-@pytest.fixture
-def scene(spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path) -> Scene:
-    return Scene(spark, kafka.bootstrap, name, tmp_path)
+def kill_twice(
+    spark: SparkSession,
+    bootstrap: str,
+    jobs: dict[Path, list[str]],
+    said: Path,
+    more: Callable[[], None],
+) -> None:
+    """Each driver is killed after each job has come further; `more` publishes for the next one.
+
+    `jobs`: by the directory in which the progress is seen.
+    """
+    for moment in MOMENTS:
+        more()
+        before = {progress: latest(progress) for progress in jobs}
+        with driver(spark, bootstrap, list(jobs.values()), said) as lives:
+
+            def further(before: dict[Path, int] = before, lives: Callable[[], bool] = lives) -> bool:
+                return lives() and all(latest(progress) > last for progress, last in before.items())
+
+            until(further, "progress", PATIENCE)
+            more()
+            time.sleep(moment)
 
 
-def streaming(scene: Scene, job: str, options: list[str], body: Callable[[int], Any], end: Any) -> None:
-    """Two drivers that are killed, then one that reads the rest."""
-    checkpoint = scene.directory / "checkpoint"
-    options = ["--topic", scene.name, "--checkpoint", str(checkpoint), *options]
-    command = scene.job(job, [*options, "--follow", "--every", "100 milliseconds", "--max-per-batch", "20"])
-    scene.kill_twice(command, checkpoint / "commits", lambda: scene.publish(body))
-    scene.end(end)
-    assert scene.runner.typed(job, options).ok
+@pytest.fixture(scope="module")
+def scenes(
+    spark: SparkSession, kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Scene]:
+    """What two drivers of all stories that were killed have left."""
+    directory = tmp_path_factory.mktemp("kills")
+    found = {}
+    for name in STORIES:
+        (directory / name).mkdir()
+        found[name] = Scene(spark, kafka.bootstrap, directory / name)
+
+    def more() -> None:
+        for name, story in STORIES.items():
+            found[name].publish(story.body)
+
+    jobs = {found[name].checkpoint / "commits": story.command(found[name]) for name, story in STORIES.items()}
+    kill_twice(spark, kafka.bootstrap, jobs, directory / "said", more)
+    return found
 
 
-def test_telemetry(scene: Scene) -> None:
+def ended(scenes: dict[str, Scene], name: str) -> Scene:
+    """The scene, once a driver that isn't killed has read the rest."""
+    scene, story = scenes[name], STORIES[name]
+    scene.end(story.end)
+    assert scene.runner.typed(story.job, story.typed(scene)).ok
+    return scene
+
+
+def test_telemetry(scenes: dict[str, Scene]) -> None:
+    scene = ended(scenes, "telemetry")
     table = str(scene.directory / "windows")
-    options = ["--to", table, "--field", "temp", "--window", "10 seconds", "--late", "1 hour"]
-    options += ["--alert", "temp_max >= 0", "--alerts-to", scene.target]
-    streaming(scene, "telemetry", options, lambda number: {"temp": number}, {"temp": 0})
     rows = scene.spark.read.format("delta").load(table).where("ordering_key <> 'end'").collect()
     seconds = scene.published // KEYS
     windows = [(f"k{key}", at) for key in range(KEYS) for at in range(0, seconds, 10)]
@@ -154,13 +222,9 @@ def test_telemetry(scene: Scene) -> None:
     assert len(told) == len(set(told)) == len(windows)
 
 
-def test_cdc(scene: Scene) -> None:
+def test_cdc(scenes: dict[str, Scene]) -> None:
+    scene = ended(scenes, "cdc")
     table = str(scene.directory / "state")
-
-    def body(number: int) -> Any:
-        return "no change" if number % 10 == 9 else {"action": "UPDATE", "data": {"n": number}}
-
-    streaming(scene, "cdc", ["--to", table], body, {"action": "DELETE"})
     rows = scene.spark.read.format("delta").load(table).where("ordering_key <> 'end'").collect()
     expected: dict[str, int] = {}
     for number in range(scene.published):
@@ -173,46 +237,39 @@ def test_cdc(scene: Scene) -> None:
     )
 
 
-def test_sessions(scene: Scene) -> None:
-    streaming(
-        scene,
-        "sessions",
-        ["--to", scene.target, "--gap", "3600", "--late", "1 hour"],
-        lambda _: {"type": "view"},
-        {"type": "view"},
-    )
+def test_sessions(scenes: dict[str, Scene]) -> None:
+    scene = ended(scenes, "sessions")
     told = scene.arrived().values()
     assert [each["events"] for each in told] == [scene.published // KEYS] * KEYS
 
 
-def test_replay(scene: Scene) -> None:
-    scene.publish(lambda number: {"n": number})
-    state = scene.directory / "state"
-    # Slow, so that there are many portions and a kill finds one at work.
-    options = ["--topic", scene.name, "--to", scene.target, "--state", str(state), "--rate", "1"]
-    scene.kill_twice(scene.job("replay", options), state / "progress", lambda: None)
-    assert scene.runner.typed("replay", [*options[:-2]]).ok
-    from spark.transforms.messages import messages
-
-    rows = messages(scene.spark, scene.target, bootstrap=scene.bootstrap).collect()
-    assert sorted(json.loads(bytes(row.data))["n"] for row in rows) == list(range(PART))
-
-
-def test_write_stream(scene: Scene) -> None:
+def test_write_stream(scenes: dict[str, Scene]) -> None:
     from spark.transforms.messages import messages
     from spark.transforms.outgoing import write_stream
 
-    checkpoint = scene.directory / "checkpoint"
-    command = [sys.executable, "-m", "tests.spark.drivers.copying", scene.bootstrap]
-    command += [scene.name, scene.target, str(checkpoint)]
-    scene.kill_twice(command, checkpoint / "commits", lambda: scene.publish(lambda number: {"n": number}))
+    scene = scenes["write_stream"]
     rest = messages(scene.spark, scene.name, bootstrap=scene.bootstrap, stream=True)
     write_stream(
         rest.select("data", "ordering_key"),
         scene.target,
         query="copy",
-        checkpoint=checkpoint,
+        checkpoint=scene.checkpoint,
         bootstrap=scene.bootstrap,
         available_now=True,
     ).awaitTermination(PATIENCE)
     assert sorted(each["n"] for each in scene.arrived().values()) == list(range(scene.published))
+
+
+def test_replay(spark: SparkSession, kafka: RunningKafka, tmp_path: Path) -> None:
+    scene = Scene(spark, kafka.bootstrap, tmp_path)
+    scene.publish(lambda number: {"n": number})
+    state = tmp_path / "state"
+    # Slow, so that there are many portions and a kill finds one at work.
+    options = ["--topic", scene.name, "--to", scene.target, "--state", str(state)]
+    jobs = {state / "progress": ["replay", *options, "--rate", "1"]}
+    kill_twice(spark, kafka.bootstrap, jobs, tmp_path / "said", lambda: None)
+    assert scene.runner.typed("replay", options).ok
+    from spark.transforms.messages import messages
+
+    rows = messages(spark, scene.target, bootstrap=scene.bootstrap).collect()
+    assert sorted(json.loads(bytes(row.data))["n"] for row in rows) == list(range(PART))

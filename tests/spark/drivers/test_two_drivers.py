@@ -1,10 +1,13 @@
-"""Two live drivers of one archive: one is stopped at a step of a batch, its successor goes on, and it is continued.
+"""Two live drivers of an archive: one is stopped at a step of a batch, its successor goes on, and it is continued.
+
+There is an archive for each step. One driver has them all: each waits at its step, then the whole driver is stopped.
 
 Nothing is lost, nothing is there twice, and the driver that was stopped ends with an error that says why.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -33,54 +36,95 @@ def jars_of(spark: SparkSession) -> dict[str, str]:
     return {"KAFKA_PUBSUB_SPARK_PACKAGES": "", "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell"}
 
 
+class Archives:
+    """An archive of one topic for each step, and the driver of all."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
+        from tests.spark.drivers.stopping import STEPS
+
+        self.steps = STEPS
+        self.directory = directory
+        self._spark = spark
+        self._topic = topic
+        self._runner = Runner(spark, bootstrap)
+        self._holds = [directory / each for each in ("hold", "written-hold")]
+        for each in self._holds:
+            each.touch()
+        jobs = json.dumps([self._following(step) for step in STEPS])
+        command = [sys.executable, "-m", "tests.spark.drivers.stopping", bootstrap, jobs]
+        with (directory / "said").open("wb") as said:
+            self.driver = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **jars_of(spark)},
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def _options(self, step: str) -> list[str]:
+        return ["--topic", self._topic, "--to", str(self.directory / step), "--max-per-batch", "20"]
+
+    def _following(self, step: str) -> list[str]:
+        # A long wait between batches, so that an archive whose batch is finished is stopped before it plans the next.
+        every = "10 seconds" if step == "finished" else "100 milliseconds"
+        return ["archive", *self._options(step), "--follow", "--every", every]
+
+    def commit(self, step: str, number: int) -> Path:
+        """The file of a batch that is finished."""
+        return self.directory / f"{step}-checkpoint" / "commits" / str(number)
+
+    def wait_for(self, wanted: list[Path]) -> None:
+        """Until the driver has made these files."""
+
+        def are_there() -> bool:
+            assert self.driver.poll() is None, self.said()[-3000:]
+            return all(each.exists() for each in wanted)
+
+        until(are_there, ", ".join(each.name for each in wanted), PATIENCE)
+
+    def said(self) -> str:
+        """What the driver has said."""
+        return (self.directory / "said").read_text()
+
+    def let_go(self) -> None:
+        """The steps go on when the driver does."""
+        for each in self._holds:
+            each.unlink()
+
+    def go_on_with(self, messages: int) -> None:
+        """A successor of each archive, which holds so many messages then, each once."""
+        from spark.archive_table import archived
+
+        for step in self.steps:
+            assert self._runner.typed("archive", self._options(step)).ok
+            held = values(archived(self._spark, str(self.directory / step)))
+            assert held == [f"{n:03}" for n in range(messages)], step
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("step", ["planned", "written", "committed", "finished"])
 def test_a_driver_that_was_stopped_and_continues_loses_nothing_and_says_so(
-    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path, step: str
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
-    from spark.archive_table import archived
-    from tests.spark.drivers.scene import CONF
-
-    archive, flag, hold = tmp_path / "archive", tmp_path / "reached", tmp_path / "hold"
-    hold.touch()
-    options = ["--topic", name, "--to", str(archive), "--max-per-batch", "20"]
-    command = [sys.executable, "-m", "tests.spark.drivers.stopping", step, str(flag), "-b", kafka.bootstrap]
-    command += ["spark", "run", "archive", "--master", "local[1]", *CONF, "--conf=spark.driver.memory=700m"]
-    commits = tmp_path / "archive-checkpoint" / "commits"
-    # A long wait between batches, so that a driver whose batch is finished is stopped before it plans the next.
-    every = "10 seconds" if step == "finished" else "100 milliseconds"
-    with PubSub(kafka.bootstrap) as ps, (tmp_path / "said").open("wb") as said:
+    with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=2)
 
         def numbers(first: int) -> None:
             publish(ps, name, [(f"k{n % 3}", f"{n:03}") for n in range(first, first + 20)])
 
         numbers(0)
-        driver = subprocess.Popen(
-            [*command, *options, "--follow", "--every", every],
-            cwd=ROOT,
-            env={**os.environ, **jars_of(spark)},
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-
-        def alive() -> bool:
-            assert driver.poll() is None, (tmp_path / "said").read_text()[-3000:]
-            return True
-
+        archives = Archives(spark, kafka.bootstrap, name, tmp_path)
+        driver = archives.driver
         try:
-            until(lambda: alive() and (commits / "0").exists(), "the first batch", PATIENCE)
+            archives.wait_for([archives.commit(step, 0) for step in archives.steps])
             numbers(20)
-            reached = {"written": tmp_path / "hold-reached", "finished": commits / "1"}.get(step, flag)
-            until(lambda: alive() and reached.exists(), step, PATIENCE)
+            waiting = ("planned-reached", "written-hold-reached", "committed-reached")
+            archives.wait_for([*(tmp_path / each for each in waiting), archives.commit("finished", 1)])
             os.killpg(driver.pid, signal.SIGSTOP)
-            successor = Runner(spark, kafka.bootstrap)
             numbers(40)
-            assert successor.typed("archive", options).ok
-            assert values(archived(spark, str(archive))) == [f"{n:03}" for n in range(60)]
-            hold.unlink()
+            archives.go_on_with(60)
+            archives.let_go()
             numbers(60)
             os.killpg(driver.pid, signal.SIGCONT)
             assert driver.wait(PATIENCE) == 1
@@ -88,7 +132,8 @@ def test_a_driver_that_was_stopped_and_continues_loses_nothing_and_says_so(
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)
                 driver.wait(30)
-        assert "another driver of archive works with checkpoint" in (tmp_path / "said").read_text()
+        for step in archives.steps:
+            checkpoint = f"another driver of archive works with checkpoint file:{tmp_path / step}-checkpoint "
+            assert checkpoint in archives.said(), step
         numbers(80)
-        assert successor.typed("archive", options).ok
-    assert values(archived(spark, str(archive))) == [f"{n:03}" for n in range(100)]
+        archives.go_on_with(100)

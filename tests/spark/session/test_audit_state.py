@@ -174,3 +174,18 @@ def test_of_two_audits_at_once_one_says_that_it_is_not_kept(
     with pytest.raises(FailedPrecondition, match=r"another audit of .* has ended meanwhile"):
         run("audit", **options)
     assert run("audit", **options).facts["messages"] == 0
+
+
+def test_numbers_that_were_added_are_put_together(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark.audit_state._CLEANED", 3)
+    made(run, name)
+    options: dict[str, Any] = {"topic": name, "sequence": SEQUENCE, "state": tmp_path / "audits"}
+    rows = []
+    for number in (1, 2, 3):
+        send(run, name, {"a": [number]})
+        assert found(run("audit", **options)) == []
+        table = run.spark.read.format("delta").load(f"{tmp_path}/audits-numbers")
+        rows.append([row.number for row in table.orderBy("number").collect()])
+    assert rows == [[1], [1, 2], [3]]
