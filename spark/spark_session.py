@@ -1,7 +1,7 @@
 """A Spark session that can read our topics: the right jars for the installed Spark, and times in UTC.
 
 Rules
-1. A session that is active already is used as it is, whoever made it; what it lacks is told with the line that
+1. A session that is active already is used as it is. If it lacks a setting, the error shows the line that
    adds it.
 2. Jars come through `spark.jars.packages`, so Spark fetches them from wherever the machine's Spark is told to.
    Two processes that fetch at once can damage the cache, so they wait for each other.
@@ -63,8 +63,8 @@ _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-#: What a job's session must have, whoever made it: dates in UTC; times as every reader of Parquet knows them, where
-#: Spark's default is a form that others have given up; and files of some days written side by side, because otherwise
+#: Settings that a job's session must have, also one that you made: dates in UTC; times in the form that every reader
+#: of Parquet knows (Spark's default is an older one); and files of some days written side by side, because otherwise
 #: every batch is sorted by its date.
 OF_A_JOB = {
     "spark.sql.session.timeZone": "UTC",
