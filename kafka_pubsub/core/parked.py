@@ -11,8 +11,9 @@ Rules
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from math import ceil, floor
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ __all__ = [
     "entry_of",
     "fate_of",
     "flags_of",
+    "outdated",
     "passed",
     "ticks",
 ]
@@ -331,3 +333,8 @@ class Line:
             found = self._at(at)
             if found is not None:
                 yield found
+
+
+def outdated(entries: Iterable[Entry]) -> list[Entry]:
+    """Of these, in order of origin and offset, all that aren't the last of their origin."""
+    return [entry for entry, following in pairwise(list(entries)) if entry.origin == following.origin]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 
 from kafka_pubsub.core.bodies import Bodies
 from kafka_pubsub.core.burials import Burial, Burials
@@ -28,7 +27,7 @@ from kafka_pubsub.core.moves import PATIENCE, Move, Moves
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.origins import Origins
 from kafka_pubsub.core.outage import Outage
-from kafka_pubsub.core.parked import NEVER, Entry
+from kafka_pubsub.core.parked import NEVER, Entry, outdated
 from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.retry_books import RetryBooks
 from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
@@ -102,10 +101,10 @@ class Retries:
         lines = self.parking.lines
         for key in lines:
             if lines.count(key) > 1:
-                for entry in _outdated(lines.entries(key)):
+                for entry in outdated(lines.entries(key)):
                     lines.remove(key, entry)
                     self._drop(entry)
-        for entry in _outdated(sorted(self.parking.loose)):
+        for entry in outdated(sorted(self.parking.loose)):
             self.parking.loose.remove(entry)
             self._drop(entry)
         self.copied = {entry.origin for entry in self.parking.loose}
@@ -345,8 +344,3 @@ class Retries:
         for at, reason in refused.items():
             self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
         self.moves.aborted(refused, now)
-
-
-def _outdated(entries: Iterable[Entry]) -> list[Entry]:
-    """Of these, in order of origin and offset, all that aren't the last of their origin."""
-    return [entry for entry, following in pairwise(list(entries)) if entry.origin == following.origin]

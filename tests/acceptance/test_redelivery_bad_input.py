@@ -104,7 +104,7 @@ BROKEN: dict[str, tuple[Headers, str]] = {
     "an empty one": (lambda topic_id: [(RETRY_HEADER, None)], "empty"),
     "damaged": (lambda topic_id: [(RETRY_HEADER, encode(info(topic_id))[:-1] + b"x")], "damaged"),
     "rubbish": (lambda topic_id: [(RETRY_HEADER, b"\x01rubbish")], "damaged"),
-    "unknown version": (lambda topic_id: [(RETRY_HEADER, b"\x09" + encode(info(topic_id))[1:])], "version 9"),
+    "no version's": (lambda topic_id: [(RETRY_HEADER, b"\x09" + encode(info(topic_id))[1:])], "damaged"),
     "another topic's": (lambda topic_id: [(RETRY_HEADER, encode(info("another")))], "another"),
     "another partition's": (lambda topic_id: [(RETRY_HEADER, encode(info(topic_id, 3)))], "partition 3"),
     "an origin of nobody's": (
