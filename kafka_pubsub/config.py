@@ -120,7 +120,7 @@ class RetryPolicy(Value):
 class DeadLetterPolicy(Value):
     """Where a message goes whose attempts are used up.
 
-    `on_exhausted="park"` keeps it, and the later messages of its key behind it, until somebody releases it.
+    `on_exhausted="park"` keeps it, and the later messages of its key behind it, until it is released.
     """
 
     topic: str

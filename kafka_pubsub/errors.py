@@ -125,7 +125,7 @@ class OrderingKeyPaused(PublishError):
 
 
 class AckError(PubSubError):
-    """An ack, nack or extension had no effect, or nobody can say whether it had.
+    """An ack, nack or extension had no effect, or it isn't known whether it had.
 
     `ack_ids`: which of those that were given to one call.
     """

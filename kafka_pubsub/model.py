@@ -4,7 +4,7 @@ Rules
 1. Nothing here does I/O, and importing it loads neither librdkafka nor pydantic.
 2. A record keeps the shape that librdkafka's Python client gives it (methods, not attributes), so that the hot
    path hands records through untouched; every other log (memory) takes the same shape.
-3. A message reads its record lazily: a header is decoded when somebody asks for it.
+3. A message reads its record lazily: a header is decoded when it is asked for.
 4. Nothing of a record is lost on the way: text that isn't UTF-8 is decoded with `surrogateescape` and encodes
    back to the same bytes; `Message.key` and `Message.headers` give the raw bytes, repeats included.
 """
@@ -156,7 +156,7 @@ class NewRecord(NamedTuple):
 class Membership(NamedTuple):
     """A place in a consumer group as of one assignment; the log refuses it once the group has moved on.
 
-    `token` is the log's own and means nothing to anybody else.
+    `token` is the log's own and means nothing elsewhere.
     """
 
     group: str
@@ -170,7 +170,7 @@ class Ending(Enum):
     STORED = "stored"
     #: Surely nothing of it is, nor ever will be.
     ABORTED = "aborted"
-    #: Nobody can say yet; all of it or nothing.
+    #: Not known yet; all of it or nothing.
     UNKNOWN = "unknown"
 
 
@@ -373,7 +373,7 @@ class Message:
     def ack_with_response(self) -> AckFuture:
         """Acks; the future resolves when the ack is durable. After that the message is never delivered again.
 
-        It fails with `StaleAck` if the ack counts for nothing, and with another `AckError` if nobody can say.
+        It fails with `StaleAck` if the ack counts for nothing, and with another `AckError` if that isn't known.
         """
         return self._sink.ack_with_response(self)
 

@@ -102,7 +102,7 @@ class Coordinator(Holdings):
         self._crew = crew
         self._beside = beside
         self.counts = Counts()
-        #: Leases that the fetcher may come to need for messages that its callbacks keep; nobody else gets them.
+        #: Leases that the fetcher may come to need for messages that its callbacks keep; no other thread gets them.
         self._reserved = 0
         self._turn = 0
         #: Inline leases of what is due, that the fetcher is about to take.
@@ -224,7 +224,7 @@ class Coordinator(Holdings):
             self._to(number, Settled(some), now)
 
     def awaited(self, asks: Sequence[Ask], now: float) -> None:
-        """Messages were acked by somebody who waits for that to be durable."""
+        """Messages were acked, and their callers wait for that to be durable."""
         by_partition: defaultdict[int, list[Ask]] = defaultdict(list)
         for ask in asks:
             by_partition[ask.lease.partition].append(ask)
@@ -426,7 +426,7 @@ class Coordinator(Holdings):
             self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
             self._inline += leases
             return
-        if self.closing:  # they waited for their notes; nobody takes them any more
+        if self.closing:  # they waited for their notes; no thread takes them any more
             self._to(number, Released([Release(lease, 0, Verdict.UNTOUCHED) for lease in leases]), now)
             return
         self.counts.redelivered += sum(lease.attempt > 1 for lease in leases)

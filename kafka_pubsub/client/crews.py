@@ -1,4 +1,4 @@
-"""Crews: who runs the callbacks of a stream. Threads of our own, a user's executor, batches, or nobody (receive).
+"""Crews run the callbacks of a stream: threads of our own, a user's executor, batches, or none (receive).
 
 Theory. The runner gives a crew leases; the crew wraps each in a holder, walks it somewhere, and reports the
 release. Crews differ only in where the walking happens.

@@ -1,11 +1,11 @@
-"""The futures of acks that somebody wants to know durable.
+"""The futures of acks that callers want to know durable.
 
 Theory. Which ack is durable when, `core.durability` decides; here it is told. A future belongs to one stream: whatever
 ends that, ends them all.
 
 Rules
-1. Every future is told once: by the core, or by the end of the stream. So nobody waits for ever.
-2. A failure says what it means: `StaleAck`, this ack counts for nothing; another `AckError`, nobody can say.
+1. Every future is told once: by the core, or by the end of the stream. So no caller waits for ever.
+2. A failure says what it means: `StaleAck`, this ack counts for nothing; another `AckError`, that isn't known.
 3. Done-callbacks never run on the runner: one that is slow, or waits for another ack, would hold up all.
 4. Who waits for his ack inside a callback that the fetcher walks holds up the thread that commits: another one must
    become it first.
@@ -81,11 +81,11 @@ class DurableAcks:
         observer: LeaseObserver,
         make_way: Callable[[], None],
     ) -> AckFuture:
-        """The future of an ack; `make_way` is called by whoever is about to wait for it."""
+        """The future of an ack; `make_way` is called by the thread that is about to wait for it."""
         future = _Future(self, lease, message, observer, make_way)
         self._open.add(future)
         self.asked.append(Ask(lease, cast("Record", message._record), future))
-        if self._ended:  # nobody takes it out any more
+        if self._ended:  # no sweep takes it out any more
             self.end()
         return future
 
@@ -95,7 +95,7 @@ class DurableAcks:
         return len(self._open)
 
     def end(self) -> None:
-        """The stream is over: whoever still waits is told so."""
+        """The stream is over: callers that still wait are told so."""
         self._ended = True
         self.asked.clear()
         for future in list(self._open):
@@ -103,7 +103,7 @@ class DurableAcks:
         self._callbacks.close(0)
 
     def told(self, future: _Future) -> None:
-        """Nobody waits for it any more."""
+        """No caller waits for it any more."""
         self._open.discard(future)
 
     def call_back(self, callback: Callable[[Future[None]], object], future: Future[None]) -> None:
@@ -115,7 +115,7 @@ class DurableAcks:
             except Exception:
                 log.exception("a done-callback of an ack's future raised")
 
-        if self._ended:  # it is whoever closes the stream that tells
+        if self._ended:  # the thread that closes the stream tells
             run()
         else:
             self._callbacks.run(run)

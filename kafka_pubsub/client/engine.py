@@ -13,7 +13,7 @@ Rules
    stored, over whatever came in between.
 3. The runner never waits for the fetcher, a worker or the log.
 4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
-   at a time by `core`, which nobody holds while it waits or while a callback runs.
+   at a time by `core`, which no thread holds while it waits or while a callback runs.
 5. Whatever ends a thread ends the stream, and `failure` says why.
 """
 
@@ -55,7 +55,7 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Records asked for in one read: so many that its cost vanishes among them, so few that they stay in a cache.
 READ = 1000
-#: Records of the first read, before anybody knows how large they are; and the share of `max_bytes` for one read.
+#: Records of the first read, before it is known how large they are; and the share of `max_bytes` for one read.
 FIRST_READ, SHARE = 100, 0.125
 #: Records for which there must be room before anything is read.
 LEAST_READ = 500
@@ -112,7 +112,7 @@ class Engine(Hearing):
         self._records_read = self._records_booked = 0
         #: Rings when something was posted while the runner slept.
         self._bell: SimpleQueue[None] = SimpleQueue()
-        #: Whether the runner sleeps; `_asleep` only if nobody does its work meanwhile.
+        #: Whether the runner sleeps; `_asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
@@ -135,7 +135,7 @@ class Engine(Hearing):
         self._fetching = self._running = True
         self._runner: threading.Thread | None = None
         self._fetcher: threading.Thread | None = None
-        #: Held by whoever is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
+        #: Held by the thread that is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
         self.core = threading.RLock()
         self.walks = Walks(self, ordered=record.options.message_ordering)
         self.book = self.walks.book
@@ -171,7 +171,7 @@ class Engine(Hearing):
         self._on_end()
 
     def hush(self) -> None:
-        """Begins nothing more; what runs goes on. Waits for that: a crew that is told to end hires nobody after it."""
+        """Begins nothing more, and waits for that: a crew that is told to end starts no thread after it."""
         with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
             self.ask(self._hush)
 

@@ -10,7 +10,7 @@ Rules
 2. Of a lease that expires, the record that is with its handler is told, wherever the runner last saw the holder. One
    that is begun at that moment is told as expired right after its delivery.
 3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
-4. Any thread may call; a commit's answer is told before anybody acts on it.
+4. Any thread may call; a commit's answer is told before it has an effect.
 5. What a commit's checkpoint tells is told with it (`core/checkpoint`), as if the map said it: a history knows nothing
    of checkpoints, and a checkpoint is no move of a message.
 """
@@ -237,7 +237,7 @@ class Evidence(LeaseObserver):
         self._history.stale(verb, *_place(message), message._attempt)
 
     def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """The log knows an ack, and whoever waits for that is about to be told."""
+        """The log knows an ack, and its future is about to be resolved."""
         self._history.durable_ack(partition, offset, epoch, attempt)
 
     def expiring(self, effects: Sequence[Effect]) -> None:
@@ -349,7 +349,7 @@ class Evidence(LeaseObserver):
         return not each.dead and self._is_readable(each)
 
     def landed(self, landing: Landing) -> None:
-        """It has ended, or nobody can say."""
+        """It has ended, or its outcome isn't known."""
         partition, epoch = landing.flight.partition, landing.flight.epoch
         flight = self._flights.pop((partition, epoch), None)
         if flight is None:

@@ -1,7 +1,7 @@
-"""The future of a published message: a real `concurrent.futures.Future` that costs little until somebody waits.
+"""The future of a published message: a real `concurrent.futures.Future` that costs little until a thread waits.
 
 Theory: the standard future builds a condition (a lock and a deque) at birth, which costs more than all else that
-`publish` does. Nearly all publish futures are resolved before anybody looks, so this one builds the condition
+`publish` does. Nearly all publish futures are resolved before they are looked at, so this one builds the condition
 when it is first asked for, and its text (the message id) when that is read.
 
 Rules
@@ -38,7 +38,7 @@ _FINISHED: Final = "FINISHED"
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
-# One lock for the birth of all futures' conditions: held for a few instructions, when somebody asks for the first time.
+# One lock for the birth of all futures' conditions: held for a few instructions, when one is asked for the first time.
 _birth = threading.Lock()
 
 
@@ -50,7 +50,7 @@ def _renew_birth_lock() -> None:
 
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
-#: The offset of a message that was stored nobody says where.
+#: The offset of a message that was stored at a place that isn't told.
 UNTOLD = -1
 
 
@@ -111,7 +111,7 @@ class PublishFuture(Future[str]):
             epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:
-        """The message was not queued. Before anybody has seen the future."""
+        """The message was not queued. Before the future was handed out."""
         self._outcome = error
 
     def settle(self, partition: int | None, outcome: int | PubSubError) -> None:
@@ -226,7 +226,7 @@ class CallbackThread:
 
     def close(self, timeout: float) -> bool:
         """Lets what is queued run for up to `timeout` seconds; whether it ended."""
-        # Where nobody can be waited for nobody is told to end either: what a late report brings is still run.
+        # Where no thread can be waited for none is told to end either: what a late report brings is still run.
         return not self._tasks.worked_elsewhere() or self._tasks.close(timeout)
 
     def _work(self) -> None:

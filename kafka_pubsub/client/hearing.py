@@ -1,8 +1,8 @@
 """What other threads say to a stream's runner: noted here, and taken in its sweeps.
 
 Rules
-1. Any thread may speak, and none waits. The runner is woken only if it sleeps, or if somebody waits for its answer.
-2. An ack that somebody waits for is noted before the message counts as acked, so before the release that tells of the
+1. Any thread may speak, and none waits. The runner is woken only if it sleeps, or if a caller waits for its answer.
+2. An ack that a caller waits for is noted before the message counts as acked, so before the release that tells of the
    same ack. Hence releases are taken out first, and such acks are dealt with first.
 """
 
@@ -107,7 +107,7 @@ class Hearing(Reports, ABC):
             coordinator.counts.stale += 1
 
     def take_asks(self, now: float) -> None:
-        """Acks that somebody waits for; also to be taken before a walk tells of itself (`core.events.Awaited`)."""
+        """Acks that callers wait for; also to be taken before a walk tells of itself (`core.events.Awaited`)."""
         if self.acks.asked:
             self.coordinator.awaited(_drain(self.acks.asked), now)
 

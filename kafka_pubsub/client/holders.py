@@ -181,7 +181,7 @@ class Holder:
         return Release(lease, done, Verdict.FINISHED)
 
     def let_go(self) -> None:
-        """Nobody will ask again: takes the knots apart, so that records are freed at once and not by the collector."""
+        """Takes references apart, so that records are freed at once and not by the collector."""
         self.lease.holder = None
 
     def begin(self) -> Message | None:
@@ -258,7 +258,7 @@ class Holder:
     def ack_with_response(self, message: Message) -> AckFuture:
         if self._late(message):
             return refused(message)
-        # Said before the message counts as acked: whoever sees that it is may tell of it at once (`hearing`).
+        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`hearing`).
         future = self.reports.awaited(self.lease, message)
         message._state = ACKED
         if self.detached:

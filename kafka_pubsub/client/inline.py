@@ -14,7 +14,7 @@ Rules
    decided under `_lock`; the hot path, a record that is acked at once, takes no lock.
 3. A message that is kept gets a holder of its own. An ack on another thread may cross that change: it reads the
    holder again after it has set the state, and the walking thread reads the state after it has set the holder.
-4. Whoever wants a message's lease for itself (an extension, a close inside the callback) takes over first.
+4. A thread that wants a message's lease for itself (an extension, a close inside the callback) takes over first.
 5. A message that is kept counts like any other that is out: a holder keeps no more than it was allowed to, and then
    begins nothing more.
 6. Only callbacks that took long while no thread of the crew was at work, or that had to be taken over, are known to be
@@ -43,7 +43,7 @@ __all__ = ["LEFT", "InlineHolder", "Pace", "Walk"]
 LONGEST = 500
 #: Records of the first read after a callback wasn't quick, or none was seen yet.
 SHORTEST = 2
-#: Seconds for a record, callback included, up to which it is quick. Whoever waits for anything outside takes longer.
+#: Seconds for a record, callback included, up to which it is quick. One that waits for anything outside takes longer.
 QUICK = 30e-6
 #: Seconds that a walk may take beside: locks, another thread's turn at the interpreter, a processor lent elsewhere.
 SLACK = 1e-3
@@ -239,7 +239,7 @@ class InlineHolder(Holder):
     def take_over(self) -> Passed | None:
         """Takes what isn't begun from the walking thread, and what that would say if it is through; None: done before.
 
-        Whoever takes over tells it at once: before that nothing may be received. The walking thread tells nothing then.
+        The thread that takes over tells it at once: before that nothing may be received. The walking thread is silent.
         """
         with self._lock:
             if self._passed is not None or self._taken_over:
@@ -291,7 +291,7 @@ class Walk:
         self.thread = threading.current_thread()
         #: Set by a take-over: the walking thread isn't the fetcher any more.
         self.over = False
-        #: How far it was when somebody last looked, since when, and when that was done first.
+        #: How far it was at the last look, since when, and when that was done first.
         self._seen = (-1, -1)
         self._seen_at = 0.0
         self._first_seen_at: float | None = None
@@ -314,7 +314,7 @@ class Walk:
             return rest
 
     def stands(self, now: float) -> float:
-        """For how long the same callback has been running, as far as anybody looked; or all, if they take long."""
+        """For how long the same callback has been running, as far as was looked; or all, if they take long."""
         if self._first_seen_at is None:
             self._first_seen_at = now
         if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:

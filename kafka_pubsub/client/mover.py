@@ -9,8 +9,8 @@ Rules
    told exactly once, by `landed`.
 2. If a transaction was aborted because of a record that the log refuses, the flights without such a record are sent
    again at once, without it; the others land with what was refused of them.
-3. After an ending that nobody knows our own id is fenced before anything is told: then what is committed is the truth,
-   and whoever asks for it doesn't wait for us.
+3. After an ending that isn't known our own id is fenced before anything is told: then what is committed is the truth,
+   and a reader that asks for it doesn't wait for us.
 4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
 5. When an abort of several flights names no record, each goes alone for `ALONE` seconds: one of them may make every
    transaction fail that it is in, and must not hold up the others.
@@ -226,7 +226,7 @@ class Mover:
             )
 
     def _fence_ourselves(self) -> None:
-        """Until it is done nobody may ask what was committed; there is nothing else to do (rule 3)."""
+        """Until it is done no reader may ask what was committed; there is nothing else to do (rule 3)."""
         while not self._ending.is_set():
             try:
                 writer = self._writer()

@@ -168,7 +168,7 @@ class LogWriter(Protocol):
     def relearn(self, topic: str) -> int:
         """Asks how many partitions the topic has, and spreads keys over so many from now on; returns the number.
 
-        Only while nothing of the topic is queued: that keeps its partition. `BrokerUnavailable` if nobody answers.
+        Only while nothing of the topic is queued: that keeps its partition. `BrokerUnavailable` if no broker answers.
         """
 
     def explain(self, error: object) -> PubSubError:
@@ -185,7 +185,7 @@ class Transactions(Protocol):
 
     @property
     def transactional_id(self) -> str:
-        """For the metadata of commits: whoever is held up by us fences it."""
+        """For the metadata of commits: a reader that it holds up fences it."""
 
     def transact(
         self,

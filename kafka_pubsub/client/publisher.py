@@ -2,11 +2,11 @@
 
 Rules
 1. Argument errors are raised by the call; whatever happens later comes through the future.
-2. No gap: when a message of a key fails, the key is paused before anybody can see the failure, and nothing of it is
+2. No gap: when a message of a key fails, the key is paused before the failure can be seen, and nothing of it is
    queued until `resume`. The writer sees to it that what was queued behind the failed message fails too, and accepts
    nothing (`BufferError`) until all of that was reported.
 3. One lock for each topic makes "is the key paused, is there room, append" one step; it also is the order of
-   messages of a key from several threads. Delivery reports don't take it unless somebody waits.
+   messages of a key from several threads. Delivery reports don't take it unless a thread waits.
 4. What must be looked at before a message may be queued (first use, a fork, closing, a topic that refuses, a size
    near the limit) is behind one comparison: `_small` is -1 then, or the message is larger.
 5. `_pump` is None when another writer is due. It comes after the old one has reported everything, so that no
@@ -249,7 +249,7 @@ class TopicPublisher:
                 return pump
 
     def _serve_for_room(self, pump: Pump, size: int) -> None:
-        """Serves reports here, where they are cheap, for as long as that makes room and nobody else does it."""
+        """Serves reports here, where they are cheap, for as long as that makes room and no other thread does it."""
         until = time.monotonic() + _SERVE_S
         while self._outstanding.full(size) and time.monotonic() < until and pump.take_turn(_BUSY_S):
             pass
@@ -265,7 +265,7 @@ class TopicPublisher:
     ) -> None:
         """The writer took nothing: tries again while it is only busy.
 
-        The quick way's errors are nobody's words; what `append` says to the same message counts.
+        The quick way's errors are not told; what `append` says to the same message counts.
         """
         while not isinstance(error, PubSubError):
             self._outstanding.pause(_BUSY_S)

@@ -2,8 +2,8 @@
 
 Theory. A group fences what comes from an earlier membership, not what comes from an earlier ownership: a member that
 has seen a rebalance can still overwrite what the next owner of a partition stored. So no request of ours may outlive
-the ownership under which it was made, unless the membership ends with it. Whoever can't wait for an answer any longer
-asks for that with `rejoin`.
+the ownership under which it was made, unless the membership ends with it. A caller that can't wait for an answer any
+longer asks for that with `rejoin`.
 
 Rules
 1. A commit that is on its way when partitions go - revoked or lost - is such a request. Its answer is waited for; if

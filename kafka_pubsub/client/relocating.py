@@ -4,7 +4,7 @@ Theory. The core says what is to be moved, read again or deleted; all of that wa
 threads of its own (`mover`, `body_reader`), and the answers are posted to the runner.
 
 Rules
-1. Whoever asks is the runner, which never waits; whoever gives partitions up may `wait` until their flights landed.
+1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their flights landed.
 2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
 3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
    (`letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
@@ -75,7 +75,7 @@ def identity_of(record: SubscriptionRecord) -> str:
 
 
 def transactional_id(subscription: str, writer: int) -> str:
-    """Under which whoever commits with that number relocates."""
+    """Under which the writer that commits with that number relocates."""
     return f"{subscription}-{writer}"
 
 
@@ -265,7 +265,7 @@ class Relocating:
     def _found(self, found: FoundBodies) -> None:
         self._post(lambda: self._answers.found(found))
 
-    # For whoever gives partitions up, or takes them on
+    # For the fetcher, which gives partitions up and takes them on
 
     def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
         """Waits until nothing of these partitions is in the air; returns those of which something still is."""
@@ -278,7 +278,7 @@ class Relocating:
         return []
 
     def fence(self, subscription: str, writer: int) -> None:
-        """Ends what whoever commits with that number left open; if that can't be done, the log ends it in time."""
+        """Ends what the writer of that number left open; if that can't be done, the log ends it in time."""
         dead = self.letters.begin_fence(dead_letter_id(subscription, writer))
         try:
             self.mover.fence(transactional_id(subscription, writer), FENCING)

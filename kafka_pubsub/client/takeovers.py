@@ -264,20 +264,20 @@ class Takeovers:
         )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        for seconds, anybody in ((DEAD, False), (BLOCKED - DEAD, True)):
+        for seconds, all_of_them in ((DEAD, False), (BLOCKED - DEAD, True)):
             try:
                 return self._reader.committed(places, seconds)
             except (BrokerUnavailable, DeadlineExceeded):
-                self._fence_writers(places, anybody=anybody)
+                self._fence_writers(places, all_of_them=all_of_them)
         return self._reader.committed(places)
 
-    def _fence_writers(self, places: Sequence[TopicPartition], *, anybody: bool) -> None:
-        """Ends what others left open; `anybody`: also who left in good order, and we ourselves."""
+    def _fence_writers(self, places: Sequence[TopicPartition], *, all_of_them: bool) -> None:
+        """Ends what other writers left open; `all_of_them`: also those that left in good order, and our own."""
         maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
         own = self._runner.coordinator.process
         for writer in {
-            found.writer for found in known if anybody or not (found.clean or found.writer == own)
+            found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
         }:
             self.relocating.fence(self._record.name, writer)
 
@@ -369,7 +369,7 @@ class Takeovers:
             del self._late[place]
 
     def _begin_again(self) -> Sequence[int]:
-        """After an outcome that nobody knows: what is committed is the truth."""
+        """After an outcome that isn't known: what is committed is the truth."""
         asked: set[int] = set()
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())

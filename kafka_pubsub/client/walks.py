@@ -1,7 +1,7 @@
 """The fetcher's walks: it calls quick callbacks itself, and is relieved when one takes long (`inline` has the theory).
 
 Rules
-1. Whoever decides here holds the engine's core lock; nobody holds it while a callback runs.
+1. A thread that decides here holds the engine's core lock; no thread holds it while a callback runs.
 2. A walk ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
 3. A crew that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like threads
    that wait for anything else, and a crew of them falls behind for ever, though callbacks take microseconds. So its

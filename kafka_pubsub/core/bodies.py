@@ -2,7 +2,7 @@
 
 Rules
 1. What came by is kept while there is room (`max_bytes`, the objects that hold it included); what was asked for is
-   kept in any case: somebody is due.
+   kept in any case: a message is due.
 2. One request is on the way at a time, lowest offsets first: each costs a seek, and neighbours come together.
 """
 
@@ -33,7 +33,7 @@ class Bodies:
         self._max_bytes = max_bytes
         self.kept: dict[int, RetryRecord] = {}
         self.size = 0
-        # Offsets to be read and being read, with the key that waits; None: it has none, or nobody knows it.
+        # Offsets to be read and being read, with the key that waits; None: it has none, or it isn't known.
         self._wanted: dict[int, bytes | None] = {}
         self._asked: dict[int, bytes | None] = {}
         # Whether a request is on the way, also when nothing of what it asks for is needed any more.
@@ -71,7 +71,7 @@ class Bodies:
             self._wanted[offset] = key
 
     def forget(self, offset: int) -> None:
-        """Nobody needs it any more."""
+        """It isn't needed any more."""
         self._wanted.pop(offset, None)
         self._asked.pop(offset, None)
         self.take(offset)

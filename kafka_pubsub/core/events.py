@@ -154,7 +154,7 @@ class Ask(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """Records were acked by somebody who waits for that to be durable; their handlers may still run.
+    """Records were acked, and the callers wait for that to be durable; the handlers may still run.
 
     Said before the release of the same lease, and before the walk that it happened in is told of.
     """
@@ -272,7 +272,7 @@ class Returned(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """It isn't ours any more, or somebody else wrote to it since."""
+    """It isn't ours any more, or another member wrote to it since."""
 
 
 Event = (

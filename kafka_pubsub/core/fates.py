@@ -43,7 +43,10 @@ __all__ = ["Fates", "headers_of"]
 LATEST = 60.0
 
 #: What a person reads where no error is known.
-_NO_WORDS = {Why.NACKED: "it was nacked", Why.EXPIRED: "nobody had said a word when its deadline passed"}
+_NO_WORDS = {
+    Why.NACKED: "it was nacked",
+    Why.EXPIRED: "it was neither acked nor nacked when its deadline passed",
+}
 
 
 class Fates:
@@ -126,7 +129,7 @@ class Fates:
         return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
 
     def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """Somebody has released what was parked for ever: its attempts begin anew."""
+        """What was parked for ever was released: its attempts begin anew."""
         info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)
         return self._move(record, key, info)
 

@@ -1,9 +1,9 @@
 """Records that wait, by ordering key: one holder per key, keys beside each other.
 
-Theory. A key is *ready* when it has waiting records, nobody holds it and it isn't parked. Taking hands over a run from
-the front of a key's queue and blocks the key until it is released. The ready key whose first record is the oldest goes
-first: so keys go forward together, nobody starves, and the finished records lie close together in the log. Records
-without a key wait in a line of their own and never block each other.
+Theory. A key is *ready* when it has waiting records, no lease holds it and it isn't parked. Taking hands over a run
+from the front of a key's queue and blocks the key until it is released. The ready key whose first record is the
+oldest goes first: so keys go forward together, no key starves, and the finished records lie close together in the
+log. Records without a key wait in a line of their own and never block each other.
 
 Rules
 1. A blocked key keeps its queue, even an empty one: what arrives meanwhile waits behind its holder (I1).

@@ -6,7 +6,7 @@ was buffered. When a holder lets go of a lease whose current record it neither a
 *kept*: that one record, with the user, until its deadline.
 
 States: WALKING (a holder is on its way), KEPT (with the user, no handler runs), EXPIRED (its deadline has passed
-while its handler still runs: nobody else gets the key until the handler has ended).
+while its handler still runs: no other holder gets the key until the handler has ended).
 Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
 
 Rules
@@ -104,7 +104,7 @@ class Leases:
     """All leases of one partition."""
 
     def __init__(self) -> None:
-        #: Leases that aren't over. Empty: nobody holds anything.
+        #: Leases that aren't over. Empty: nothing is held.
         self.active: set[Lease] = set()
         #: The inline lease that is open; None: there is none.
         self.walk: Lease | None = None

@@ -65,7 +65,7 @@ class Move:
         #: What its header will say; and that header's value, once it flies: a record that comes back with it is ours.
         self.info = info
         self.said = b""
-        #: The ordering key that waits for it; None: nobody waits.
+        #: The ordering key that waits for it; None: no key waits.
         self.key = key
         self.origin = record.offset()
         #: Its offset in the retry partition; None: it comes from main.

@@ -1,8 +1,8 @@
 """Which records of a retry partition are messages of this partition: their header, and where they say they come from.
 
 Theory. A retried message waits until main has been read past its origin, and the later messages of its key wait with
-it. So an origin that main doesn't have would hold its key up until main has grown that far: for ever, where somebody
-has forged it. Every honest record was written when its origin had been read from main, by its owner or by one before;
+it. So an origin that main doesn't have would hold its key up until main has grown that far: for ever, if it is
+forged. Every honest record was written when its origin had been read from main, by its owner or by one before;
 a letter that is replayed had been, too. So an honest origin lies below main's end at the assignment (asked for after
 the retry partition's, so that all that this one held was written before) or below what this owner has read since.
 

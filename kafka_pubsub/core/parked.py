@@ -34,7 +34,7 @@ __all__ = [
     "ticks",
 ]
 
-#: Due at no time: until somebody releases it.
+#: Due at no time: until it is released.
 NEVER = float("inf")
 
 NEVER_TICKS = 2**62
@@ -122,7 +122,7 @@ class Line:
         self._head = 0
         #: Entries that came out of order.
         self._late: list[Entry] = []
-        #: Places of entries that are gone from the middle; taken out together when somebody looks.
+        #: Places of entries that are gone from the middle; taken out together at the next look.
         self._gone: AbstractSet[tuple[int, int]] = _NONE
 
     def __len__(self) -> int:

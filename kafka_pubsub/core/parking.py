@@ -98,11 +98,11 @@ class Parking:
                     backlogged[key] = now
 
     def unsettle(self, key: bytes) -> None:
-        """Somebody holds the key: it stands nowhere until it is settled again."""
+        """A holder has the key: it stands nowhere until it is settled again."""
         self._ready.pop(key, None)
 
     def settle(self, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        """Where a key stands that nobody holds. `main` is the first origin that waits in the main partition."""
+        """Where a key stands that no holder has. `main` is the first origin that waits in the main partition."""
         self._ready.pop(key, None)
         front, moving = self.lines.front(key), self.moving.get(key)
         first = None if moving is None else min(moving)

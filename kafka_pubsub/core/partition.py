@@ -5,7 +5,7 @@
     check()                            raises InvariantViolated if a promise is broken
 
 Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that
-nobody holds are leased: one holder for each, which takes the key's records one by one (`leases`, `verdicts`). Finished
+no holder has are leased: one holder for each, which takes the key's records one by one (`leases`, `verdicts`). Finished
 records are booked (`offsets`) and committed as a position plus a map of what is finished above it (`ack_map`).
 What isn't acked moves to the retry partition and waits there (`retries`).
 

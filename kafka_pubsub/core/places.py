@@ -90,7 +90,7 @@ class Places:
         self.free_keys(free)
 
     def _put_back(self, record: Record) -> None:
-        """Nobody has begun it: it goes to where it waited, in front."""
+        """No handler has begun it: it goes to where it waited, in front."""
         key = self._half.retries.key(record)
         if isinstance(record, RetryRecord):
             self._half.lending.put_back(record, entry_of(record), key)

@@ -164,7 +164,7 @@ class Retries:
     # Where keys stand
 
     def settle(self, key: bytes, now: float) -> None:
-        """Finds out where a parked key stands, unless somebody holds it."""
+        """Finds out where a parked key stands, unless a holder has it."""
         lines = self.parking.lines
         if key not in lines:
             return
@@ -248,7 +248,7 @@ class Retries:
         return left
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
-        """Takes a parked message out of the index; False if it isn't there: somebody holds it."""
+        """Takes a parked message out of the index; False if it isn't there: a holder has it."""
         key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset, now)
         self.bodies.forget(entry.offset)
         if key is None:

@@ -7,7 +7,7 @@ Rules
 1. `committable` is the lowest offset that isn't finished; runs lie above it, ascending, with something unfinished
    between any two.
 2. A hole (a transaction's marker, an aborted record) belongs to a finished neighbour; between two unfinished records
-   it is nobody's. So it never costs a run: each transaction leaves one, and thousands of them wait together.
+   it is no message. So it never costs a run: each transaction leaves one, and thousands of them wait together.
 3. What an earlier commit called finished is a run from the start, so it is known when it is read again.
 4. Runs that a checkpoint tells aren't new, as long as they stay what they are (`checkpoint`).
 """

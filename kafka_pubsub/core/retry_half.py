@@ -112,7 +112,7 @@ class RetryHalf:
 
     @property
     def benched(self) -> int:
-        """Leases that wait for their trial: nobody has them, and others may be handed out meanwhile."""
+        """Leases that wait for their trial: no holder has them, and others may be handed out meanwhile."""
         return sum(suspects.benched for suspects in self._both)
 
     @property
@@ -193,7 +193,7 @@ class RetryHalf:
                     self.commits.hurry()  # a neighbour may wait for the end of a trial
 
     def freed(self, keys: Collection[bytes | None], now: float) -> None:
-        """Nobody holds these keys any more."""
+        """No holder has these keys any more."""
         lines = self.retries.parking.lines
         if lines:
             for key in keys:

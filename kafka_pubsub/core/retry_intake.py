@@ -2,7 +2,7 @@
 
 Rules
 1. A record that can't be read is told and kept apart (`stranded`); one that is gone is told and finished.
-2. At the assignment a million may come: each becomes a few numbers, nobody is looked at until all have been read.
+2. At the assignment a million may come: each becomes a few numbers, none is looked at until all have been read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
 
-#: Bodies of a key that are kept when they come by, if its first message is due within so many seconds, or when somebody
-#: says so. What waits for longer is read again: a million that wait for an hour would fill the room for nothing.
+#: Bodies of a key that are kept when they come by, if its first message is due within so many seconds, or when it
+#: is asked for. What waits for longer is read again: a million that wait for an hour would fill the room for nothing.
 NEAR = 16
 SOON = 60.0
 #: The fate of a message that waits behind others of its key only.
@@ -159,7 +159,7 @@ class Intake:
         retries.settle_all(touched, now)
 
     def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
-        """Retention has eaten a record, or somebody has deleted it."""
+        """Retention has eaten a record, or a client has deleted it."""
         retries = self._retries
         asked, key = retries.bodies.missing(offset)
         if not asked or retries.books.finished(offset):

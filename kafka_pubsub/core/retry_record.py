@@ -55,7 +55,7 @@ DEAD_PREFIX = "ps-dead-"
 
 #: Bytes of an error's text that travel with a message: a screenful, small beside any record.
 ERROR_BYTES = 512
-#: Milliseconds; due never: parked until somebody releases it.
+#: Milliseconds; due never: parked until it is released.
 FOREVER = 2**62
 
 _VERSION = 1
@@ -71,7 +71,7 @@ class Why(IntEnum):
     """Why a message lies in the retry topic."""
 
     NACKED = 0  #: nacked, or its handler raised
-    EXPIRED = 1  #: nobody said a word before its deadline
+    EXPIRED = 1  #: it was neither acked nor nacked before its deadline
     BACKLOG = 2  #: it waited behind a message that was parked or slow; never delivered itself
     CRASHED = 4  #: its process died while its handler was the only suspect
     EXHAUSTED = 5  #: attempts used up, parked until released

@@ -16,7 +16,7 @@ Rules
 2. One trial at a time in a process (`Turn`): else a neighbour partition's innocent would share the blame each time.
    A trial isn't over before the log has stopped naming it: who was acked a moment before a neighbour's trial killed the
    process would share the blame, too. The next one of the same log is named by the same commit, so some go in a row.
-3. Messages of a key that nobody suspects are noted several together, or a key would go forward by one message a commit
+3. Messages of a key that isn't suspected are noted several together, or a key would go forward by one message a commit
    until the takeover's position is passed. After another crash each of them would be tried alone, so they are few, and
    fewer where many keys are noted.
 4. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, one crash later; the
@@ -38,7 +38,7 @@ from kafka_pubsub.errors import InvariantViolated
 __all__ = ["Suspects", "Turn"]
 
 
-#: Messages that nobody suspects and that are noted at a time. After the next crash each of them is a suspect, and a
+#: Messages that aren't suspected and that are noted at a time. After the next crash each of them is a suspect, and a
 #: trial costs a commit; and beside so many suspects others must have room to go on. Fewer would cost those who wait for
 #: the backlog behind a crash: so many are delivered for each commit.
 FRESH = 48
@@ -55,12 +55,12 @@ class Turn:
     """Whose trial it is; shared by the partitions of a process, whatever threads they are decided on."""
 
     def __init__(self) -> None:
-        #: Empty: nobody's. Of two that ask at the same time `setdefault` lets one be the first.
+        #: Empty: no stream's. Of two that ask at the same time `setdefault` lets one be the first.
         self._holder: dict[None, object] = {}
 
     @property
     def holder(self) -> object:
-        """Whose trial it is; None: nobody's."""
+        """Whose trial it is; None: there is none."""
         return self._holder.get(None)
 
     def take(self, who: object) -> bool:
@@ -82,7 +82,7 @@ class Suspects:
         self.doubt = doubt
         #: Below this offset no handler starts unnoted; 0: not more than one owner has ended in disorder.
         self.end = end = doubt.end if doubt.twice else 0
-        #: Noted by dead owners and not finished since. Empty: nobody is under suspicion.
+        #: Noted by dead owners and not finished since. Empty: nothing is under suspicion.
         self.left: set[int] = set(notes.offsets(found)) if end else set()
         #: The one that was on trial when its process died.
         self.culprit = found.trial if end else None
@@ -132,7 +132,7 @@ class Suspects:
 
     @property
     def duty(self) -> bool:
-        """Whether somebody is under suspicion, or noted."""
+        """Whether anything is under suspicion, or noted."""
         return bool(self._duty())
 
     @property

@@ -1,8 +1,8 @@
 """What holders say about their leases, and what it means.
 
 Theory. A holder acks records one by one and lets go of its lease in the end, or keeps one record until its deadline.
-Each report either finishes records, gives back those that nobody has seen, or says that the current one failed. What
-follows from that is `Home`'s: the partition knows where a record came from and where it goes.
+Each report either finishes records, gives back those that no handler has seen, or says that the current one failed.
+What follows from that is `Home`'s: the partition knows where a record came from and where it goes.
 
 Rule: a report about a lease that is over changes nothing, and is counted as stale (I4).
 """
@@ -43,7 +43,7 @@ class Home(Protocol):
         """These were never begun."""
 
     def free(self, lease: Lease) -> None:
-        """The lease is over, or its handler has ended: whoever waited for that may go on."""
+        """The lease is over, or its handler has ended: what waited for that may go on."""
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """The current record failed; ends the lease, frees it, and gives back the records behind it."""
@@ -86,7 +86,7 @@ class Verdicts:
             self._leases.close(lease)
             home.free(lease)
         elif verdict is Verdict.UNTOUCHED or release.done < lease.done:
-            # Expired or not: nobody has seen this record; a word about one that is acked meanwhile isn't about it.
+            # Expired or not: no handler has seen this record; a word about one that is acked meanwhile isn't about it.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
