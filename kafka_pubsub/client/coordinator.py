@@ -70,8 +70,7 @@ from kafka_pubsub.core.events import (
     Written,
 )
 from kafka_pubsub.core.flow import Change, Held
-from kafka_pubsub.core.inline import attempt_of
-from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.leases import Lease, LeaseState, attempt_of
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.rules import Rules
 from kafka_pubsub.core.suspects import Turn

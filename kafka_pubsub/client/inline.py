@@ -32,8 +32,7 @@ from operator import length_hint
 from kafka_pubsub.client.durable_acks import refused
 from kafka_pubsub.client.holders import ACKED, NACKED, PENDING, Holder, Reports
 from kafka_pubsub.core.events import Nacked, Passed, Record, Release, Verdict
-from kafka_pubsub.core.inline import attempt_of, entry_of
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.leases import Lease, attempt_of, entry_of
 from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.model import AckFuture, Message
 

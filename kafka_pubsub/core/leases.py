@@ -24,12 +24,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from kafka_pubsub.core.events import Record, Settlement
-from kafka_pubsub.core.inline import attempt_of, entry_of
 from kafka_pubsub.core.parked import Entry
 from kafka_pubsub.core.retry_record import RetryRecord
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Lease", "LeaseState", "Leases"]
+__all__ = ["Lease", "LeaseState", "Leases", "attempt_of", "entry_of"]
 
 
 #: Outdated deadlines that aren't worth a sweep.
@@ -241,3 +240,14 @@ class Leases:
                 lease.deadline is None or len(lease.records) != lease.done + 1
             ):
                 raise InvariantViolated(f"{lease!r} is kept without a deadline or with followers")
+
+
+def attempt_of(record: Record) -> int:
+    """Which delivery of the record the next one is."""
+    return record.info.attempt + record.info.crashes if isinstance(record, RetryRecord) else 1
+
+
+def entry_of(record: RetryRecord) -> Entry:
+    """The place where a record waited that is due."""
+    info = record.info
+    return Entry(info.origin, record.retry_offset, 0.0, info.attempt, info.crashes, info.why)

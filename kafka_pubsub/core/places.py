@@ -15,9 +15,8 @@ from collections.abc import Container, Sequence
 from kafka_pubsub.core.commits import Commits
 from kafka_pubsub.core.effects import Effect
 from kafka_pubsub.core.events import Nacked, ReadUpTo, Record
-from kafka_pubsub.core.inline import entry_of
 from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases
+from kafka_pubsub.core.leases import Lease, Leases, entry_of
 from kafka_pubsub.core.offsets import Offsets
 from kafka_pubsub.core.retry_half import RetryHalf
 from kafka_pubsub.core.retry_record import RetryRecord, Why

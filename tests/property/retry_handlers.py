@@ -16,8 +16,7 @@ from kafka_pubsub.core.events import (
     Settlement,
     Verdict,
 )
-from kafka_pubsub.core.inline import attempt_of, entry_of
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.leases import Lease, attempt_of, entry_of
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry_record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction

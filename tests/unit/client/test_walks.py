@@ -14,9 +14,9 @@ import pytest
 
 from kafka_pubsub import Message
 from kafka_pubsub.client.crews import Callback, Inline, ThreadCrew
-from kafka_pubsub.client.engine import Engine
 from kafka_pubsub.client.holders import Holder
 from kafka_pubsub.client.inline import LONGEST, LONGEST_DOUBT, LONGEST_PENALTY, PENALTY, SHORTEST, Pace
+from kafka_pubsub.client.runner_api import InlineRunner
 from kafka_pubsub.client.walks import HELP, LOOK, PATIENCE, Walks
 from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.leases import Lease
@@ -40,7 +40,7 @@ class Stage:
         self.booked = 0
         self.handed_out: list[bool] = []
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
-        self.walks = Walks(cast("Engine", self), ordered=True)
+        self.walks = Walks(cast("InlineRunner", self), ordered=True)
 
     def clock(self) -> float:
         return self.now

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kafka_pubsub.core.effects import Deliver
 from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Settlement, Verdict
-from kafka_pubsub.core.inline import attempt_of, entry_of
-from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.leases import Lease, LeaseState, attempt_of, entry_of
 from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.core.rules import BACKLOG
 from tests.support import FakeBody
