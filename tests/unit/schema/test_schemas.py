@@ -7,6 +7,7 @@ needs a field more writes the next version: another schema, another line here, o
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from kafka_pubsub.core.checkpoint import Checkpoint, Log, Part, joined, split
 from kafka_pubsub.core.notes import Notes
-from kafka_pubsub.schema import checkpoints
+from kafka_pubsub.schema import checkpoints, delays
 from tests.unit.house.repository import ROOT
 
 SCHEMAS = ROOT / "kafka_pubsub" / "schema"
@@ -24,6 +25,9 @@ RECORDS = Path(__file__).parent / "records"
 #: Of every schema file; a released one is never changed.
 CHECKSUMS = {
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
+    "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
+    "delayed/v1.avsc": "a7ee350bc790703f2d308b0775ac02285ced961b8c8aa38e1263c27df96561e7",
+    "tick/v1.avsc": "b14174d127e4d1566e772eb9ba048cbec3ed28fa2e09cfbf216f8e84360d8fa5",
 }
 
 SMALL = Checkpoint(
@@ -84,3 +88,56 @@ def test_a_record_says_its_version() -> None:
 
 def test_a_record_of_a_version_that_is_not_known_is_not_guessed() -> None:
     assert checkpoints.decode(checkpoints.encode(split(SMALL)[0]), 99) is None
+
+
+#: What each kind of the delays' records says, and how it is written and read.
+REQUEST = delays.DelayRequest("orders.eu", None, 2**28 * 1000 - 1)
+ABSOLUTE = delays.DelayRequest("orders.eu", 1_700_000_000_123, None)
+DELAYED = delays.Delayed("orders.eu", 1_700_000_000_123, 1_700_000_000_000, 2**27 + 5, 2**40)
+TICK = 1_700_000_000_123
+KEPT = {
+    "delay_request/v1-0": (
+        delays.encode_request(REQUEST),
+        lambda value: delays.decode_request(value) == REQUEST,
+    ),
+    "delay_request/v1-1": (
+        delays.encode_request(ABSOLUTE),
+        lambda value: delays.decode_request(value) == ABSOLUTE,
+    ),
+    "delayed/v1-0": (delays.encode_delayed(DELAYED), lambda value: delays.decode_delayed(value) == DELAYED),
+    "tick/v1-0": (delays.encode_tick(TICK), lambda value: delays.decode_tick(value) == TICK),
+}
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_what_is_kept_of_the_delays_is_readable_and_written_so_now(name: str) -> None:
+    written, is_read = KEPT[name]
+    kept = (RECORDS / f"{name}.avro").read_bytes()
+    assert is_read(kept)
+    assert kept == written
+
+
+def test_all_that_is_kept_of_the_delays_is_tested() -> None:
+    kinds = ("delay_request", "delayed", "tick")
+    kept = {f"{kind}/{path.stem}" for kind in kinds for path in (RECORDS / kind).iterdir()}
+    assert kept == set(KEPT)
+
+
+@pytest.mark.parametrize("decode", [delays.decode_request, delays.decode_delayed])
+def test_a_damaged_or_foreign_delay_header_says_nothing(
+    decode: Callable[[bytes | None], object],
+) -> None:
+    for written in (delays.encode_request(REQUEST), delays.encode_delayed(DELAYED)):
+        for at in range(len(written)):
+            assert decode(written[:at] + bytes([written[at] ^ 1]) + written[at + 1 :]) is None
+        assert decode(written[:-1]) is None
+    for value in (None, b"", b"1", b"12345", b"{}" * 100):
+        assert decode(value) is None
+
+
+def test_a_tick_is_told_by_its_header() -> None:
+    assert delays.is_tick([("a", b"b"), delays.TICK_HEADER])
+    assert not delays.is_tick([("ps-schema", b"checkpoint/v1"), ("tick/v1", b"")])
+    assert delays.decode_tick(None) is None
+    assert delays.decode_tick(b"") is None
+    assert delays.decode_tick(delays.encode_tick(TICK) + b"x") is None

@@ -1,0 +1,148 @@
+"""The log of ingest: messages that come in, and the ticks that say when they did.
+
+Theory. Time is in the log. A message came in at the time of the next tick behind it, and time is the highest tick read
+so far. So a message that was read waits for a tick before anything can be decided about it. Where very many messages
+stand before the next tick (no router ran for a while) they aren't kept: the log is read on until the tick is found, and
+then once more from there.
+
+Rules
+1. What a message's times are follows from the log alone, however often it is read.
+2. A relative delay counts from the time at which the message came in; `due` is never before that.
+3. Time is that of the tick that was found as soon as it is known. What is handled before the messages that are read
+   once more came in at that time or before, and with a lower offset.
+4. The time at a position is the highest tick below it; it is stored with the position, because the tick may be trimmed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from kafka_pubsub.core.delays.values import Came, Tick, Waiting
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["KEEP", "Ingest"]
+
+#: Bytes that a message takes here beside its body.
+_BESIDE = 600
+#: Bytes of messages without a tick behind them that are kept.
+KEEP = 4 * 1024 * 1024
+
+
+class Ingest:
+    """The log of ingest, from a position on; `time` is the time there."""
+
+    def __init__(self, position: int, time: int, unit: int, tiers: int, keep: int) -> None:
+        self.time = time
+        #: Everything below it was read.
+        self.read = position
+        #: With a tick behind them, and not handled yet.
+        self.arrived: deque[Waiting] = deque()
+        #: About so many bytes do they take.
+        self.size = 0
+        #: From where the log must be read once more; None: it is read on.
+        self.seek: int | None = None
+        self._unit, self._tiers, self._kept_size = unit, tiers, keep
+        # Read, and no tick behind them yet.
+        self._came: list[Came] = []
+        self._came_size = 0
+        # The first message that wasn't kept; None: all were.
+        self._dropped: int | None = None
+        # The tick that was found by reading ahead. None: none is needed.
+        self._ahead: Tick | None = None
+        # Ticks above the stored position by which the time rose, and the time at that position.
+        self._ticks: deque[Tick] = deque()
+        self._stored_time = time
+
+    @property
+    def asks(self) -> bool:
+        """Whether messages were read that no tick follows yet."""
+        return bool(self._came) or self._dropped is not None
+
+    @property
+    def position(self) -> int:
+        """The first message that wasn't handled, or where reading goes on."""
+        if self.arrived:
+            return self.arrived[0].position
+        if self._came:
+            return self._came[0].offset
+        return self.read if self._dropped is None else self._dropped
+
+    def time_at(self, position: int) -> int:
+        """The time at a position, which never goes back from one call to the next."""
+        while self._ticks and self._ticks[0].offset < position:
+            self._stored_time = self._ticks.popleft().time
+        return self._stored_time
+
+    def receive(self, records: Sequence[Came | Tick]) -> None:
+        """Takes what was read, in the order of the log; what was read before is left out."""
+        for record in records:
+            if record.offset < self.read:
+                continue
+            self.read = record.offset + 1
+            if isinstance(record, Tick):
+                self._tick(record)
+                if self.seek is not None:
+                    return
+            elif self._ahead is not None:
+                self._arrive(record)
+            elif self._dropped is None:
+                self._keep(record)
+
+    def reach(self, position: int) -> None:
+        """Nothing below the position is left to be read."""
+        self.read = max(self.read, position)
+        if self._ahead is not None and self.read > self._ahead.offset:
+            self._ahead = None
+
+    def sought(self) -> None:
+        """The log is read from `seek` on now."""
+        self.seek = None
+
+    def take(self) -> Waiting:
+        """The first message, which is handled now."""
+        message = self.arrived.popleft()
+        self.size -= _BESIDE + len(message.record)
+        return message
+
+    def _keep(self, message: Came) -> None:
+        self._came.append(message)
+        self._came_size += _BESIDE + len(message.record)
+        if self._came_size > self._kept_size:
+            self._dropped = self._came[0].offset
+            self._came, self._came_size = [], 0
+
+    def _tick(self, tick: Tick) -> None:
+        if tick.time > self.time:
+            self.time = tick.time
+            self._ticks.append(tick)
+        if self._dropped is not None:
+            self._ahead = Tick(tick.offset, self.time)
+            self.seek = self.read = self._dropped
+            self._dropped = None
+            return
+        for message in self._came:
+            self._arrive(message)
+        self._came, self._came_size = [], 0
+        self.reach(self.read)
+
+    def _arrive(self, message: Came) -> None:
+        """Decides the message's times: it came in now."""
+        now, home = self.time, message.home
+        due = now + message.delay if message.due is None and message.delay is not None else message.due
+        due = max(now, now if due is None else due)
+        left = (due - now) // self._unit
+        if left >> self._tiers:
+            due, left, home = now, 0, None
+        self.arrived.append(Waiting(now, message.offset, due, left, home, message.offset, message.record))
+        self.size += _BESIDE + len(message.record)
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if it contradicts itself."""
+        offsets = [each.offset for each in self.arrived] + [each.offset for each in self._came]
+        if offsets != sorted(set(offsets)) or (offsets and offsets[-1] >= self.read):
+            raise InvariantViolated(f"ingest was read up to {self.read} and holds {offsets}")
+        if [each.at for each in self.arrived] != sorted(each.at for each in self.arrived):
+            raise InvariantViolated("messages came in at times that go back")
+        if self.arrived and self.arrived[-1].at > self.time:
+            raise InvariantViolated("a message came in before its time")

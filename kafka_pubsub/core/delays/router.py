@@ -1,0 +1,247 @@
+"""The router of one partition: what came in goes through the tiers and home, in order, exactly once.
+
+Theory. Everything has a key: when it is handled, and the offset at which the message came in. The router handles one
+thing after the other, the lowest key first: messages that came in, the head of each tier, and what waits in memory for
+the rest of its time. Nothing is handled beyond the time of the last tick. A message that leaves a tier is counted on
+from its scheduled time, not from now. So each tier is in the order of leaving, messages come home in the order of (due,
+offset), and one mark says which of them are home.
+
+Rules
+1. All that it decides follows from the logs. Its caller writes the moves of one `take` and the `progress` after it in
+   one transaction, and makes a new router from what is committed if that fails.
+2. Committed positions stay at the lowest record that waits in memory. What was handled and is read again hops no second
+   time; of it only what waits in memory is taken up again, unless it is home (at or below the mark).
+3. Where a tier's head isn't known yet, nothing above its possible key is handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
+
+from kafka_pubsub.core.delays.ingest import KEEP, Ingest
+from kafka_pubsub.core.delays.layout import UNIT
+from kafka_pubsub.core.delays.progress import IngestProgress, Progress
+from kafka_pubsub.core.delays.tier import Tier
+from kafka_pubsub.core.delays.values import BEFORE_ALL, TO_DEAD, TO_HOME, Came, Key, Move, Tick, Waiting
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["Router", "RouterStart"]
+
+#: Milliseconds after which a tick that was asked for counts as lost.
+_LOST = 1000
+#: The log of ingest among the sources; tier k is the source k + 1.
+_INGEST = 0
+#: A head behind all heads.
+_NEVER = (1 << 63, 0, 0)
+
+
+class RouterStart(NamedTuple):
+    """Where a router begins: what is committed, and where each tier's log ends."""
+
+    ingest: IngestProgress
+    tiers: Sequence[Progress]
+    ends: Sequence[int]
+
+
+class Router:
+    """One partition of ingest and of all tiers."""
+
+    def __init__(self, start: RouterStart, unit: int = UNIT, keep: int = KEEP) -> None:
+        self._unit = unit
+        self.ingest = Ingest(start.ingest.position, start.ingest.time, unit, len(start.tiers), keep)
+        self.tiers = [Tier(each.position, end) for each, end in zip(start.tiers, start.ends, strict=True)]
+        #: The key of the last message that went home.
+        self.mark: Key = start.ingest.mark
+        # Of each source: below this position all was handled once.
+        self._handled = [start.ingest.handled, *(each.handled for each in start.tiers)]
+        # A heap of the heads that are known: key and source.
+        self._heads: list[tuple[int, int, int]] = []
+        # What waits for less than a unit, a heap: due, offset, source and the message.
+        self._memory: list[tuple[int, int, int, Waiting]] = []
+        # Of each source the positions of what waits in memory, lowest first.
+        self._resting: list[dict[int, None]] = [{} for _ in self._handled]
+        # What was said of each source when it was last asked for.
+        self._told: list[IngestProgress | Progress] = [start.ingest, *start.tiers]
+        # Nothing above this key may be handled by the `take` that runs.
+        self._limit: Key = _NEVER[:2]
+        # When a tick was asked for that hasn't come; None: none is on its way.
+        self._asked: int | None = None
+
+    # -- what is read -------------------------------------------------------------------------------------------
+
+    def receive_ingest(self, records: Sequence[Came | Tick]) -> None:
+        """Takes messages and ticks; look at `ingest.seek` afterwards."""
+        empty = not self.ingest.arrived
+        self.ingest.receive(records)
+        if empty and self.ingest.arrived:
+            heappush(self._heads, (*self.ingest.arrived[0][:2], _INGEST))
+        if any(isinstance(record, Tick) for record in records):
+            self._asked = None
+
+    def receive_tier(self, number: int, records: Sequence[Waiting]) -> None:
+        """Takes records of a tier."""
+        tier = self.tiers[number]
+        empty = not tier.buffer
+        tier.receive(records)
+        if empty and tier.buffer:
+            heappush(self._heads, (*tier.buffer[0][:2], number + 1))
+
+    # -- what is to be done -------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> int:
+        """The time, as far as the log says."""
+        return self.ingest.time
+
+    @property
+    def resting(self) -> int:
+        """How many messages wait in memory."""
+        return len(self._memory)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` would do anything."""
+        heads = [each[0][:2] for each in (self._heads, self._memory) if each]
+        return bool(heads) and min(heads)[0] <= self.time and min(heads) <= self._bound()
+
+    @property
+    def asked(self) -> bool:
+        """Whether a tick is on its way."""
+        return self._asked is not None
+
+    def take(self, most: int) -> list[Move]:
+        """Handles up to `most` things, and returns what is to be written, in this order."""
+        moves: list[Move] = []
+        heads, memory, time = self._heads, self._memory, self.time
+        self._limit = self._bound()
+        for _ in range(most):
+            head = heads[0] if heads else _NEVER
+            if memory and memory[0] < head:
+                due, offset, source, message = memory[0]
+                if due > time or (due, offset) > self._limit:
+                    break
+                heappop(memory)
+                del self._resting[source][message.position]
+                self._release((due, offset), message, moves)
+            elif head[0] <= time and head[:2] <= self._limit:
+                self._handle(head[2], self._take_head(head[2]), moves)
+            else:
+                break
+        return moves
+
+    def next_at(self) -> int | None:
+        """When the next thing is to be handled; None: nothing waits here."""
+        keys = [each[0] for each in (self._heads[:1], self._memory[:1]) if each]
+        times = [key[0] for key in keys]
+        times += [tier.low[0] for tier in self.tiers if tier.unknown and tier.low[0] > self.time]
+        return min(times) if times else None
+
+    def tick_wanted(self, now: int) -> bool:
+        """Whether a tick is to be appended now; the caller appends it."""
+        if self._asked is not None and self._asked <= now < self._asked + _LOST:
+            return False
+        at = self.next_at()
+        if self.ingest.asks or (at is not None and self.time < at <= now):
+            self._asked = now
+            return True
+        return False
+
+    def progress(self) -> dict[int, IngestProgress | Progress]:
+        """What is to be committed now, of the sources of which it changed since it was last asked for."""
+        found = {}
+        for source, told in enumerate(self._told):
+            position = self._next(source)
+            if self._resting[source]:
+                position = min(position, next(iter(self._resting[source])))
+            now = self._progress_of(source, position)
+            if now != told:
+                found[source] = self._told[source] = now
+        return found
+
+    # -- handling -----------------------------------------------------------------------------------------------
+
+    def _bound(self) -> Key:
+        """The lowest key that something may have that wasn't read yet."""
+        return min((tier.low for tier in self.tiers if tier.unknown), default=_NEVER[:2])
+
+    def _take_head(self, source: int) -> Waiting:
+        if source == _INGEST:
+            message, queue = self.ingest.take(), self.ingest.arrived
+        else:
+            tier = self.tiers[source - 1]
+            message, queue = tier.take(), tier.buffer
+            if tier.unknown:
+                self._limit = min(self._limit, tier.low)
+        if queue:
+            heapreplace(self._heads, (queue[0].at, queue[0].offset, source))
+        else:
+            heappop(self._heads)
+        return message
+
+    def _handle(self, source: int, message: Waiting, moves: list[Move]) -> None:
+        """Its time has come to leave the log that it was read from."""
+        position = message.position
+        again = position < self._handled[source]
+        if not again:
+            self._handled[source] = position + 1
+        if message.home is None:
+            if not again:
+                moves.append((TO_DEAD, message))
+        elif message.left:
+            if not again:
+                self._hop(message, moves)
+        elif again:
+            if (message.due, message.offset) > self.mark:
+                self._rest(source, message)
+        elif message.due > message.at:
+            self._rest(source, message)
+        else:
+            self._release((message.due, message.offset), message, moves)
+
+    def _hop(self, message: Waiting, moves: list[Move]) -> None:
+        at, offset, due, left, home, position, record = message
+        tier = left.bit_length() - 1
+        at += self._unit << tier
+        if self.tiers[tier].write((at, offset)):
+            self._limit = min(self._limit, (at, offset))
+        moves.append((tier, Waiting(at, offset, due, left - (1 << tier), home, position, record)))
+
+    def _rest(self, source: int, message: Waiting) -> None:
+        heappush(self._memory, (message.due, message.offset, source, message))
+        self._resting[source][message.position] = None
+
+    def _release(self, key: Key, message: Waiting, moves: list[Move]) -> None:
+        self.mark = max(self.mark, key)
+        moves.append((TO_HOME, message))
+
+    def _next(self, source: int) -> int:
+        return self.tiers[source - 1].next if source else self.ingest.position
+
+    def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
+        handled = max(self._handled[source], self._next(source))
+        if source != _INGEST:
+            return Progress(position, handled)
+        return IngestProgress(position, handled, self.mark, self.ingest.time_at(position))
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if it contradicts itself."""
+        self.ingest.check()
+        for tier in self.tiers:
+            tier.check()
+        queues = [self.ingest.arrived, *(tier.buffer for tier in self.tiers)]
+        heads = sorted((*queue[0][:2], source) for source, queue in enumerate(queues) if queue)
+        if sorted(self._heads) != heads:
+            raise InvariantViolated(f"the heads are {heads}, and {self._heads} are known")
+        resting = [
+            sorted(each[3].position for each in self._memory if each[2] == n) for n in range(len(queues))
+        ]
+        if resting != [list(each) for each in self._resting]:
+            raise InvariantViolated("what waits in memory isn't what holds the positions")
+        if any(each[:2] <= BEFORE_ALL for each in self._memory):
+            raise InvariantViolated("a message in memory was never due")
+        heap = list(self._memory)
+        heapify(heap)
+        if heap[:1] != self._memory[:1]:
+            raise InvariantViolated("memory is out of order")

@@ -1,0 +1,153 @@
+"""Delayed messages and ticks as Avro, by the schemas in `delay_request/`, `delayed/` and `tick/`.
+
+Rules
+1. What we say of a message travels in its header `ps-delay`, the first one: the version of the schema in a byte, the
+   Avro, and a checksum (CRC 32). Key, value and the other headers are the user's.
+2. A tick is a record of its own; its header `ps-schema` names its schema and version.
+3. What can't be decoded is None, and so is what is of an unknown version.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, cast
+
+from kafka_pubsub.model import Header
+
+__all__ = [
+    "DELAY_HEADER",
+    "TICK_HEADER",
+    "VERSION",
+    "DelayRequest",
+    "Delayed",
+    "decode_delayed",
+    "decode_request",
+    "decode_tick",
+    "encode_delayed",
+    "encode_request",
+    "encode_tick",
+    "is_tick",
+]
+
+#: The header that carries what we say of a delayed message.
+DELAY_HEADER = "ps-delay"
+#: The version that is written, of all three.
+VERSION = 1
+
+_SCHEMA_HEADER = "ps-schema"
+_CHECKSUM_BYTES = 4
+_BYTE = bytes([VERSION])
+_RUBBISH = (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError)
+
+#: The header of a tick.
+TICK_HEADER: Header = (_SCHEMA_HEADER, f"tick/v{VERSION}".encode())
+
+
+class DelayRequest(NamedTuple):
+    """What a publisher asks for: due at a time, or so many milliseconds after the message came in."""
+
+    home: str
+    due: int | None
+    delay: int | None
+
+
+class Delayed(NamedTuple):
+    """What a tier's record says of its message."""
+
+    home: str
+    due: int
+    leaves: int
+    left: int
+    offset: int
+
+
+@cache
+def _schema(kind: str, version: int) -> dict[str, Any]:
+    import fastavro
+
+    text = files(__package__).joinpath(kind, f"v{version}.avsc").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", fastavro.parse_schema(json.loads(text)))
+
+
+def encode_request(request: DelayRequest) -> bytes:
+    """The value of the header, for ingest."""
+    return _sealed(_written("delay_request", request._asdict()))
+
+
+def decode_request(value: bytes | None) -> DelayRequest | None:
+    """What a header of ingest says; None: it says nothing that could be done."""
+    said = _opened("delay_request", value)
+    if said is None or (said["due"] is None) == (said["delay"] is None) or not said["home"]:
+        return None
+    return DelayRequest(said["home"], said["due"], said["delay"])
+
+
+def encode_delayed(delayed: Delayed) -> bytes:
+    """The value of the header, for a tier."""
+    home, due, leaves, left, offset = delayed
+    fields = {"home": home, "due": due, "leaves": leaves, "left": left, "offset": offset}
+    return _sealed(_written("delayed", fields))
+
+
+def decode_delayed(value: bytes | None) -> Delayed | None:
+    """What a header of a tier says; None: nothing can be made of it."""
+    said = _opened("delayed", value)
+    if said is None or said["left"] < 0 or said["offset"] < 0:
+        return None
+    return Delayed(said["home"], said["due"], said["leaves"], said["left"], said["offset"])
+
+
+def encode_tick(time: int) -> bytes:
+    """The value of a tick's record."""
+    return _written("tick", {"time": time})
+
+
+def is_tick(headers: Sequence[Header]) -> bool:
+    """Whether a record with these headers is a tick, of whatever version."""
+    return any(name == _SCHEMA_HEADER and (value or b"").startswith(b"tick/v") for name, value in headers)
+
+
+def decode_tick(value: bytes | None) -> int | None:
+    """The time that a tick says; None: nothing can be made of it."""
+    said = None if value is None else _read("tick", VERSION, value)
+    return None if said is None else said["time"]
+
+
+def _written(kind: str, fields: Mapping[str, object]) -> bytes:
+    import fastavro
+
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, _schema(kind, VERSION), fields)
+    return body.getvalue()
+
+
+def _read(kind: str, version: int, value: bytes) -> dict[str, Any] | None:
+    import fastavro
+
+    if not 1 <= version <= VERSION:
+        return None
+    body = io.BytesIO(value)
+    try:
+        said = fastavro.schemaless_reader(body, _schema(kind, version), None)
+    except _RUBBISH:
+        return None
+    return None if body.read(1) else cast("dict[str, Any]", said)
+
+
+def _sealed(body: bytes) -> bytes:
+    sealed = _BYTE + body
+    return sealed + zlib.crc32(sealed).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _opened(kind: str, value: bytes | None) -> dict[str, Any] | None:
+    if value is None or len(value) <= _CHECKSUM_BYTES:
+        return None
+    body, checksum = value[:-_CHECKSUM_BYTES], value[-_CHECKSUM_BYTES:]
+    if zlib.crc32(body) != int.from_bytes(checksum, "big"):
+        return None
+    return _read(kind, body[0], body[1:])

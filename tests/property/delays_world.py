@@ -1,0 +1,186 @@
+"""A world for one router: logs, clocks, restarts, and the naive account of what must come of them.
+
+The router is the real core; the logs are lists. Times are small: a unit is 4 ms and there are 4 tiers, so that messages
+pass several tiers within a run. `judge` derives from the log of ingest alone when each message is due, and how many
+tiers it must pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
+from kafka_pubsub.core.delays.router import Router, RouterStart
+from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, Came, Move, Tick, Waiting
+
+__all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
+
+UNIT, TIERS = 4, 4
+LONGEST = UNIT * 2**TIERS - 1
+#: Bytes of messages without a tick that the router keeps: three messages.
+KEEP = 2000
+
+
+@dataclasses.dataclass
+class Body:
+    """A record as far as the core looks at it, and how many tiers it has passed."""
+
+    hops: int = 0
+
+    def __len__(self) -> int:
+        return 1
+
+
+def body(hops: int = 0) -> Any:
+    return Body(hops)
+
+
+class DelayWorld:
+    """The logs, what is committed, and the router that lives now."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.skew = 0
+        self.ingest: list[Came | Tick] = []
+        # A record of a tier, or None for a transaction's marker.
+        self.tiers: list[list[Waiting | None]] = [[] for _ in range(TIERS)]
+        # Due, offset, the time at which it was released, hops.
+        self.home: list[tuple[int, int, int, int]] = []
+        self.dead: list[int] = []
+        self.texts = [(0, "")] * (TIERS + 1)
+        self.restart()
+
+    # -- what the world does ------------------------------------------------------------------------------------
+
+    def publish_after(self, delay: int) -> None:
+        self.ingest.append(Came(len(self.ingest), "home", None, delay, body()))
+
+    def publish_at(self, due: int) -> None:
+        self.ingest.append(Came(len(self.ingest), "home", due, None, body()))
+
+    def publish_stray(self) -> None:
+        self.ingest.append(Came(len(self.ingest), None, None, None, body()))
+
+    def write_tick(self, time: int) -> None:
+        """As a router does that was replaced, or whose clock is wrong."""
+        self.ingest.append(Tick(len(self.ingest), max(0, time)))
+
+    def restart(self) -> None:
+        """The router dies; another one begins at what is committed."""
+        (at, text), *others = self.texts
+        ingest = parse_ingest(at, text)
+        tiers = [parse_tier(position, said) for position, said in others]
+        self.fetched = [ingest.position, *(each.position for each in tiers)]
+        start = RouterStart(ingest, tiers, [len(tier) for tier in self.tiers])
+        self.router = Router(start, UNIT, KEEP)
+
+    # -- what the router does -----------------------------------------------------------------------------------
+
+    def fetch(self, source: int, most: int) -> bool:
+        """Reads on in one of the logs; False if there was nothing to read."""
+        log: list[Any] = self.tiers[source - 1] if source else self.ingest
+        at = self.fetched[source]
+        found = log[at : at + most]
+        self.fetched[source] += len(found)
+        if source:
+            tier = self.router.tiers[source - 1]
+            self.router.receive_tier(source - 1, [each for each in found if each is not None])
+            tier.reach(self.fetched[source])
+        else:
+            self.router.receive_ingest(found)
+            if self.router.ingest.seek is not None:
+                self.fetched[0] = self.router.ingest.seek
+                self.router.ingest.sought()
+        self.router.check()
+        return bool(found)
+
+    def tick(self) -> bool:
+        """Appends a tick if the router wants one."""
+        clock = max(0, self.now + self.skew)
+        wanted = self.router.tick_wanted(clock)
+        if wanted:
+            self.write_tick(clock)
+        return wanted
+
+    def transact(self, most: int, fate: str = "stored") -> bool:
+        """Handles up to `most` things; `fate`: stored, aborted, or unanswered. False: there was nothing to do."""
+        moves = self.router.take(most)
+        progress = self.router.progress()
+        self.router.check()
+        if not moves and not progress:
+            return False
+        if fate != "aborted":
+            self._store(moves, progress)
+        if fate != "stored":
+            self.restart()
+        return bool(moves)
+
+    def _store(self, moves: list[Move], progress: dict[int, IngestProgress | Progress]) -> None:
+        written = set()
+        for to, message in moves:
+            if to == TO_DEAD:
+                self.dead.append(message.offset)
+            elif to == TO_HOME:
+                hops = cast(Body, message.record).hops
+                self.home.append((message.due, message.offset, self.router.time, hops))
+            else:
+                hops = cast(Body, message.record).hops + 1
+                log = self.tiers[to]
+                log.append(message._replace(position=len(log), record=body(hops)))
+                written.add(to)
+        for tier in written:
+            self.tiers[tier].append(None)
+        for source, said in progress.items():
+            text = said.text("writer") if isinstance(said, IngestProgress) else said.text()
+            self.texts[source] = said.position, text
+
+    def settle(self) -> None:
+        """Lets time pass until everything is home."""
+        for _ in range(UNIT * 2 ** (TIERS + 1) + 40):
+            self.now += 1
+            busy = True
+            while busy:
+                busy = sum(self.fetch(source, 100) for source in range(TIERS + 1)) > 0
+                busy |= self.transact(100)
+                busy |= self.tick()
+        # A clock that lags must still come to the end.
+        self.now += 1200
+
+    # -- what must come of it -----------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Once, in order, never early, by the right number of tiers."""
+        self.settle()
+        self.settle()
+        offsets = [offset for _, offset, _, _ in self.home]
+        twice = sorted({each for each in offsets if offsets.count(each) > 1})
+        assert not twice, f"twice: {twice[:5]}"
+        strays = [each.offset for each in self.ingest if isinstance(each, Came) and each.home is None]
+        assert self.dead == strays, f"dead letters {self.dead}, strays {strays}"
+        messages = {each.offset for each in self.ingest if isinstance(each, Came) and each.home is not None}
+        assert set(offsets) == messages, f"lost: {sorted(messages - set(offsets))[:5]}"
+        keys = [each[:2] for each in self.home]
+        assert keys == sorted(keys), "out of order"
+        for tier in self.tiers:
+            passed = [each.offset for each in tier if each is not None]
+            assert len(set(passed)) == len(passed), "a message was in a tier twice"
+        self._judge_times({offset: each for each in self.home for offset in each[1:2]})
+
+    def _judge_times(self, home: dict[int, tuple[int, int, int, int]]) -> None:
+        time, waiting = 0, []
+        for record in self.ingest:
+            if isinstance(record, Came):
+                waiting.append(record)
+                continue
+            time = max(time, record.time)
+            for each in waiting:
+                if each.home is None:
+                    continue
+                wanted = time + each.delay if each.delay is not None else each.due
+                wanted = max(time, wanted or 0)
+                due, _, released, hops = home[each.offset]
+                assert due == wanted, f"{each.offset} is due at {wanted}, not {due}"
+                assert released >= wanted, f"{each.offset} came early"
+                assert hops == ((wanted - time) // UNIT).bit_count(), f"{hops} hops for {wanted - time}"
+            waiting = []
