@@ -177,6 +177,7 @@ class PubSub:
             admin=lambda: cluster.topics,
             publisher=partial(cluster.publisher, name),
             publishers=cluster.publishers,
+            delayed=lambda: cluster.delayed,
             delete=partial(cluster.delete_topic, name),
         )
 

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kafka_pubsub.client.delays.publisher import DelayedPublisher
+from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.desk import Desk, open_desk
 from kafka_pubsub.client.history import Histories
 from kafka_pubsub.client.ports import Backend
@@ -50,6 +52,8 @@ class _Connection(NamedTuple):
     desk: Desk
     writers: WriterPool
     watch: Watch
+    delay_topics: DelayTopics
+    delayed: DelayedPublisher
 
 
 class Cluster:
@@ -89,6 +93,21 @@ class Cluster:
     def desk(self) -> Desk:
         """The dead, parked and waiting messages."""
         return self._connected().desk
+
+    @property
+    def backend(self) -> Backend:
+        """The cluster's adapters, for what runs beside clients."""
+        return self._connected().backend
+
+    @property
+    def delay_topics(self) -> DelayTopics:
+        """The topics of delayed delivery."""
+        return self._connected().delay_topics
+
+    @property
+    def delayed(self) -> DelayedPublisher:
+        """Publishes with a delay, to all topics."""
+        return self._connected().delayed
 
     def publisher(self, topic: str) -> TopicPublisher:
         """The topic's publisher; it looks the topic up at its first message."""
@@ -138,6 +157,8 @@ class Cluster:
             connection, self._connection = self._connection, None
             subscribers = list(self._subscribers.values())
             publishers = list(self.publishers.values())
+            if connection is not None:
+                publishers.append(connection.delayed.publisher)
             self._subscribers.clear()
             self.publishers.clear()
         if connection is None or connection.pid != os.getpid():
@@ -173,8 +194,19 @@ class Cluster:
                 desk = open_desk(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
+                delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
+                delayed = DelayedPublisher(delay_topics, writers)
                 self._connection = _Connection(
-                    os.getpid(), backend, topics, subscriptions, repartitioner, desk, writers, watch
+                    os.getpid(),
+                    backend,
+                    topics,
+                    subscriptions,
+                    repartitioner,
+                    desk,
+                    writers,
+                    watch,
+                    delay_topics,
+                    delayed,
                 )
             return self._connection
 

@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
+    from kafka_pubsub.client.delays.publisher import DelayedPublisher
     from kafka_pubsub.client.publish_many import PublishFutures, PublishItem
     from kafka_pubsub.client.publisher import TopicPublisher
     from kafka_pubsub.core.key_places import KeyPlaces
@@ -36,7 +38,7 @@ class Topic:
         message_id = future.result(timeout=10)
     """
 
-    __slots__ = ("_admin", "_delete", "_name", "_publisher", "_publishers")
+    __slots__ = ("_admin", "_delayed", "_delete", "_name", "_publisher", "_publishers")
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Topic:
         admin: Callable[[], TopicAdmin],
         publisher: Callable[[], TopicPublisher],
         publishers: Mapping[str, TopicPublisher],
+        delayed: Callable[[], DelayedPublisher],
         delete: Callable[[], bool],
     ) -> None:
         self._name = name
@@ -52,6 +55,7 @@ class Topic:
         self._publisher = publisher
         # The open ones, as they are now: a look that costs a message less than the call.
         self._publishers = publishers
+        self._delayed = delayed
         self._delete = delete
 
     @property
@@ -90,11 +94,17 @@ class Topic:
     ) -> Future[str]:
         """Queues a message; the future gives its id once it is on the in-sync replicas.
 
-        Wrong arguments are raised by the call itself, everything later by the future.
+        `delay` (seconds or a timedelta) or `deliver_at` (a datetime with a time zone) keeps the message back until
+        then; the default, like zero and a time that has passed, is now. The future resolves when the message is
+        durably waiting, and its id stays the same. Delayed messages of a key come in the order of their due times,
+        and need a running router (docs/delays.md). Wrong arguments are raised by the call itself, everything later by
+        the future.
         """
-        if delay is not None or deliver_at is not None or priority is not None or durable is not None:
-            refuse_unbuilt(delay=delay, deliver_at=deliver_at, priority=priority, durable=durable)
+        if priority is not None or durable is not None:
+            refuse_unbuilt(priority=priority, durable=durable)
         publisher = self._publishers.get(self._name) or self._publisher()
+        if delay is not None or deliver_at is not None:
+            return self._delayed().publish(publisher, data, ordering_key, attributes, delay, deliver_at)
         return publisher.publish(data, ordering_key, attributes)
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
@@ -146,10 +156,13 @@ class Topic:
     def resume(self, ordering_key: str) -> None:
         """Allows publishing with a key again that a failed publish has paused."""
         self._publisher().resume(ordering_key)
+        self._delayed().resume(self._name, ordering_key)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was published so far is stored or has failed; `DeadlineExceeded` after `timeout`."""
+        until = None if timeout is None else time.monotonic() + timeout
         self._publisher().flush(timeout)
+        self._delayed().flush(None if until is None else max(0.0, until - time.monotonic()))
 
     def configure(
         self,

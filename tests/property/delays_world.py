@@ -72,7 +72,8 @@ class DelayWorld:
         ingest = parse_ingest(at, text)
         tiers = [parse_tier(position, said) for position, said in others]
         self.fetched = [ingest.position, *(each.position for each in tiers)]
-        start = RouterStart(ingest, tiers, [len(tier) for tier in self.tiers])
+        unstored = [source for source, (_, said) in enumerate(self.texts) if not said]
+        start = RouterStart(ingest, tiers, [len(tier) for tier in self.tiers], unstored)
         self.router = Router(start, UNIT, KEEP)
 
     # -- what the router does -----------------------------------------------------------------------------------

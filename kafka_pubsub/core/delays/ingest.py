@@ -25,6 +25,8 @@ __all__ = ["KEEP", "Ingest"]
 
 #: Bytes that a message takes here beside its body.
 _BESIDE = 600
+#: Units beyond the longest delay that are waited out in memory: the publisher's clock may be ahead of the router's.
+_BEYOND = 600
 #: Bytes of messages without a tick behind them that are kept.
 KEEP = 4 * 1024 * 1024
 
@@ -131,9 +133,10 @@ class Ingest:
         now, home = self.time, message.home
         due = now + message.delay if message.due is None and message.delay is not None else message.due
         due = max(now, now if due is None else due)
-        left = (due - now) // self._unit
-        if left >> self._tiers:
+        left, most = (due - now) // self._unit, (1 << self._tiers) - 1
+        if left > most + _BEYOND:
             due, left, home = now, 0, None
+        left = min(left, most)
         self.arrived.append(Waiting(now, message.offset, due, left, home, message.offset, message.record))
         self.size += _BESIDE + len(message.record)
 

@@ -16,7 +16,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -38,11 +38,15 @@ _NEVER = (1 << 63, 0, 0)
 
 
 class RouterStart(NamedTuple):
-    """Where a router begins: what is committed, and where each tier's log ends."""
+    """Where a router begins: what is committed, and where each tier's log ends.
+
+    `unstored`: the sources (0 is ingest, tier k is k + 1) of which nothing is committed yet.
+    """
 
     ingest: IngestProgress
     tiers: Sequence[Progress]
     ends: Sequence[int]
+    unstored: Collection[int] = ()
 
 
 class Router:
@@ -62,8 +66,10 @@ class Router:
         self._memory: list[tuple[int, int, int, Waiting]] = []
         # Of each source the positions of what waits in memory, lowest first.
         self._resting: list[dict[int, None]] = [{} for _ in self._handled]
-        # What was said of each source when it was last asked for.
-        self._told: list[IngestProgress | Progress] = [start.ingest, *start.tiers]
+        # What was said of each source when it was last asked for; None: nothing was.
+        self._told: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
+        for source in start.unstored:
+            self._told[source] = None
         # Nothing above this key may be handled by the `take` that runs.
         self._limit: Key = _NEVER[:2]
         # When a tick was asked for that hasn't come; None: none is on its way.

@@ -164,8 +164,10 @@ def test_wrong_arguments_and_missing_topics_are_errors_of_the_awaited_publish() 
             topic.publish_json({1, 2})
         with pytest.raises(NotFound, match="topic 'nowhere' not found"):
             await ps.topic("nowhere").publish(b"x")
-        with pytest.raises(FailedPrecondition, match="delay is not supported yet"):
-            await topic.publish(b"x", delay=1)
+        with pytest.raises(FailedPrecondition, match="priority is not supported yet"):
+            await topic.publish(b"x", priority=1)
+        with pytest.raises(InvalidArgument, match="delay: must not be negative"):
+            await topic.publish(b"x", delay=-1)
 
     run(work)
 

@@ -1,0 +1,145 @@
+"""Publishing with a delay: the message is stored in the topic of ingest, and a router brings it home when it is due.
+
+Theory. What a home topic would refuse is refused by the call, as for a message without a delay. Then the message is
+published to the topic of ingest: its key is the home topic's name, a zero byte and the ordering key, so that all
+messages of a key take the same way, and its first header says where it goes and when. Its id is the place where it came
+in, which stays the same: at home the header `ps-id` says it.
+
+Rules
+1. The future resolves when the message is durably waiting. A delay that has passed sends it straight home.
+2. After a failed message its key is paused for delayed messages of the home topic, as it is without a delay.
+3. The topics are made by the first message, if this process may make topics.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
+from kafka_pubsub.client.delays.topology import DelayTopics
+from kafka_pubsub.client.futures import PublishFuture
+from kafka_pubsub.client.publish_checks import encode_attributes, encode_key, refuse_data
+from kafka_pubsub.client.publish_pool import WriterPool
+from kafka_pubsub.client.publish_target import PublishTarget, fresh
+from kafka_pubsub.client.publisher import TopicPublisher
+from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, OrderingKeyPaused
+from kafka_pubsub.model import Header
+from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
+
+__all__ = ["DelayedPublisher"]
+
+#: Seconds that the number of tiers is believed.
+_KNOWN_S = 30.0
+#: As long as the header that names a message at home can be.
+_ID: Header = ("ps-id", bytes(60))
+
+
+class DelayedPublisher:
+    """Publishes with a delay to all topics of one cluster."""
+
+    def __init__(
+        self,
+        topics: DelayTopics,
+        writers: WriterPool,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._topics, self._wall = topics, wall
+        self._publisher = _IngestPublisher(INGEST, self._target, writers)
+        self._lock = threading.Lock()
+        self._tiers, self._known_until = 0, float("-inf")
+
+    def publish(
+        self,
+        home: TopicPublisher,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+        delay: float | timedelta | None,
+        deliver_at: datetime | None,
+    ) -> PublishFuture:
+        """Queues a message for later, or straight home if that is now."""
+        due = parse_due(delay, deliver_at, self._wall())
+        if due is None:
+            return home.publish(data, ordering_key, attributes)
+        if not isinstance(data, bytes):
+            raise refuse_data(data)
+        key = None if ordering_key is None else encode_key(ordering_key)
+        headers = [] if attributes is None else encode_attributes(attributes)
+        self._publisher.vet(home, data, key, [_ID, *headers])
+        check_longest(due, self._look())
+        if key is not None:
+            key = home.name.encode() + b"\0" + key
+        return self._publisher.relay(data, key, [_header(home.name, due), *headers])
+
+    def resume(self, home: str, ordering_key: str) -> None:
+        """Allows delayed publishing with a key again."""
+        self._publisher.resume_key(home.encode() + b"\0" + encode_key(ordering_key))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was published is stored or has failed; `DeadlineExceeded` after `timeout`."""
+        self._publisher.flush(timeout)
+
+    @property
+    def publisher(self) -> TopicPublisher:
+        """The publisher of the topic of ingest, to be closed with the others."""
+        return self._publisher
+
+    def _look(self) -> int:
+        """How many tiers there are; makes them at first. Without a broker's answer as many as there may be."""
+        with self._lock:
+            if time.monotonic() < self._known_until:
+                return self._tiers
+            try:
+                found = self._topics.find() or self._topics.make()
+            except (BrokerUnavailable, DeadlineExceeded):
+                return self._tiers or MOST_TIERS
+            self._tiers, self._known_until = found.tiers, time.monotonic() + _KNOWN_S
+            return self._tiers
+
+    def _target(self) -> PublishTarget:
+        if self._topics.find() is None:
+            self._topics.make()
+        info = self._topics.ingest()
+        return PublishTarget(True, info.max_message_bytes, None, info.partitions)
+
+
+class _IngestPublisher(TopicPublisher):
+    """Publishes with headers and keys of ours."""
+
+    def vet(self, home: TopicPublisher, data: bytes, key: bytes | None, headers: list[Header]) -> None:
+        """Raises what the home topic would refuse the message for now."""
+        home._look(data, key, headers)
+        if key is not None and home._no_keys is not None:
+            raise fresh(home._no_keys)
+
+    def relay(self, data: bytes, key: bytes | None, headers: list[Header]) -> PublishFuture:
+        """Queues a message as it is."""
+        self._look(data, key, headers)
+        with self._lock:
+            future = PublishFuture(self._outstanding.current)
+            self._publish_with_care(future, data, key, headers)
+        if self._last_pump is not None:
+            self._last_pump.take_turn()
+        return future
+
+    def resume_key(self, key: bytes) -> None:
+        """Allows publishing of a key again, as `resume` does."""
+        if key in self._paused:
+            self.flush(30.0)
+            self._paused.pop(key, None)
+
+    def _paused_error(self, key: bytes) -> OrderingKeyPaused:
+        home, _, own = key.partition(b"\0")
+        return OrderingKeyPaused(
+            f"ordering key {own.decode()!r:.200} is paused for delayed messages of topic {home.decode()!r}, since an "
+            f"earlier one failed ({self._paused[key].message}); decide about that message, then call "
+            "topic.resume(ordering_key)"
+        )
+
+
+def _header(home: str, due: Due) -> Header:
+    return DELAY_HEADER, encode_request(DelayRequest(home, due.at, due.after))

@@ -1,0 +1,127 @@
+"""The topics of delayed delivery in a cluster: found, checked, made.
+
+Rules
+1. The topics that there are say how many tiers and partitions a cluster has; nothing else does.
+2. Nothing is ever changed: a topic with a wrong layout or retention is refused with what to do about it.
+3. Two processes that make them at the same time make one set: what another has made is taken as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from kafka_pubsub.client.ports import Admin
+from kafka_pubsub.core.delays.layout import (
+    DEAD,
+    GROUP,
+    INGEST,
+    MOST_TIERS,
+    PARTITIONS,
+    DelayLayout,
+    tier_topic,
+    tiers_of,
+)
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.model import TopicInfo
+
+__all__ = ["DelayTopics"]
+
+#: Settings that would lose waiting messages if they were others, and what they must be.
+_VITAL = ("cleanup.policy", "retention.ms", "retention.bytes")
+
+
+class DelayTopics:
+    """The tiers of one cluster."""
+
+    def __init__(self, admin: Admin, *, may_create: bool) -> None:
+        self._admin = admin
+        self._may_create = may_create
+
+    def find(self) -> DelayLayout | None:
+        """The layout, checked; None: the topics weren't made yet."""
+        try:
+            partitions = self._admin.topic(INGEST).partitions
+        except NotFound:
+            return None
+        tiers = tiers_of(self._admin.topic_names())
+        if not tiers:
+            raise FailedPrecondition(
+                f"delayed delivery: topic {INGEST!r} is there, but tier topic {tier_topic(0)!r} is missing: start "
+                "`kafka-pubsub service router`, which makes what is missing, or have it made"
+            )
+        return DelayLayout(tiers, partitions)
+
+    def make(self, tiers: int | None = None, partitions: int | None = None) -> DelayLayout:
+        """Finds the topics or makes those that are missing; with an argument they must be as it says."""
+        if tiers is not None and not 1 <= tiers <= MOST_TIERS:
+            raise InvalidArgument(f"tiers: must be 1 to {MOST_TIERS}, not {tiers!r}")
+        if partitions is not None and partitions < 1:
+            raise InvalidArgument(f"partitions: must be 1 or more, not {partitions!r}")
+        found = self.find() if self._exists(INGEST) and self._exists(tier_topic(0)) else None
+        if found is not None and partitions not in (None, found.partitions):
+            raise FailedPrecondition(
+                f"partitions: the tiers of this cluster have {found.partitions}, not {partitions}; leave it out"
+            )
+        if found is not None and tiers is not None and tiers < found.tiers:
+            raise FailedPrecondition(
+                f"tiers: this cluster has {found.tiers}, in which messages may wait, not {tiers}; leave it out"
+            )
+        layout = DelayLayout(
+            tiers or (found.tiers if found else MOST_TIERS),
+            found.partitions if found else partitions or PARTITIONS,
+        )
+        self._make_missing(layout)
+        self.check(layout)
+        return layout
+
+    def check(self, layout: DelayLayout) -> None:
+        """`FailedPrecondition` if a topic is missing, or not as the layout says."""
+        for topic in (*layout.topics, DEAD):
+            try:
+                info = self._admin.topic(topic)
+            except NotFound:
+                raise FailedPrecondition(
+                    f"delayed delivery: topic {topic!r} is missing: start `kafka-pubsub service router` with the right "
+                    "to create topics, or have it made"
+                ) from None
+            if info.partitions != layout.partitions:
+                raise FailedPrecondition(
+                    f"delayed delivery: topic {topic!r} has {info.partitions} partitions and must have "
+                    f"{layout.partitions}, as many as {INGEST!r}"
+                )
+            for setting in _VITAL:
+                value, wanted = info.config.get(setting), layout.settings[setting]
+                if value is not None and value != wanted:
+                    raise FailedPrecondition(
+                        f"delayed delivery: topic {topic!r} has {setting}={value} and must have {wanted}, or waiting "
+                        "messages disappear: set it, for instance with kafka-configs.sh"
+                    )
+
+    def ingest(self) -> TopicInfo:
+        """The topic in which delayed messages come in."""
+        return self._admin.topic(INGEST)
+
+    def routers(self) -> int:
+        """How many routers run now, anywhere."""
+        return self._admin.group_members(GROUP)
+
+    def _exists(self, topic: str) -> bool:
+        try:
+            self._admin.topic(topic)
+        except NotFound:
+            return False
+        return True
+
+    def _make_missing(self, layout: DelayLayout) -> None:
+        there = set(self._admin.topic_names())
+        # The topic that publishers look for comes last: where it is, all are.
+        missing = [topic for topic in reversed((*layout.topics, DEAD)) if topic not in there]
+        if missing and not self._may_create:
+            raise FailedPrecondition(
+                f"delayed delivery needs the topics {', '.join(sorted(missing))}, and with create=False "
+                "(KAFKA_PUBSUB_CREATE) no topics are made: have them made, or start `kafka-pubsub service router` with "
+                "the right to make them"
+            )
+        for topic in missing:
+            with contextlib.suppress(AlreadyExists):
+                self._admin.create_topic(topic, layout.partitions, None, layout.settings)

@@ -1,0 +1,324 @@
+"""The router of delayed messages: `core/delays` on the service's engine.
+
+Rules
+1. A message's key and value are the publisher's at every place. In ingest and in the tiers the key begins with the home
+   topic and a zero byte, so that messages of one key take the same way; at home it is the publisher's alone.
+2. At home the header `ps-id` names the message: the place where it came in. Its timestamp is the time of its delivery.
+3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from kafka_pubsub.client.ports import Backend
+from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
+from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
+from kafka_pubsub.core.delays.router import Router, RouterStart
+from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, Came, Tick, Waiting
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
+from kafka_pubsub.schema.delays import (
+    DELAY_HEADER,
+    TICK_HEADER,
+    Delayed,
+    decode_delayed,
+    decode_request,
+    decode_tick,
+    encode_delayed,
+    encode_tick,
+    is_tick,
+)
+from kafka_pubsub.services.metrics import ServiceMetrics
+from kafka_pubsub.services.role import Append, Beginning, Work
+
+__all__ = ["DEAD_REASON_HEADER", "DelayRole", "tick_key"]
+
+#: Why a message is a dead letter of the routers.
+DEAD_REASON_HEADER: Final = "ps-delay-dead"
+
+_ID_HEADER: Final = "ps-id"
+#: Seconds that what is known of a home topic counts.
+_KNOWN_S: Final = 30.0
+#: Seconds between two commits while there is nothing to write.
+_COMMIT_S: Final = 2.0
+
+
+def tick_key(partition: int, partitions: int) -> bytes:
+    """A key that every producer puts into that partition."""
+    number = 0
+    while partition_of(b"%d" % number, partitions) != partition:
+        number += 1
+    return b"%d" % number
+
+
+class Homes:
+    """The home topics, as they were when last looked at."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        # Until when it counts, and the number of partitions; None: there is no such topic.
+        self._known: dict[str, tuple[float, int | None]] = {}
+        self._spread = 0
+
+    def partition(self, home: str, key: bytes | None) -> int | None:
+        """Where a message of the topic goes; None: there is no such topic."""
+        until, count = self._known.get(home, (0.0, None))
+        if time.monotonic() >= until:
+            count = self._look(home)
+        if count is None:
+            return None
+        if key is not None:
+            return partition_of(key, count)
+        self._spread += 1
+        return self._spread % count
+
+    def _look(self, home: str) -> int | None:
+        try:
+            count: int | None = self._backend.admin.topic(home).partitions
+        except NotFound:
+            count = None
+        self._known[home] = time.monotonic() + _KNOWN_S, count
+        return count
+
+
+class DelayRole:
+    """What a delay router does; `partitions` and `tiers` as the topics are."""
+
+    name = "delay router"
+    group = GROUP
+
+    def __init__(
+        self, backend: Backend, tiers: int, partitions: int, metrics: ServiceMetrics, clock: Callable[[], int]
+    ) -> None:
+        self.topics: Sequence[str] = (INGEST, *map(tier_topic, range(tiers)))
+        self.homes = Homes(backend)
+        self.metrics = metrics
+        self.clock = clock
+        self.partitions = partitions
+        #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
+        self.refused: dict[tuple[int, int], str] = {}
+
+    def writer_of(self, committed: Sequence[Committed]) -> str | None:
+        """The id that the commit of ingest names."""
+        at = committed[0]
+        return None if at.offset is None else writer_of(at.offset, at.metadata)
+
+    def begin(self, number: int, beginnings: Sequence[Beginning], writer: str) -> DelayTask:
+        """The task of a partition; refuses to guess where commits are missing."""
+        _refuse_lost(number, beginnings, self.topics)
+        ingest, *tiers = (
+            Committed(each.committed.offset or 0, each.committed.metadata) for each in beginnings
+        )
+        start = RouterStart(
+            parse_ingest(ingest.offset or 0, ingest.metadata),
+            [parse_tier(each.offset or 0, each.metadata) for each in tiers],
+            [each.end for each in beginnings[1:]],
+            [source for source, each in enumerate(beginnings) if each.committed.offset is None],
+        )
+        return DelayTask(self, number, Router(start), writer)
+
+    def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
+        """Everything below the positions: what is above is all that a restart reads."""
+        return {topic: to.offset for topic, to in positions.items() if to.offset}
+
+
+class DelayTask:
+    """One partition."""
+
+    def __init__(self, role: DelayRole, number: int, router: Router, writer: str) -> None:
+        self.router = router
+        self._role, self._number, self._writer = role, number, writer
+        self._tick_key = tick_key(number, role.partitions)
+        self._commit_at = time.monotonic() + _COMMIT_S
+        # Ingest offsets of the messages in the last work, by the number of their records.
+        self._sent: list[int] = []
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """From where to read on."""
+        return self.router.ingest.read, *(tier.read for tier in self.router.tiers)
+
+    def receive(self, topic: int, records: Sequence[StoredRecord]) -> int | None:
+        """Takes records of ingest or of a tier."""
+        if topic:
+            self._receive_tier(topic - 1, records)
+            return None
+        ingest = self.router.ingest
+        self.router.receive_ingest([_read_ingest(record) for record in records])
+        again, ingest.seek = ingest.seek, None
+        return again
+
+    def _receive_tier(self, number: int, records: Sequence[StoredRecord]) -> None:
+        key, found = self.router.tiers[number].low, []
+        for record in records:
+            said = decode_delayed(_header(record))
+            offset = record.offset() or 0
+            if said is None:
+                found.append(Waiting(*key, 0, 0, None, offset, record))
+                continue
+            home, due, leaves, left, came = said
+            found.append(Waiting(leaves, came, due, left, home, offset, record))
+            key = leaves, came
+        self.router.receive_tier(number, found)
+
+    def reach(self, topic: int, position: int) -> None:
+        """Nothing below the position is left to be read."""
+        (self.router.tiers[topic - 1] if topic else self.router.ingest).reach(position)
+
+    def unsure(self) -> Iterable[int]:
+        """The tiers whose head isn't known."""
+        return [number for number, tier in enumerate(self.router.tiers, 1) if tier.unknown]
+
+    def full(self, room: int) -> Iterable[int]:
+        """The logs of which more than `room` bytes wait."""
+        found = [number for number, tier in enumerate(self.router.tiers, 1) if tier.size > room]
+        return [0, *found] if self.router.ingest.size > room else found
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def append(self, now: int) -> Append | None:
+        """A tick, if one is wanted."""
+        if not self.router.tick_wanted(now):
+            return None
+        self._role.metrics.count("ticks")
+        return Append(INGEST, self._tick_key, encode_tick(now), [TICK_HEADER])
+
+    def work(self, most: int) -> Work | None:
+        """What is to be written, and how far that is."""
+        moves = self.router.take(most)
+        now = time.monotonic()
+        if not moves and now < self._commit_at:
+            return None
+        self._commit_at = now + _COMMIT_S
+        records = [
+            self._home(message)
+            if to == TO_HOME
+            else self._dead(message, "")
+            if to == TO_DEAD
+            else self._hop(to, message)
+            for to, message in moves
+        ]
+        self._sent = [message.offset for _, message in moves]
+        positions = {
+            source: Committed(
+                said.position,
+                said.text(self._writer) if isinstance(said, IngestProgress) else said.text(),
+            )
+            for source, said in self.router.progress().items()
+        }
+        return Work(records, positions) if positions else None
+
+    def refuse(self, number: int, reason: str) -> None:
+        """The home topic won't take a message: it is a dead letter next time."""
+        self._role.refused[self._number, self._sent[number]] = reason
+
+    def stored(self) -> None:
+        """The last work is stored."""
+        if self._role.refused:
+            for offset in self._sent:
+                self._role.refused.pop((self._number, offset), None)
+
+    def wakeup_at(self) -> int | None:
+        """Now if there is something to do; when the next message is to be handled; or when a tick has come."""
+        if self.router.ready:
+            return 0
+        return None if self.router.asked else self.router.next_at()
+
+    def _hop(self, tier: int, message: Waiting) -> NewRecord:
+        self._role.metrics.count("hops")
+        record = message.record
+        said = encode_delayed(
+            Delayed(message.home or "", message.due, message.at, message.left, message.offset)
+        )
+        headers = [(DELAY_HEADER, said), *_others(record)]
+        return NewRecord(
+            self._role.topics[tier + 1], self._number, record.key(), record.value(), headers, message.at
+        )
+
+    def _home(self, message: Waiting) -> NewRecord:
+        refused = self._role.refused and self._role.refused.get((self._number, message.offset))
+        if refused:
+            return self._dead(message, refused)
+        record, home = message.record, message.home or ""
+        key = record.key()
+        if key is not None:
+            key = key.partition(b"\0")[2]
+        partition = self._role.homes.partition(home, key)
+        if partition is None:
+            return self._dead(message, f"home topic {home!r} doesn't exist any more")
+        self._role.metrics.count("home")
+        message_id = f"{INGEST}:{self._number}:{message.offset}".encode()
+        headers = [(_ID_HEADER, message_id), *_others(record)]
+        return NewRecord(home, partition, key, record.value(), headers, self.router.time)
+
+    def _dead(self, message: Waiting, reason: str) -> NewRecord:
+        self._role.metrics.count("dead")
+        record = message.record
+        headers = list(record.headers() or ())
+        if not reason:
+            reason = _why(record)
+        headers.append((DEAD_REASON_HEADER, reason.encode()))
+        return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self.router.time)
+
+
+def _header(record: StoredRecord) -> bytes | None:
+    """What we say of the message: the first header, as we write it."""
+    headers = record.headers()
+    if not headers:
+        return None
+    name, value = headers[0]
+    if name == DELAY_HEADER:
+        return value
+    return next((value for name, value in headers if name == DELAY_HEADER), None)
+
+
+def _others(record: StoredRecord) -> list[Header]:
+    """The publisher's own headers."""
+    headers = record.headers() or []
+    if headers and headers[0][0] == DELAY_HEADER:
+        return headers[1:]
+    return [header for header in headers if header[0] != DELAY_HEADER]
+
+
+def _read_ingest(record: StoredRecord) -> Came | Tick:
+    offset = record.offset() or 0
+    said = decode_request(_header(record))
+    if said is not None:
+        return Came(offset, said.home, said.due, said.delay, record)
+    if is_tick(record.headers() or ()):
+        now = decode_tick(record.value())
+        if now is not None:
+            return Tick(offset, now)
+    return Came(offset, None, None, None, record)
+
+
+def _why(record: StoredRecord) -> str:
+    if _header(record) is None:
+        return f"a record without the header {DELAY_HEADER}: it wasn't written by kafka_pubsub"
+    if decode_request(_header(record)) is not None:
+        return "its delay is longer than the tiers of this cluster can hold"
+    return f"its header {DELAY_HEADER} can't be read"
+
+
+def _refuse_lost(number: int, beginnings: Sequence[Beginning], topics: Sequence[str]) -> None:
+    """Commits are missing before the first router only."""
+    missing = [topic for topic, each in zip(topics, beginnings, strict=True) if each.committed.offset is None]
+    if not missing:
+        return
+    fresh = beginnings[0].start == 0 and not any(each.end for each in beginnings[1:])
+    added = beginnings[0].committed.offset is not None and not any(
+        each.end for each in beginnings if each.committed.offset is None
+    )
+    if not fresh and not added:
+        raise FailedPrecondition(
+            f"delay router: group {GROUP!r} has no offset for partition {number} of {missing[0]!r}, although messages "
+            "have passed it: the broker has forgotten it, as it does a week after the last router has ended "
+            "(offsets.retention.minutes). Nothing is delivered, because messages would be delivered twice; commit the "
+            "start of each log for the group to deliver what is left, some of it again"
+        )

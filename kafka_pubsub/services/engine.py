@@ -1,0 +1,361 @@
+"""The loop of a service: a member of its group that reads, lets its tasks decide, and stores what they decided.
+
+Rules
+1. Partition p is served only while p of every topic is held (`range` gives them together); else nothing of it is read.
+2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that was killed is
+   fenced by the id that its commits name.
+3. One transaction at a time, with the work of all tasks. While it is under way reading goes on. If it isn't stored, all
+   tasks are made anew.
+4. When partitions go, the transaction that is under way is waited for; a task is never asked after that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from kafka_pubsub.client.ports import Backend, LogWriter
+from kafka_pubsub.config import Batching
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    Outcome,
+    ReadFrom,
+    StoredRecord,
+    TopicPartition,
+)
+from kafka_pubsub.services.flight import Flights
+from kafka_pubsub.services.metrics import ServiceMetrics
+from kafka_pubsub.services.role import Beginning, Role, Task
+from kafka_pubsub.services.trimming import Trimming
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger("kafka_pubsub.service")
+
+#: Records of one read, and of one task's part in a transaction.
+_READ, _WORK = 2000, 2000
+#: Records that one transaction takes of all tasks.
+_MOST = 4000
+#: Seconds that a read waits at most; while there is work for the next transaction, until the last one is over.
+_WAIT, _SOON = 0.1, 0.001
+#: Bytes of records that wait in all tasks, and in one log at least and at most.
+_BUFFERS, _LEAST, _ROOM = 32 * 1024 * 1024, 64 * 1024, 1024 * 1024
+#: Seconds that an open transaction may hold up a beginning before its writer is fenced; and for the whole beginning.
+_HELD_UP, _BEGINNING = 1.0, 30.0
+#: Seconds after a failed transaction before the next: doubled up to the second while they fail.
+_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+#: Seconds between two looks how far logs were read that tasks wait for.
+_LOOK = 0.02
+
+
+class _Flight(NamedTuple):
+    outcome: Future[Outcome]
+    #: The task, and how many records of the transaction are its.
+    parts: Sequence[tuple[int, Task, int]]
+    positions: Mapping[TopicPartition, Committed]
+
+
+class Engine:
+    """One member of the service's group; `turn` is one step of its loop."""
+
+    def __init__(
+        self, backend: Backend, role: Role, clock: Callable[[], int], metrics: ServiceMetrics
+    ) -> None:
+        self._role, self._clock, self._metrics = role, clock, metrics
+        self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}")
+        self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
+        self._flights = Flights(backend, f"{role.group}-{uuid.uuid4().hex}")
+        self._trimming = Trimming(backend.admin)
+        self._numbers = {topic: number for number, topic in enumerate(role.topics)}
+        #: By partition; empty: none is ours.
+        self.tasks: dict[int, Task] = {}
+        self._flight: _Flight | None = None
+        self._paused: set[TopicPartition] = set()
+        self._failures = 0
+        self._not_before = 0.0
+        self._look_at = 0.0
+        self._fatal: PubSubError | None = None
+        # A transaction failed, so the tasks must be made anew.
+        self._stale = False
+        #: Whether the group has given us our share.
+        self.joined = False
+
+    def start(self) -> None:
+        """Joins the group at the next turn."""
+        self._reader.subscribe(self._role.topics, self)
+
+    def turn(self, *, take: bool = True) -> None:
+        """One step: settle, store, write, read. Without `take` nothing new is begun."""
+        if self._fatal is not None:
+            raise self._fatal
+        self._land(wait=False)
+        if self._stale:
+            self._begin_again()
+        ready = take and self._flight is None and time.monotonic() >= self._not_before
+        if ready:
+            self._take_off()
+        self._append()
+        records = self._reader.read(_READ, self._patience())
+        self._distribute(records)
+        if not records or time.monotonic() >= self._look_at:
+            self._look()
+        self._regulate()
+
+    @property
+    def flying(self) -> bool:
+        """Whether a transaction is under way."""
+        return self._flight is not None
+
+    def close(self) -> None:
+        """Leaves the group, after what is under way has ended."""
+        try:
+            self._reader.close()
+        finally:
+            self._flights.close()
+            self._trimming.close()
+            self._writer.close()
+
+    # -- the group's events, inside a read ---------------------------------------------------------------------
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
+        """Begins the tasks of the partitions that came as a whole."""
+        try:
+            mine = set(partitions)
+            numbers = sorted({each.partition for each in partitions})
+            whole = [number for number in numbers if mine.issuperset(self._places(number))]
+            self._begin(whole)
+        except PubSubError as error:
+            self._fatal = error
+            self.tasks = {}
+        self._paused, self._stale, self.joined = set(), False, True
+        self._metrics.partitions = len(self.tasks)
+        return {
+            place: position
+            for number, task in self.tasks.items()
+            for place, position in zip(self._places(number), task.positions, strict=True)
+            if place in mine
+        }
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Gives partitions up when what is under way is stored or not."""
+        self._land(wait=True)
+        self._forget(partitions)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Gives partitions up; what is under way is refused by the group."""
+        self._forget(partitions)
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        """The log reported an error."""
+        self._metrics.error = str(error)
+        if fatal:
+            self._fatal = self._fatal or error
+        else:
+            _log.warning("%s: %s", self._role.name, error)
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for number in {each.partition for each in partitions}:
+            self.tasks.pop(number, None)
+        self._paused -= set(partitions)
+        self._metrics.partitions = len(self.tasks)
+
+    # -- beginning ---------------------------------------------------------------------------------------------
+
+    def _begin(self, numbers: Sequence[int]) -> None:
+        places = [place for number in numbers for place in self._places(number)]
+        committed = self._committed(places, numbers)
+        ranges = self._reader.log_ranges(places)
+        ends = self._reader.high_watermarks(places)
+        for number in numbers:
+            beginnings = [
+                Beginning(committed[place], ranges[place][0], ends[place]) for place in self._places(number)
+            ]
+            self.tasks[number] = self._role.begin(number, beginnings, self._flights.id)
+
+    def _committed(
+        self, places: Sequence[TopicPartition], numbers: Sequence[int]
+    ) -> Mapping[TopicPartition, Committed]:
+        if not places:
+            return {}
+        try:
+            return self._reader.committed(places, _HELD_UP)
+        except DeadlineExceeded:
+            unstable = self._reader.committed_unstable(places)
+        for number in numbers:
+            writer = self._role.writer_of([unstable[place] for place in self._places(number)])
+            if writer is not None and writer != self._flights.id:
+                _log.warning("%s: ending what a dead service left open: %s", self._role.name, writer)
+                self._flights.fence(writer).result(_BEGINNING)
+        return self._reader.committed(places, _BEGINNING)
+
+    def _begin_again(self) -> None:
+        """Makes all tasks anew from what is committed."""
+        self._stale = False
+        numbers = sorted(self.tasks)
+        self._begin(numbers)
+        for number in numbers:
+            for place, position in zip(self._places(number), self.tasks[number].positions, strict=True):
+                self._reader.seek(place, position)
+        self._reader.resume(list(self._paused))
+        self._paused = set()
+
+    # -- transactions ------------------------------------------------------------------------------------------
+
+    def _take_off(self) -> None:
+        membership = self._reader.membership()
+        if membership is None:
+            return
+        records, parts, positions = [], [], {}
+        for number, task in self._in_turn():
+            try:
+                work = task.work(min(_WORK, _MOST - len(records)))
+            except PubSubError as error:
+                self._fail(error)
+                return
+            if work is None:
+                continue
+            records += work.records
+            parts.append((number, task, len(work.records)))
+            positions |= {
+                TopicPartition(self._role.topics[topic], number): to for topic, to in work.positions.items()
+            }
+            if len(records) >= _MOST:
+                break
+        if parts:
+            outcome = self._flights.send(records, positions, membership)
+            self._flight = _Flight(outcome, parts, positions)
+
+    def _in_turn(self) -> list[tuple[int, Task]]:
+        """The tasks, each time another one first."""
+        tasks = list(self.tasks.items())
+        first = self._metrics.transactions % len(tasks) if tasks else 0
+        return tasks[first:] + tasks[:first]
+
+    def _land(self, *, wait: bool) -> None:
+        """Settles a transaction that has ended."""
+        flight = self._flight
+        if flight is None or not (wait or flight.outcome.done()):
+            return
+        outcome = flight.outcome.result()
+        self._flight = None
+        if outcome.ending is Ending.STORED:
+            self._failures = 0
+            self._metrics.stored(sum(count for _, _, count in flight.parts))
+            for number, task, _ in flight.parts:
+                task.stored()
+                self._trim(number, flight.positions)
+            return
+        self._metrics.aborted += 1
+        self._refuse(flight, outcome)
+        self._fail(outcome.reason)
+
+    def _fail(self, reason: PubSubError | None) -> None:
+        """Has all tasks made anew, after a moment: what they decided isn't stored."""
+        self._metrics.error = str(reason)
+        pause = min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
+        self._failures += 1
+        self._not_before = time.monotonic() + pause
+        _log.warning("%s: a transaction wasn't stored: %s", self._role.name, reason)
+        self._stale = True
+
+    def _refuse(self, flight: _Flight, outcome: Outcome) -> None:
+        at = 0
+        for _, task, count in flight.parts:
+            for number, reason in outcome.refused.items():
+                if at <= number < at + count:
+                    task.refuse(number - at, str(reason))
+            at += count
+
+    def _trim(self, number: int, positions: Mapping[TopicPartition, Committed]) -> None:
+        mine = {
+            topic: positions[place] for topic, place in enumerate(self._places(number)) if place in positions
+        }
+        for topic, offset in self._role.trimmable(mine).items():
+            self._trimming.allow(TopicPartition(self._role.topics[topic], number), offset)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _append(self) -> None:
+        now = self._clock()
+        for task in self.tasks.values():
+            found = task.append(now)
+            if found is not None:
+                try:
+                    self._writer.append(found.topic, found.value, found.key, found.headers, _unheard)
+                except BufferError:
+                    break  # it is asked for again
+        self._writer.poll(0)
+
+    def _patience(self) -> float:
+        """Seconds that a read may wait."""
+        times = [at for task in self.tasks.values() if (at := task.wakeup_at()) is not None]
+        if self._flight is not None:
+            return _SOON
+        if not times:
+            return _WAIT
+        return max(0.0, min(_WAIT, (min(times) - self._clock()) / 1000))
+
+    def _distribute(self, records: Sequence[StoredRecord]) -> None:
+        found: dict[tuple[str | None, int | None], list[StoredRecord]] = {}
+        for record in records:
+            found.setdefault((record.topic(), record.partition()), []).append(record)
+        for (topic, number), some in found.items():
+            task = self.tasks.get(-1 if number is None else number)
+            if task is None or topic is None or number is None:
+                continue
+            again = task.receive(self._numbers[topic], some)
+            if again is not None:
+                self._reader.seek(TopicPartition(topic, number), again)
+
+    def _look(self) -> None:
+        """Tells tasks how far logs were read of which they wait to learn it."""
+        self._look_at = time.monotonic() + _LOOK
+        topics = self._role.topics
+        unsure = {
+            TopicPartition(topics[topic], number): (task, topic)
+            for number, task in self.tasks.items()
+            for topic in task.unsure()
+        }
+        for place, position in self._reader.positions(list(unsure)).items() if unsure else ():
+            task, topic = unsure[place]
+            task.reach(topic, position)
+
+    def _regulate(self) -> None:
+        """Stops reading logs of which enough waits in memory, and goes on where there is room."""
+        logs = len(self.tasks) * len(self._role.topics)
+        room = max(_LEAST, min(_ROOM, _BUFFERS // logs)) if logs else _ROOM
+        topics = self._role.topics
+        full = self._which(lambda task: task.full(room))
+        pause = full - self._paused
+        if pause:
+            self._reader.pause(list(pause))
+        # Half of the room may be used up before reading goes on: each beginning costs a fetch.
+        still = self._which(lambda task: task.full(room // 2)) if self._paused else set()
+        resume = self._paused - still
+        self._paused = (self._paused | pause) - resume
+        for place in resume:
+            task = self.tasks.get(place.partition)
+            if task is not None:
+                self._reader.seek(place, task.positions[topics.index(place.topic)])
+        if resume:
+            self._reader.resume(list(resume))
+
+    def _which(self, topics_of: Callable[[Task], object]) -> set[TopicPartition]:
+        return {
+            TopicPartition(self._role.topics[topic], number)
+            for number, task in self.tasks.items()
+            for topic in topics_of(task)  # type: ignore[attr-defined]
+        }
+
+    def _places(self, number: int) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for topic in self._role.topics]
+
+
+def _unheard(_: object, __: StoredRecord) -> None:
+    """What is written outside of transactions may be lost."""

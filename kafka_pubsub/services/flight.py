@@ -1,0 +1,81 @@
+"""The thread on which a service's transactions run, one at a time.
+
+Rules
+1. After an ending that isn't known our own id is fenced before it is told: then what is committed is the truth.
+2. The thread ends with `close`; a transaction that is under way then is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from kafka_pubsub.client.ports import Backend, Transactions
+from kafka_pubsub.errors import InvariantViolated, PubSubError
+from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions
+
+__all__ = ["Flights"]
+
+_log = logging.getLogger("kafka_pubsub.service")
+
+#: Seconds between two tries to fence our own id while the log doesn't answer.
+_TRY_AGAIN = 1.0
+
+
+class Flights:
+    """Writes transactions under one id."""
+
+    def __init__(self, backend: Backend, transactional_id: str) -> None:
+        self.id = transactional_id
+        self._backend = backend
+        self._transactions: Transactions | None = None
+        self._thread = ThreadPoolExecutor(1, "kafka_pubsub-service-transactions")
+        self._ending = threading.Event()
+
+    def send(
+        self, records: Sequence[NewRecord], positions: Positions, membership: Membership
+    ) -> Future[Outcome]:
+        """Begins a transaction."""
+        return self._thread.submit(self._transact, records, positions, membership)
+
+    def fence(self, transactional_id: str) -> Future[None]:
+        """Ends what a dead service left open under its id."""
+        return self._thread.submit(lambda: self._writer().fence(transactional_id))
+
+    def close(self) -> None:
+        """Ends after what was sent."""
+        self._ending.set()
+        self._thread.shutdown(wait=True)
+        if self._transactions is not None:
+            self._transactions.close()
+
+    def _writer(self) -> Transactions:
+        if self._transactions is None:
+            self._transactions = self._backend.transactions(self.id)
+        return self._transactions
+
+    def _transact(
+        self, records: Sequence[NewRecord], positions: Positions, membership: Membership
+    ) -> Outcome:
+        try:
+            outcome = self._writer().transact(records, positions, membership)
+        except PubSubError as error:  # what no log could take
+            return Outcome(Ending.ABORTED, (), error)
+        except Exception as error:
+            _log.exception("a transaction of %d records failed", len(records))
+            reason = InvariantViolated(f"a transaction failed: {error!r}; please report this")
+            outcome = Outcome(Ending.UNKNOWN, (), reason)
+        if outcome.ending is Ending.UNKNOWN:
+            self._fence_ourselves()
+        return outcome
+
+    def _fence_ourselves(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._writer().fence(self.id)
+                return
+            except PubSubError as error:
+                _log.warning("the fate of a transaction is still unknown: %s; trying again", error)
+                self._ending.wait(_TRY_AGAIN)

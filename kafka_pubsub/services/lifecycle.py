@@ -1,0 +1,180 @@
+"""A service, as its user sees it: started, drained, stopped, asked how it is.
+
+Theory. A service is a thread that runs an engine: a member of the service's consumer group. Any number of services of
+one kind share the partitions, in one process or many; what one leaves, the others take over.
+
+Rules
+1. The thread goes on through whatever passes by itself: it makes a new engine after a pause. What needs a person is in
+   `health()`, and in the log.
+2. `drain` begins nothing more, waits until the transaction that is under way is stored, and gives the partitions back.
+   `stop` does the same, and doesn't wait for longer than it is told to.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.services.clock import ServiceClock
+from kafka_pubsub.services.engine import Engine
+from kafka_pubsub.services.metrics import ServiceMetrics
+
+__all__ = ["Service", "ServiceHealth", "ServiceState"]
+
+_log = logging.getLogger("kafka_pubsub.service")
+
+#: Seconds before a new engine after a failure, doubled up to the second.
+_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+#: Seconds between two looks whether the service has come so far.
+_LOOK = 0.01
+
+
+class ServiceState(Enum):
+    """Where a service is in its life."""
+
+    NEW = "new"
+    #: It isn't a member of its group yet, or has failed and tries again.
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class ServiceHealth(NamedTuple):
+    """How a service is. `ok`: it runs, holds its share (which may be nothing), and nothing is wrong."""
+
+    state: ServiceState
+    partitions: int
+    error: str = ""
+    #: Seconds by which the wall clock is ahead of the service's own; 0 as long as they agree.
+    clock_apart: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing needs to be looked at."""
+        return self.state is ServiceState.RUNNING and not self.error and not self.clock_apart
+
+
+class Service:
+    """Runs one member of a service's group on a thread of its own.
+
+    Example:
+        with Service(make_engine) as service:
+            service.wait_until_running(timeout=30)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_engine: Callable[[ServiceMetrics, Callable[[], int]], Engine],
+        clock: ServiceClock | None = None,
+    ) -> None:
+        self.name = name
+        self._make_engine = make_engine
+        self._clock = clock or ServiceClock()
+        self._metrics = ServiceMetrics()
+        self._state = ServiceState.NEW
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Self:
+        """Joins the group in the background; `FailedPrecondition` the second time."""
+        if self._thread is not None:
+            raise FailedPrecondition(f"{self.name}: started already; make a new one")
+        self._state = ServiceState.STARTING
+        self._thread = threading.Thread(target=self._run, name=f"kafka_pubsub-{self.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def wait_until_running(self, timeout: float = 30.0) -> Self:
+        """Waits until it holds partitions; raises what is wrong after `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while not (self._state is ServiceState.RUNNING and self._metrics.partitions):
+            if time.monotonic() > end or self._state is ServiceState.STOPPED:
+                why = self._metrics.error or "it was given no partitions; others may hold them all"
+                raise FailedPrecondition(f"{self.name}: not running after {timeout:g} s: {why}")
+            time.sleep(_LOOK)
+        return self
+
+    def drain(self) -> None:
+        """Begins nothing more; ends in the background when all that was begun is stored."""
+        if self._state in (ServiceState.STARTING, ServiceState.RUNNING):
+            self._state = ServiceState.DRAINING
+        self._ending.set()
+
+    def stop(self, timeout: float = 30.0) -> bool:
+        """Drains and waits for the end; False if that takes longer than `timeout` seconds."""
+        self.drain()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        self._state = ServiceState.STOPPED
+        return True
+
+    def health(self) -> ServiceHealth:
+        """How it is now."""
+        return ServiceHealth(self._state, self._metrics.partitions, self._metrics.error, self._clock.apart)
+
+    def metrics(self) -> Mapping[str, int]:
+        """What it has done since it was started."""
+        metrics = self._metrics
+        return {
+            "partitions": metrics.partitions,
+            "transactions": metrics.transactions,
+            "records": metrics.records,
+            "aborted": metrics.aborted,
+            **metrics.counts,
+        }
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- on its thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        try:
+            while not self._ending.is_set():
+                before = self._metrics.transactions
+                try:
+                    self._run_engine()
+                except PubSubError as error:
+                    self._fail(str(error))
+                except Exception as error:
+                    _log.exception("%s failed; starting again", self.name)
+                    self._fail(f"{error!r}; please report this")
+                failures = 0 if self._metrics.transactions > before else failures + 1
+                self._ending.wait(min(_LONGEST_PAUSE, _PAUSE * 2**failures))
+        finally:
+            self._state = ServiceState.STOPPED
+            self._metrics.partitions = 0
+
+    def _fail(self, error: str) -> None:
+        self._metrics.error, self._metrics.partitions = error, 0
+        if self._state is ServiceState.RUNNING:
+            self._state = ServiceState.STARTING
+        _log.error("%s: %s; trying again", self.name, error)
+
+    def _run_engine(self) -> None:
+        engine = self._make_engine(self._metrics, self._clock.now)
+        try:
+            engine.start()
+            while not self._ending.is_set():
+                engine.turn()
+                if self._state is ServiceState.STARTING and engine.joined:
+                    self._state = ServiceState.RUNNING
+            while engine.flying:
+                engine.turn(take=False)
+        finally:
+            engine.close()

@@ -1,0 +1,34 @@
+"""What a service counts; written by its thread, read by any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["ServiceMetrics"]
+
+
+@dataclass
+class ServiceMetrics:
+    """Counters since the service started."""
+
+    #: How many partitions are held now.
+    partitions: int = 0
+    #: Transactions that were stored, and the records in them.
+    transactions: int = 0
+    records: int = 0
+    #: Transactions that weren't.
+    aborted: int = 0
+    #: The last thing that went wrong; empty: nothing did.
+    error: str = ""
+    #: What this kind of service counts besides.
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def stored(self, records: int) -> None:
+        """A transaction was stored."""
+        self.transactions += 1
+        self.records += records
+        self.error = ""
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Counts something of this kind of service's."""
+        self.counts[name] = self.counts.get(name, 0) + more

@@ -1,0 +1,99 @@
+"""What a service does, in the words of the engine that runs it.
+
+Theory. A service reads several topics with equal numbers of partitions. Whoever holds partition p of one holds p of
+all, and everything of p is one state machine, a `Task`. Tasks know nothing of each other, of threads or of Kafka.
+
+Rules
+1. What a task decides follows from the logs and from what is committed. After any failure it is made anew from there.
+2. One thread calls all tasks and the role. `Work` is written as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from kafka_pubsub.model import Committed, NewRecord, StoredRecord
+
+__all__ = ["Append", "Beginning", "Role", "Task", "Work"]
+
+
+class Work(NamedTuple):
+    """What a task wants to be stored in one transaction: records, and positions by the number of the topic."""
+
+    records: Sequence[NewRecord]
+    positions: Mapping[int, Committed]
+
+
+class Append(NamedTuple):
+    """A record that is written outside of transactions, soon; it may be lost."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Beginning(NamedTuple):
+    """What is known of one topic's partition when its task begins: what is committed, and where the log lies."""
+
+    committed: Committed
+    start: int
+    end: int
+
+
+class Task(Protocol):
+    """One partition of all topics of the service."""
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Of each topic: from where to read."""
+
+    def receive(self, topic: int, records: Sequence[StoredRecord]) -> int | None:
+        """Takes what was read; answers from where to read again if not on from here."""
+
+    def reach(self, topic: int, position: int) -> None:
+        """Nothing below the position is left to be read."""
+
+    def unsure(self) -> Iterable[int]:
+        """Topics of which it waits to learn how far they were read."""
+
+    def full(self, room: int) -> Iterable[int]:
+        """Topics of which more than `room` bytes are waiting here."""
+
+    def append(self, now: int) -> Append | None:
+        """A record to be written outside of transactions now; `now` is milliseconds since the epoch."""
+
+    def work(self, most: int) -> Work | None:
+        """Up to `most` records and what is to be committed with them; None: nothing.
+
+        It isn't asked again before that is stored.
+        """
+
+    def refuse(self, number: int, reason: str) -> None:
+        """The log won't take a record of the last work, whatever else goes with it; the task is made anew."""
+
+    def stored(self) -> None:
+        """The last work is stored."""
+
+    def wakeup_at(self) -> int | None:
+        """When it wants to be asked next, in milliseconds since the epoch; None: when there is something new."""
+
+
+class Role(Protocol):
+    """What one kind of service does."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def topics(self) -> Sequence[str]: ...
+    def writer_of(self, committed: Sequence[Committed]) -> str | None:
+        """The transactional id under which the positions of a partition were committed, if they say it."""
+
+    def begin(self, number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
+        """The task of a partition; raises what forbids to begin. `writer` is our transactional id."""
+
+    def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
+        """Of each topic: the records below this offset are needed no more, once these positions are committed."""

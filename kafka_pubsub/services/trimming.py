@@ -1,0 +1,69 @@
+"""Deletes what a service needs no more of its logs, now and then, on a thread of its own.
+
+Rules
+1. Only below what is committed. A deletion that fails is tried again with the next.
+2. The thread starts with the first deletion.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from kafka_pubsub.client.ports import Admin
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import TopicPartition
+
+__all__ = ["EVERY", "Trimming"]
+
+_log = logging.getLogger("kafka_pubsub.service")
+
+#: Seconds between two deletions.
+EVERY = 5.0
+#: Seconds that closing waits for one.
+_CLOSING = 10.0
+
+
+class Trimming:
+    """What may be deleted of each partition."""
+
+    def __init__(self, admin: Admin, every: float = EVERY) -> None:
+        self._admin, self._every = admin, every
+        self._lock = threading.Lock()
+        self._allowed: dict[TopicPartition, int] = {}
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def allow(self, partition: TopicPartition, before: int) -> None:
+        """The records below the offset may go."""
+        with self._lock:
+            self._allowed[partition] = before
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="kafka_pubsub-trimming", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Deletes what may go once more, and ends."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSING)
+
+    def _work(self) -> None:
+        while not self._ending.wait(self._every):
+            self._trim()
+        self._trim()
+
+    def _trim(self) -> None:
+        with self._lock:
+            allowed, self._allowed = self._allowed, {}
+        by_topic: dict[str, dict[int, int]] = {}
+        for place, before in allowed.items():
+            by_topic.setdefault(place.topic, {})[place.partition] = before
+        for topic, before in by_topic.items():
+            try:
+                self._admin.trim(topic, before)
+            except PubSubError as error:
+                _log.warning("handled records of %s weren't deleted yet: %s", topic, error)
+                with self._lock:
+                    for number, offset in before.items():
+                        self._allowed.setdefault(TopicPartition(topic, number), offset)

@@ -1,0 +1,251 @@
+"""Delayed messages in memory: from `publish` through the tiers home, and what routers do when things go wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kafka_pubsub import InvalidArgument, Message, PubSub
+from kafka_pubsub.config import Batching
+from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.services.lifecycle import ServiceState
+from tests.support import until
+
+TIERS = 5
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def ps(backend: MemoryBackend) -> Iterator[PubSub]:
+    with PubSub.in_memory(backend) as pubsub:
+        yield pubsub
+
+
+def stored(backend: MemoryBackend, topic: str) -> list[StoredRecord]:
+    """What a reader of committed records finds in a topic."""
+    info = backend.admin.topic(topic)
+    found: list[StoredRecord] = []
+    for number in range(info.partitions):
+        place = TopicPartition(topic, number)
+        start, end = backend.admin.log_range(place)
+        fetch = backend.record_fetch()
+        found += fetch.fetch(place, range(start, end), 10**9, 1.0).records
+        fetch.close()
+    return found
+
+
+def bodies(backend: MemoryBackend, topic: str = "orders") -> list[bytes | None]:
+    return [record.value() for record in stored(backend, topic)]
+
+
+def test_messages_come_home_when_they_are_due_with_their_ids(ps: PubSub) -> None:
+    topic = ps.create_topic("orders", partitions=3)
+    sub = ps.create_subscription("billing", "orders", message_ordering=True)
+    came: dict[str, tuple[float, Message]] = {}
+
+    def handle(message: Message) -> None:
+        came[message.message_id] = time.monotonic(), message
+        message.ack()
+
+    with DelayRouter(ps, tiers=TIERS), sub.pull(handle):
+        began = time.monotonic()
+        ids = {
+            topic.publish(b"%d" % n, ordering_key="k", attributes={"n": str(n)}, delay=delay).result(
+                10
+            ): delay
+            for n, delay in enumerate((1.3, 0.0, 0.4, 2.0, 0.001))
+        }
+        until(lambda: len(came) == len(ids))
+    assert set(came) == set(ids)
+    for message_id, delay in ids.items():
+        at, message = came[message_id]
+        assert at - began >= delay, "early"
+        assert message.ordering_key == "k"
+        assert message.attributes == {"n": message.data.decode()}
+    assert sum(each.startswith("orders:") for each in ids) == 1, (
+        "only the message without a delay goes straight home"
+    )
+
+
+def test_the_order_of_a_key_is_that_of_due_times_then_of_publishing(
+    ps: PubSub, backend: MemoryBackend
+) -> None:
+    topic = ps.create_topic("orders", partitions=2)
+    due = datetime.now(UTC) + timedelta(seconds=1.5)
+    for n in (3, 4, 5):
+        topic.publish(b"%d" % n, ordering_key="k", deliver_at=due)
+    topic.publish(b"2", ordering_key="k", deliver_at=due - timedelta(milliseconds=500))
+    topic.publish(b"6", ordering_key="k", deliver_at=due + timedelta(milliseconds=1))
+    topic.publish(b"1", ordering_key="k", deliver_at=due - timedelta(milliseconds=501)).result(10)
+    with DelayRouter(ps):
+        until(lambda: len(bodies(backend)) == 6)
+    assert bodies(backend) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_message_hops_by_the_binary_digits_of_its_delay(ps: PubSub) -> None:
+    topic = ps.create_topic("orders")
+    with DelayRouter(ps, tiers=TIERS) as router:
+        topic.publish(b"x", delay=3.1).result(10)
+        until(lambda: router.metrics().get("home") == 1)
+        assert router.metrics()["hops"] == 2
+
+
+def test_a_home_topic_that_is_gone_sends_its_messages_to_the_dead_letters(
+    ps: PubSub, backend: MemoryBackend
+) -> None:
+    topic = ps.create_topic("orders")
+    with DelayRouter(ps, tiers=TIERS) as router:
+        topic.publish(b"x", ordering_key="k", attributes={"a": "b"}, delay=1).result(10)
+        ps.delete_topic("orders")
+        until(lambda: bodies(backend, DEAD) == [b"x"])
+        (letter,) = stored(backend, DEAD)
+        said = dict(letter.headers() or ())
+        assert said["ps-delay-dead"] == b"home topic 'orders' doesn't exist any more"
+        assert said["a"] == b"b"
+        assert letter.key() == b"orders\0k"
+        assert router.metrics()["dead"] == 1
+
+
+def test_records_that_are_not_ours_go_to_the_dead_letters_and_hold_up_nothing(
+    ps: PubSub, backend: MemoryBackend
+) -> None:
+    topic = ps.create_topic("orders")
+    with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+        router.wait_until_running()
+        writer = backend.writer(Batching(), 10**6)
+        for name in (INGEST, tier_topic(0), tier_topic(3)):
+            writer.append(
+                name, b"foreign", None, [("who", b"me"), (DELAY_HEADER, b"rubbish")], lambda *_: None
+            )
+        far = encode_request(DelayRequest("orders", None, 10**12))
+        writer.append(INGEST, b"far", b"orders\0k", [(DELAY_HEADER, far)], lambda *_: None)
+        topic.publish(b"ours", delay=0.2).result(10)
+        until(lambda: bodies(backend) == [b"ours"])
+        until(lambda: sorted(map(str, bodies(backend, DEAD))) == ["b'far'", *["b'foreign'"] * 3])
+        reasons = {dict(each.headers() or ())["ps-delay-dead"] for each in stored(backend, DEAD)}
+        assert reasons == {
+            b"its header ps-delay can't be read",
+            b"its delay is longer than the tiers of this cluster can hold",
+        }
+        writer.close()
+
+
+def test_another_router_takes_over_and_nothing_is_lost_or_doubled(ps: PubSub, backend: MemoryBackend) -> None:
+    topic = ps.create_topic("orders")
+    wanted = {b"%d" % n for n in range(60)}
+    with DelayRouter(ps, tiers=TIERS) as first:
+        first.wait_until_running()
+        for n in range(60):
+            topic.publish(b"%d" % n, ordering_key=f"k{n % 7}", delay=n / 20)
+        topic.flush(10)
+        until(lambda: len(bodies(backend)) >= 10)
+    assert first.health().state is ServiceState.STOPPED
+    with DelayRouter(ps), DelayRouter(ps):
+        until(lambda: len(bodies(backend)) >= 60)
+    found = bodies(backend)
+    assert len(found) == 60
+    assert set(found) == wanted
+
+
+def test_what_is_handled_is_deleted(
+    ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ps.create_topic("orders")
+    with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+        topic.publish(b"x", delay=1.2).result(10)
+        until(lambda: router.metrics().get("home") == 1)
+    assert bodies(backend, tier_topic(0)) == []
+    start, end = backend.admin.log_range(TopicPartition(INGEST, 0))
+    assert 0 < start <= end
+
+
+def test_offsets_that_were_forgotten_are_refused_not_guessed(ps: PubSub, backend: MemoryBackend) -> None:
+    topic = ps.create_topic("orders")
+    with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+        topic.publish(b"x", delay=1.2).result(10)
+        until(lambda: router.metrics().get("home") == 1)
+    backend.admin.delete_group(GROUP)
+    with DelayRouter(ps) as router, pytest.raises(FailedPrecondition, match="the broker has forgotten it"):
+        router.wait_until_running(timeout=0.5)
+    assert bodies(backend) == [b"x"]
+
+
+def test_a_layout_is_made_once_and_contradictions_are_refused(ps: PubSub) -> None:
+    with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
+        router.wait_until_running()
+        assert router.health().partitions == 2
+    for wrong, said in (
+        (lambda: DelayRouter(ps, partitions=3), "partitions: the tiers of this cluster have 2, not 3"),
+        (lambda: DelayRouter(ps, tiers=4), "tiers: this cluster has 5, in which messages may wait, not 4"),
+        (lambda: DelayRouter(ps, tiers=29), "tiers: must be 1 to 28"),
+    ):
+        with wrong() as router, pytest.raises(FailedPrecondition, match=said):
+            router.wait_until_running(timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("retention.ms", "1000"), ("retention.bytes", "5"), ("cleanup.policy", "compact")]
+)
+def test_a_tier_that_would_lose_messages_is_refused(
+    ps: PubSub, backend: MemoryBackend, setting: str, value: str
+) -> None:
+    with DelayRouter(ps, tiers=TIERS) as router:
+        router.wait_until_running()
+    backend.admin.update_topic(tier_topic(2), {setting: value})
+    with (
+        DelayRouter(ps) as router,
+        pytest.raises(FailedPrecondition, match=f"delay.02' has {setting}={value}"),
+    ):
+        router.wait_until_running(timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    ("publish", "said"),
+    [
+        (lambda topic: topic.publish(b"x", delay=32), "delay: 0:00:32 is longer than the 0:00:31"),
+        (lambda topic: topic.publish("x", delay=1), "data must be bytes"),
+        (lambda topic: topic.publish(b"x", delay=1, ordering_key=""), "Ordering key cannot be empty"),
+        (lambda topic: topic.publish(b"x", delay=1, attributes={"ps-id": "1"}), "begins with 'ps-'"),
+        (lambda topic: topic.publish(bytes(2 * 1024 * 1024), delay=1), "exceeds the limit of topic 'orders'"),
+    ],
+)
+def test_what_home_would_refuse_is_refused_at_once(
+    ps: PubSub, publish: Callable[..., object], said: str
+) -> None:
+    topic = ps.create_topic("orders")
+    with DelayRouter(ps, tiers=TIERS) as router:
+        router.wait_until_running()
+        with pytest.raises(InvalidArgument, match=said):
+            publish(topic)
+
+
+def test_keys_are_refused_where_home_takes_none(ps: PubSub) -> None:
+    topic = ps.create_topic("orders", message_ordering=False)
+    with pytest.raises(InvalidArgument, match="Message ordering must be enabled"):
+        topic.publish(b"x", delay=1, ordering_key="k")
+
+
+def test_publishing_makes_the_topics_only_where_it_may(backend: MemoryBackend) -> None:
+    with PubSub.in_memory(backend, create=False) as ps:
+        backend.admin.create_topic("orders", 1, None, {})
+        with pytest.raises(FailedPrecondition, match="create=False"):
+            ps.adopt_topic("orders").publish(b"x", delay=1)
+
+
+def test_messages_wait_for_a_router_that_comes_later(ps: PubSub, backend: MemoryBackend) -> None:
+    topic = ps.create_topic("orders")
+    assert topic.publish(b"x", delay=0.1).result(10) == f"{INGEST}:0:0"
+    with DelayRouter(ps):
+        until(lambda: bodies(backend) == [b"x"])
