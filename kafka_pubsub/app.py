@@ -229,6 +229,10 @@ class PubSub:
         """All topics of the catalog, by name."""
         return [self.topic(record.name) for record in self._cluster.topics.records()]
 
+    def delay_routers(self) -> int:
+        """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
+        return self._cluster.delay_topics.routers()
+
     # -- subscriptions ---------------------------------------------------------------------------------------
 
     def create_subscription(

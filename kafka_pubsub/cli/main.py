@@ -96,6 +96,7 @@ COMMANDS = {
         "deadletter": "kafka_pubsub.cli.deadletters:deadletter",
     },
     "Tools": {
+        "service": "kafka_pubsub.cli.service:service",
         "spark": "kafka_pubsub.cli.spark:spark",
         "bench": "kafka_pubsub.cli.bench:bench",
         "completion": "kafka_pubsub.cli.completion:completion",

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import BinaryIO
 
 import click
@@ -24,7 +25,7 @@ from kafka_pubsub.cli.keys import KeyRule
 from kafka_pubsub.cli.publishing import Progress, Publishing
 from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
-from kafka_pubsub.cli.types import PAIR, pairs
+from kafka_pubsub.cli.types import DURATION, MOMENT, PAIR, pairs
 from kafka_pubsub.errors import PubSubError
 
 __all__ = ["publish"]
@@ -36,6 +37,7 @@ __all__ = ["publish"]
         ("one message", "kafka-pubsub publish orders 'hello' --key user-123 --attribute kind=created"),
         ("each line of a file", "kafka-pubsub publish orders --file events.jsonl --key-field user.id"),
         ("each line of stdin, `key:data`", "cat events.txt | kafka-pubsub publish orders --key-separator :"),
+        ("delivered in ten minutes", "kafka-pubsub publish orders 'remind me' --delay 10m"),
         ("a whole file as one message", "kafka-pubsub publish images --file photo.jpg --whole"),
     ],
 )
@@ -63,6 +65,8 @@ __all__ = ["publish"]
     multiple=True,
     help="An attribute of every message. Can be repeated.",
 )
+@click.option("--delay", type=DURATION, help="Deliver so much later, e.g. 500ms, 10m or 7d.")
+@click.option("--deliver-at", type=MOMENT, help="Deliver at that time, e.g. 2030-03-01T08:00.")
 @click.pass_obj
 def publish(
     session: Session,
@@ -74,6 +78,8 @@ def publish(
     key_field: str | None,
     key_separator: str | None,
     attributes: tuple[tuple[str, str], ...],
+    delay: float | None,
+    deliver_at: datetime | None,
 ) -> None:
     """Publish DATA, a file, or the lines of stdin.
 
@@ -82,9 +88,12 @@ def publish(
     rule = KeyRule.of(key, key_field, key_separator)
     source = _Source(data, path, whole)
     source.check()
+    if delay is not None and deliver_at is not None:
+        raise click.UsageError("give --delay or --deliver-at, not both")
     given = pairs(attributes, "--attribute")
     with session.pubsub() as pubsub, source.open() as stream, stop_flag() as stop:
-        publishing = Publishing(pubsub.topic(topic), given, session.output if session.as_json else None)
+        answers = session.output if session.as_json else None
+        publishing = Publishing(pubsub.topic(topic), given, answers, delay, deliver_at)
         started = time.monotonic()
         with Progress.shown(source.size, quiet=session.as_json or source.single) as progress:
             try:
@@ -98,6 +107,8 @@ def publish(
                 session.output.note("Stopping; waiting for the broker's answers.")
             publishing.finish()
         publishing.raise_failure()
+        if (delay or deliver_at) and not pubsub.delay_routers():
+            session.output.note("No delay router is running: `kafka-pubsub service router` starts one.")
     if stop.is_set():
         session.output.note(f"Stopped; {publishing.stored:,} messages were published.")
         stop.raise_if_set()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,14 @@ POLL_S = 0.005
 class Publishing:
     """Sends messages to one topic and keeps account of them."""
 
-    def __init__(self, topic: Topic, attributes: Mapping[str, str], answers: Output | None) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        attributes: Mapping[str, str],
+        answers: Output | None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
         from kafka_pubsub.config import PublishFlow
 
         # The publisher itself waits for a broker for ever; this asks once, and fails if no broker or topic is there.
@@ -46,6 +54,7 @@ class Publishing:
         self._topic = topic
         self._attributes = attributes or None
         self._answers = answers
+        self._delay, self._deliver_at = delay, deliver_at
         self._sent = 0
         #: Written by the one thread that runs the futures' callbacks, as is `stored`.
         self._answered = 0
@@ -55,7 +64,13 @@ class Publishing:
         """Publishes one message; raises what an earlier one died of."""
         if self._failure is not None:
             raise self._failure
-        future = self._topic.publish(data, ordering_key=key, attributes=self._attributes)
+        future = self._topic.publish(
+            data,
+            ordering_key=key,
+            attributes=self._attributes,
+            delay=self._delay,
+            deliver_at=self._deliver_at,
+        )
         self._sent += 1
         future.add_done_callback(partial(self._take_answer, key, line))
 

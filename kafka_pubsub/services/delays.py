@@ -16,9 +16,9 @@ __all__ = ["DelayRouter"]
 class DelayRouter(Service):
     """Brings delayed messages home when they are due; any number of routers share the work.
 
-    Its topics are made if they are missing. `tiers` (default: those that the cluster has, else 28) says how long a delay
-    may be: 2**tiers - 1 seconds; 12 tiers hold an hour. `partitions` (default: those that the cluster has, else 4) is
-    how many routers can work at the same time.
+    Its topics are made if they are missing. `tiers` (default: those that the cluster has, else 28) says how long a
+    delay may be: 2**tiers - 1 seconds; 12 tiers hold an hour. `partitions` (default: those that the cluster has, else
+    4) is how many routers can work at the same time.
 
     Example:
         with PubSub("localhost:9092") as ps, DelayRouter(ps) as router:

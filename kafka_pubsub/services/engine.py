@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.model import (
     Committed,
     Ending,
+    NewRecord,
     Outcome,
     ReadFrom,
     StoredRecord,
@@ -211,7 +212,9 @@ class Engine:
         membership = self._reader.membership()
         if membership is None:
             return
-        records, parts, positions = [], [], {}
+        records: list[NewRecord] = []
+        parts: list[tuple[int, Task, int]] = []
+        positions: dict[TopicPartition, Committed] = {}
         for number, task in self._in_turn():
             try:
                 work = task.work(min(_WORK, _MOST - len(records)))
@@ -346,11 +349,11 @@ class Engine:
         if resume:
             self._reader.resume(list(resume))
 
-    def _which(self, topics_of: Callable[[Task], object]) -> set[TopicPartition]:
+    def _which(self, topics_of: Callable[[Task], Iterable[int]]) -> set[TopicPartition]:
         return {
             TopicPartition(self._role.topics[topic], number)
             for number, task in self.tasks.items()
-            for topic in topics_of(task)  # type: ignore[attr-defined]
+            for topic in topics_of(task)
         }
 
     def _places(self, number: int) -> list[TopicPartition]:

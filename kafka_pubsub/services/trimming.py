@@ -59,11 +59,11 @@ class Trimming:
         by_topic: dict[str, dict[int, int]] = {}
         for place, before in allowed.items():
             by_topic.setdefault(place.topic, {})[place.partition] = before
-        for topic, before in by_topic.items():
+        for topic, offsets in by_topic.items():
             try:
-                self._admin.trim(topic, before)
+                self._admin.trim(topic, offsets)
             except PubSubError as error:
                 _log.warning("handled records of %s weren't deleted yet: %s", topic, error)
                 with self._lock:
-                    for number, offset in before.items():
+                    for number, offset in offsets.items():
                         self._allowed.setdefault(TopicPartition(topic, number), offset)

@@ -95,7 +95,7 @@ REQUEST = delays.DelayRequest("orders.eu", None, 2**28 * 1000 - 1)
 ABSOLUTE = delays.DelayRequest("orders.eu", 1_700_000_000_123, None)
 DELAYED = delays.Delayed("orders.eu", 1_700_000_000_123, 1_700_000_000_000, 2**27 + 5, 2**40)
 TICK = 1_700_000_000_123
-KEPT = {
+KEPT: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
     "delay_request/v1-0": (
         delays.encode_request(REQUEST),
         lambda value: delays.decode_request(value) == REQUEST,

@@ -186,11 +186,12 @@ def test_a_layout_is_made_once_and_contradictions_are_refused(ps: PubSub) -> Non
     with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
         router.wait_until_running()
         assert router.health().partitions == 2
-    for wrong, said in (
+    wrongs: list[tuple[Callable[[], DelayRouter], str]] = [
         (lambda: DelayRouter(ps, partitions=3), "partitions: the tiers of this cluster have 2, not 3"),
         (lambda: DelayRouter(ps, tiers=4), "tiers: this cluster has 5, in which messages may wait, not 4"),
         (lambda: DelayRouter(ps, tiers=29), "tiers: must be 1 to 28"),
-    ):
+    ]
+    for wrong, said in wrongs:
         with wrong() as router, pytest.raises(FailedPrecondition, match=said):
             router.wait_until_running(timeout=0.2)
 

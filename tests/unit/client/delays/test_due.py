@@ -71,7 +71,7 @@ def test_anything_else_is_refused_by_name(delay: object, deliver_at: object, sai
 def test_beyond_the_tiers_is_refused_with_how_far_they_go() -> None:
     check_longest(Due(None, 4_095_000, 4_095_000), 12)
     with pytest.raises(
-        InvalidArgument, match=r"delay: 1:08:15.001000 is longer than the 1:08:15 \(4095 s\) .*12 delay"
+        InvalidArgument, match=r"delay: 1:08:15.001000 is longer than the 1:08:15 \(4095 s\) .*12"
     ):
         check_longest(Due(None, 4_095_001, 4_095_001), 12)
     with pytest.raises(InvalidArgument, match="deliver_at: 9000 days"):

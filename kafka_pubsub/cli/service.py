@@ -1,0 +1,92 @@
+"""`service`: what runs beside clients, in the foreground until it is stopped."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.output import Output, to_json
+from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.signals import StopFlag, stop_flag
+
+if TYPE_CHECKING:
+    from kafka_pubsub.services.lifecycle import Service
+
+__all__ = ["service"]
+
+#: Seconds between two looks how the service is, and between two lines that say so.
+_LOOK, _SAY = 1.0, 60.0
+#: Seconds that stopping waits for what is under way.
+_STOPPING = 30.0
+
+
+@click.group(
+    cls=Group,
+    examples=[("bring delayed messages home", "kafka-pubsub service router")],
+)
+def service() -> None:
+    """Run what works beside publishers and subscribers.
+
+    A service runs until Ctrl-C or SIGTERM, which lets it finish what is under way. Any number of one kind share the
+    work: run two for a spare.
+    """
+
+
+@service.command(
+    cls=Command,
+    examples=[
+        ("delays of up to 8.5 years", "kafka-pubsub service router"),
+        ("delays of up to an hour need 12 tiers", "kafka-pubsub service router --tiers 12"),
+    ],
+)
+@click.option(
+    "--tiers",
+    type=click.IntRange(1, 28),
+    help="How many tiers to make; delays go up to 2^tiers - 1 seconds.  [default: those there are, else 28]",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    help="How many partitions to make, which so many routers can share.  [default: those there are, else 4]",
+)
+@click.pass_obj
+def router(session: Session, tiers: int | None, partitions: int | None) -> None:
+    """Bring delayed messages to their topics when they are due.
+
+    It makes the topics of the delay tiers if they are missing. With --json it prints its counters as an object a line.
+    """
+    from kafka_pubsub.services.delays import DelayRouter
+
+    with session.pubsub() as pubsub, stop_flag() as stop:
+        running = DelayRouter(pubsub, tiers=tiers, partitions=partitions).start()
+        try:
+            _watch(session.output, running, stop, as_json=session.as_json)
+        finally:
+            if not running.stop(_STOPPING):
+                session.output.note(
+                    "The router didn't end in time; another one takes over what it was doing."
+                )
+        session.output.note("The router has stopped.")
+        stop.raise_if_set()
+
+
+def _watch(output: Output, running: Service, stop: StopFlag, *, as_json: bool) -> None:
+    """Says what changes, until a signal comes."""
+    said, say_at = "", 0.0
+    while not stop.is_set():
+        health = running.health()
+        now = f"{health.state.value}, {health.partitions} partitions" + (
+            f": {health.error}" if health.error else ""
+        )
+        if now != said or time.monotonic() >= say_at:
+            said, say_at = now, time.monotonic() + _SAY
+            if as_json:
+                answer = {"state": health.state.value, "error": health.error, **running.metrics()}
+                output.line(to_json(answer))
+            else:
+                counts = ", ".join(f"{name} {count:,}" for name, count in running.metrics().items())
+                output.line(f"{running.name}: {now} ({counts})")
+        stop.wait(_LOOK)
