@@ -17,10 +17,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Protocol
 
 from kafka_pubsub.client.holders import BatchHolder, Holder, Reports
+from kafka_pubsub.client.workers import Worker, Workers
 from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
@@ -91,7 +92,8 @@ class ThreadCrew:
 
     As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
     one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
-    told from here why they do; where they only wait for each other, the fetcher finds out (`walks`).
+    told from here why they do; where they only wait for each other, the fetcher finds out (`walks`). Threads that had
+    nothing to do end (`workers`).
     """
 
     run = RUN
@@ -106,26 +108,15 @@ class ThreadCrew:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.callback = callback
-        self._workers = workers
+        self._most = workers
         self._reports = reports
-        self._name = name
         self._clock = clock
-        self._queue: SimpleQueue[Holder | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        #: Threads that weren't told to end.
-        self._hired = 0
+        self._workers: Workers[Holder] = Workers(self._walk, name, clock)
         #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
         self._lent = False
         #: Where leases go that the fetcher takes itself; None: to the threads.
         self._aside: deque[Holder] | None = None
         self._adopted: list[tuple[Holder, threading.Thread]] = []
-        #: What each thread walks now, by its number; None while it waits.
-        self._current: list[Holder | None] = []
-        #: Records that each thread has finished, in leases that it has done with; and how many leases.
-        self._walked: list[int] = []
-        self._ended: list[int] = []
-        #: Leases that threads were given.
-        self._handed = 0
         #: When the pace was last looked at, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
@@ -138,7 +129,7 @@ class ThreadCrew:
         return self.busy() < self._places() + self._lent
 
     def busy(self) -> int:
-        return min(self._hired, self._handed - sum(self._ended))
+        return self._workers.busy
 
     def lend(self, lent: bool) -> None:
         self._lent = lent
@@ -150,36 +141,38 @@ class ThreadCrew:
 
     def _take_back(self, aside: deque[Holder]) -> None:
         """What no thread has begun."""
-        for _ in range(self._queue.qsize()):
+        queue = self._workers.queue
+        for _ in range(queue.qsize()):
             try:
-                holder = self._queue.get_nowait()
+                holder = queue.get_nowait()
             except Empty:
                 return
             if holder is None:
-                self._queue.put(None)
+                queue.put(None)
             else:
-                self._handed -= 1
+                self._workers.handed -= 1
                 aside.append(holder)
 
     def adopt(self, holder: Holder, thread: threading.Thread) -> None:
         self._adopted.append((holder, thread))
-        if self._hired > self._places():
-            self._hired -= 1
-            self._queue.put(None)
+        if self._workers.hired > self._places():
+            self._workers.dismiss()
 
     def _places(self) -> int:
         """How many threads there may be."""
         if self._adopted:
             self._adopted = [each for each in self._adopted if each[1].is_alive()]
-        return self._workers - self._lent - len(self._adopted)
+        return self._most - self._lent - len(self._adopted)
 
     def wants(self, free: int) -> int:
+        workers = self._workers
+        workers.rest()
         if self._aside is not None:
             return free
         places = self._places()
-        if self._hired < places and self._queue.qsize():
+        if workers.hired < places and workers.waiting:
             self._hire_if_slow()
-        return free if self._hired <= places and places else 0
+        return free if workers.hired <= places and places else 0
 
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
@@ -192,58 +185,35 @@ class ThreadCrew:
             self.queue(holders)
 
     def queue(self, holders: Iterable[Holder]) -> None:
+        workers = self._workers
         for holder in holders:
-            self._handed += 1
-            self._queue.put(holder)
-        while self._hired < min(AT_ONCE, self._places(), self._queue.qsize()):
-            self._hire()
+            workers.put(holder)
+        while workers.hired < min(AT_ONCE, self._places(), workers.waiting):
+            workers.hire()
 
     def _hire_if_slow(self) -> None:
-        now, count = self._clock(), self._hired
-        seconds = now - self._looked_at
+        workers, now = self._workers, self._clock()
+        count, seconds = workers.hired, now - self._looked_at
         if seconds < LOOK:
             return
-        finished = sum(self._walked) + sum(holder.done for holder in self.walking())
+        finished = workers.walked + sum(holder.done for holder in self.walking())
         if finished - self._looked_upon < seconds * count / QUICK:
-            for _ in range(min(count, self._places() - count, self._queue.qsize())):
-                self._hire()
+            for _ in range(min(count, self._places() - count, workers.waiting)):
+                workers.hire()
         self._looked_at, self._looked_upon = now, finished
 
-    def _hire(self) -> None:
-        number = len(self._threads)
-        self._hired += 1
-        self._current.append(None)
-        self._walked.append(0)
-        self._ended.append(0)
-        thread = threading.Thread(
-            target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
-
-    def _work(self, number: int) -> None:
-        queue, current, callback, released = (
-            self._queue,
-            self._current,
-            self.callback,
-            self._reports.released,
-        )
-        walked, ended = self._walked, self._ended
-        while (holder := queue.get()) is not None:
-            current[number] = holder
-            released(holder.walk(callback))
-            current[number] = None
-            walked[number] += holder.done
-            ended[number] += 1
+    def _walk(self, holder: Holder, worker: Worker[Holder]) -> None:
+        worker.current = (holder,)
+        self._reports.released(holder.walk(self.callback))
+        worker.current = ()
+        worker.walked += holder.done
+        worker.ended += 1
 
     def walking(self) -> Sequence[Holder]:
-        walking = [holder for holder in self._current if holder is not None]
-        return walking + [holder for holder, _ in self._adopted]
+        return self._workers.walking() + [holder for holder, _ in self._adopted]
 
     def close(self, timeout: float | None) -> bool:
-        for _ in self._threads:
-            self._queue.put(None)
-        return _join([*self._threads, *(thread for _, thread in self._adopted)], timeout)
+        return self._workers.close(timeout, [thread for _, thread in self._adopted])
 
 
 class ExecutorCrew:
@@ -309,50 +279,45 @@ class BatchCrew:
         workers: int,
         reports: Reports,
         name: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run = size
         self._callback = callback
         self._size = size
         self._latency = latency
-        self._workers = workers
+        self._most = workers
         self._reports = reports
-        self._queue: SimpleQueue[BatchHolder | None] = SimpleQueue()
-        self._name = name
-        self._threads: list[threading.Thread] = []
-        self._current: list[Sequence[BatchHolder]] = [()] * workers
+        self._workers: Workers[BatchHolder] = Workers(self._work, name, clock)
 
     def wants(self, free: int) -> int:
-        return min(free, self._size * self._workers)
+        self._workers.rest()
+        return min(free, self._size * self._most)
 
     def take(self, leases: Sequence[Lease]) -> None:
+        workers = self._workers
         for lease in leases:
             lease.holder = holder = BatchHolder(lease, self._reports)
-            self._queue.put(holder)
-        while len(self._threads) < self._workers and self._queue.qsize():
-            number = len(self._threads)
-            thread = threading.Thread(
-                target=self._work, args=(number,), name=f"{self._name}-{number}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+            workers.put(holder)
+        while workers.hired < self._most and workers.waiting:
+            workers.hire()
 
-    def _work(self, number: int) -> None:
-        while (first := self._queue.get()) is not None:
-            batch = self._gather(first)
-            self._current[number] = batch
-            self._call(batch)
-            self._current[number] = ()
+    def _work(self, first: BatchHolder, worker: Worker[BatchHolder]) -> None:
+        batch = worker.current = self._gather(first)
+        self._call(batch)
+        worker.current = ()
+        worker.ended += len(batch)
 
     def _gather(self, first: BatchHolder) -> list[BatchHolder]:
+        queue = self._workers.queue
         batch, count = [first], len(first.lease.records)
         until = time.monotonic() + self._latency
         while count < self._size and count == len(batch):
             try:
-                holder = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+                holder = queue.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 break
             if holder is None or len(holder.lease.records) > 1:
-                self._queue.put(holder)
+                queue.put(holder)
                 break
             batch.append(holder)
             count += 1
@@ -371,17 +336,7 @@ class BatchCrew:
             self._reports.released(holder.end_run(raised))
 
     def walking(self) -> Iterable[Holder]:
-        return [holder for batch in self._current for holder in batch]
+        return self._workers.walking()
 
     def close(self, timeout: float | None) -> bool:
-        for _ in self._threads:
-            self._queue.put(None)
-        return _join(self._threads, timeout)
-
-
-def _join(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
-    until = None if timeout is None else time.monotonic() + timeout
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
-    return not any(thread.is_alive() and thread is not threading.current_thread() for thread in threads)
+        return self._workers.close(timeout)

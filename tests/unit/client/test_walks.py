@@ -208,7 +208,7 @@ def test_a_full_crew_whose_threads_only_wait_for_the_interpreter_is_relieved() -
     crew = stage.seat = ThreadCrew(called, 8, reports, "crew", stage.clock)
     stage.inline = lambda partitions: False  # type: ignore[method-assign]
     crew.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
-    while crew._hired < 8:
+    while crew._workers.hired < 8:
         stage.now += 1.0
         crew.wants(1000)
     until(lambda: len(crew.walking()) == 8)
