@@ -25,13 +25,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from kafka_pubsub.client.batches import HotKeyWarnings, by_partition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.hearing import Hearing
-from kafka_pubsub.client.idling import Idling
+from kafka_pubsub.client.idling import Bell, Idling
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.log_ends import LogEnds
 from kafka_pubsub.client.ownership import Ownership
@@ -111,7 +110,7 @@ class Engine(Hearing):
         self._fetched = self._booked = 0
         self._records_read = self._records_booked = 0
         #: Rings when something was posted while the runner slept.
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._bell = Bell()
         #: Whether the runner sleeps; `_asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
@@ -237,7 +236,8 @@ class Engine(Hearing):
                 now = self.clock()
                 if self.walks.stands(now):
                     self.take_over()
-                if self.walks.walk is None:  # else the fetcher does it, within milliseconds
+                rests = self._idling.rests(now) and not self._is_told()
+                if self.walks.walk is None and (self.look_alive(now) or not rests):  # else the fetcher does it soon
                     self.step(now, hand_out=not self.walks.soon(now))
             if self._watch is not None:
                 self._watch()
@@ -247,7 +247,7 @@ class Engine(Hearing):
         """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
         self._asleep = self._dozing
         oversleeps = self._idling.oversleeps(self.clock(), TICK)
-        if self._asleep and (oversleeps or self._posted or self._has_heard()):
+        if self._asleep and (oversleeps or self._is_told()):
             self.ring()
 
     def _sleep(self) -> None:
@@ -256,15 +256,10 @@ class Engine(Hearing):
             self._dozing, self._asleep = True, not walking
             now = self.clock()
             wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
-        if not walking and (self._posted or self._has_heard()):
+        if not walking and self._is_told():
             self._asleep = self._dozing = False
             return
-        try:
-            self._bell.get(timeout=wait)
-            while True:  # several rings are one
-                self._bell.get_nowait()
-        except Empty:
-            pass
+        self._bell.wait(wait)
         self._asleep = self._dozing = False
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
@@ -290,12 +285,16 @@ class Engine(Hearing):
         busy = coordinator.restless or self._room < LEAST_READ
         self._idling.swept(now, busy=busy, wake_at=self._wake_at)
 
-    def look_alive(self, now: float) -> None:
+    def look_alive(self, now: float) -> bool:
         """Before anything begins: whether this process stood still meanwhile."""
         if away := self._pulse.away(now):
             log.warning("subscription %r: this process stood still for %.1f s", self.subscription, away)
             self.take_over()
             self.coordinator.doubt(now)
+        return away > 0
+
+    def _is_told(self) -> bool:
+        return bool(self._posted) or self._has_heard()
 
     def take_posted(self) -> None:
         """Does what was posted so far, in its order: a fetcher that keeps up would keep us from all else."""
