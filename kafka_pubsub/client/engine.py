@@ -237,7 +237,8 @@ class Engine(Hearing):
                 if self.walks.stands(now):
                     self.take_over()
                 rests = self._idling.rests(now) and not self._is_told()
-                if self.walks.walk is None and (self.look_alive(now) or not rests):  # else the fetcher does it soon
+                # The fetcher does it within milliseconds while it walks.
+                if self.walks.walk is None and (self.look_alive(now) or not rests):
                     self.step(now, hand_out=not self.walks.soon(now))
             if self._watch is not None:
                 self._watch()
