@@ -2,7 +2,7 @@
 
 Theory. Each transaction leaves a marker in the log. A reader never returns one, so a committed position would stay
 before it, and Kafka's own tools would show a lag of 1 for as long as no message comes. The reader's position passes
-markers, at the latest when the end of the log is told, up to 0.3 s after the last record. So the fetcher compares the
+markers, at the latest when the end of the log is told, up to 0.5 s after the last record. So the fetcher compares the
 position with the core's when there is nothing to read, and tells the core if the reader has come further.
 
 Rules
@@ -25,14 +25,14 @@ from kafka_pubsub.model import TopicPartition
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
-#: Seconds between two looks: with a commit's 0.15 s and the 0.3 s after which an end is told, below a second. Each look
+#: Seconds between two looks: with a commit's 0.15 s and the 0.5 s after which an end is told, below a second. Each look
 #: that finds nothing doubles it, up to the second figure.
 LOOK, LONGEST_LOOK = 0.2, 3.0
 #: A look at many partitions takes its time; this share of the fetcher's is left for it.
 SHARE = 0.02
 #: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
 SAVING = 3.0
-#: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.3 s.
+#: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.5 s.
 SETTLE = 1.0
 #: Seconds and records of one read meanwhile.
 SLICE, FEW = 0.02, 100
