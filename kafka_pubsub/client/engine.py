@@ -236,9 +236,7 @@ class Engine(Hearing):
                 now = self.clock()
                 if self.walks.stands(now):
                     self.take_over()
-                rests = self._idling.rests(now) and not self._is_told()
-                # The fetcher does it within milliseconds while it walks.
-                if self.walks.walk is None and (self.look_alive(now) or not rests):
+                if self.walks.walk is None:  # else the fetcher does it, within milliseconds
                     self.step(now, hand_out=not self.walks.soon(now))
             if self._watch is not None:
                 self._watch()
@@ -286,13 +284,12 @@ class Engine(Hearing):
         busy = coordinator.restless or self._room < LEAST_READ
         self._idling.swept(now, busy=busy, wake_at=self._wake_at)
 
-    def look_alive(self, now: float) -> bool:
+    def look_alive(self, now: float) -> None:
         """Before anything begins: whether this process stood still meanwhile."""
         if away := self._pulse.away(now):
             log.warning("subscription %r: this process stood still for %.1f s", self.subscription, away)
             self.take_over()
             self.coordinator.doubt(now)
-        return away > 0
 
     def _is_told(self) -> bool:
         return bool(self._posted) or self._has_heard()

@@ -6,8 +6,7 @@ another thread asks for something, and wakes the runner. So both threads may wai
 
 Rules
 1. A stream is idle only `AFTER` seconds after it was last busy: what follows closely finds both threads awake.
-2. The runner wakes often enough to see that the process stood still (`clocks.AWAY`). It sweeps then only if it was
-   told something, or something is due, or it hasn't for `SWEEP_WAIT` seconds: the wall clock may have been set.
+2. The runner sweeps often enough to see that the process stood still (`clocks.AWAY`).
 3. A close waits for the read that is under way, since nothing else ends it.
 4. A fetcher that walks inline does the runner's work while the runner sleeps. When it has ended, the runner must know
    that the stream isn't idle any more: commits are due within their interval.
@@ -18,11 +17,11 @@ from __future__ import annotations
 import contextlib
 from queue import Empty, SimpleQueue
 
-__all__ = ["AFTER", "READ_WAIT", "SWEEP_WAIT", "TICK_WAIT", "Bell", "Idling"]
+__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "Bell", "Idling"]
 
 AFTER = 1.0
-#: Seconds for which the runner of an idle stream sleeps, and the most between two of its sweeps.
-TICK_WAIT, SWEEP_WAIT = 1.0, 4.0
+#: Seconds between two sweeps of an idle stream.
+TICK_WAIT = 1.0
 #: The most seconds that a read waits: half of them is what closing an idle stream takes on average.
 READ_WAIT = 0.8
 
@@ -42,21 +41,16 @@ class Idling:
     """Whether one stream is idle."""
 
     def __init__(self) -> None:
-        self._busy_until = self._swept_at = 0.0
+        self._busy_until = 0.0
         self._wake_at: float | None = None
         #: Until when the runner sleeps, if it does.
         self._sleeps_until = 0.0
 
     def swept(self, now: float, *, busy: bool, wake_at: float | None) -> None:
         """A sweep is over; `busy`: the next one may find something to do, though nothing happens until then."""
-        self._wake_at, self._swept_at = wake_at, now
+        self._wake_at = wake_at
         if busy:
             self._busy_until = now + AFTER
-
-    def rests(self, now: float) -> bool:
-        """Whether a sweep would find nothing to do, unless the runner was told something (rule 2)."""
-        due = self._wake_at is not None and now >= self._wake_at
-        return now >= self._busy_until and not due and now < self._swept_at + SWEEP_WAIT
 
     def sleep(self, now: float, tick: float) -> float:
         """The runner goes to sleep; returns for how many seconds, at most."""

@@ -27,7 +27,7 @@ __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
 #: Seconds between two looks: with a commit's 0.15 s and the 0.5 s after which an end is told, below a second. Each look
 #: that finds nothing doubles it, up to the second figure.
-LOOK, LONGEST_LOOK = 0.2, 3.0
+LOOK, LONGEST_LOOK = 0.2, 2.0
 #: A look at many partitions takes its time; this share of the fetcher's is left for it.
 SHARE = 0.02
 #: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.

@@ -82,7 +82,7 @@ class InlineRunner(Reports, Protocol):
     def nap(self, seconds: float) -> None:
         """Waits a moment."""
 
-    def look_alive(self, now: float) -> bool:
+    def look_alive(self, now: float) -> None:
         """Finds out whether the process stood still, before anything begins."""
 
     def take_posted(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.client import clocks
 from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.idling import AFTER, READ_WAIT, SWEEP_WAIT, TICK_WAIT, Idling
+from kafka_pubsub.client.idling import AFTER, READ_WAIT, TICK_WAIT, Idling
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.reader import MemoryReader
 from tests.support import until
@@ -37,14 +37,6 @@ def test_what_is_due_is_not_slept_through() -> None:
     assert idle(wake_at=AFTER - 1).read_wait(AFTER, 0.05) == 0.05, (
         "the reader would spin until the runner has done it"
     )
-
-
-def test_an_idle_runner_wakes_more_often_than_it_sweeps() -> None:
-    assert not idle().rests(AFTER / 2)
-    assert idle().rests(AFTER)
-    assert idle().rests(SWEEP_WAIT)
-    assert not idle().rests(0.1 + SWEEP_WAIT), "the wall clock may have been set meanwhile"
-    assert not idle(wake_at=AFTER + 0.2).rests(AFTER + 0.2)
 
 
 def test_a_runner_that_sleeps_is_woken_when_another_thread_has_done_its_work() -> None:

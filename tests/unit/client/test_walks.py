@@ -63,8 +63,7 @@ class Stage:
     def released(self, release: Release) -> None:
         self.released_.append(release)
 
-    def look_alive(self, now: float) -> bool:
-        return False
+    def look_alive(self, now: float) -> None: ...
 
     def take_posted(self) -> None: ...
     def stand_in_ends(self) -> None: ...
