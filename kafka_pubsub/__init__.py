@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.drain import UnreadableRecord
-    from kafka_pubsub.client.key_states import KeyState
-    from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
-    from kafka_pubsub.client.lost_tails import LostTail
-    from kafka_pubsub.client.publish_many import PublishFutures, PublishItem
-    from kafka_pubsub.client.repartition import RepartitionProgress
-    from kafka_pubsub.client.state import SubscriptionState
-    from kafka_pubsub.client.stream import Stream
-    from kafka_pubsub.client.subscription import Subscription
-    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.client.admin.drain import UnreadableRecord
+    from kafka_pubsub.client.admin.repartition import RepartitionProgress
+    from kafka_pubsub.client.assignment.lost_tails import LostTail
+    from kafka_pubsub.client.dead_letters.key_states import KeyState
+    from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
+    from kafka_pubsub.client.publish.topic import Topic
+    from kafka_pubsub.client.subscribe.status import SubscriptionState
+    from kafka_pubsub.client.subscribe.stream import Stream
+    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.config import (
         Batching,
         DeadLetterPolicy,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kafka_pubsub.model import Ending, StoredRecord
 
 if TYPE_CHECKING:
-    from kafka_pubsub.core.leases import Lease
+    from kafka_pubsub.core.delivery.leases import Lease
 
 __all__ = [
     "Ask",

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.client import lost_tails, takeovers
-from kafka_pubsub.client.lost_tails import LostTail, Recovery
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.client.assignment import lost_tails, paired_partitions
+from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
+from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation import foci
@@ -196,7 +196,7 @@ def poisoned(plan: Plan) -> Plan:
 
 def losses_unrefused(patch: Patch) -> None:
     """Who takes a partition on doesn't mind what its logs have lost."""
-    patch.setattr(takeovers, "refuse", lambda name, findings: None)
+    patch.setattr(paired_partitions, "refuse", lambda name, findings: None)
 
 
 def epoch_unsaid(patch: Patch) -> None:
