@@ -1,13 +1,14 @@
 """A crew whose handlers do what the seed says, one small step at a time.
 
-Theory. `ScriptedCrew` keeps the holders that the client gives it and moves one when it is told to: begin a
-message, use its verbs, end the callback, or say something long after. What it tells the client is what the thread
-crew, the batch crew and the mailbox tell (`client/workers/thread_workers.py`, `client/workers/pull_queue.py`); what it tells the ledger is
-what a handler saw.
+Theory. `ScriptedCrew` keeps the holders that the client gives it and moves one when it is told to: begin a message,
+use its verbs, end the callback, or say something long after. What it tells the client is what the thread crew, the
+batch crew and the mailbox tell (`client/workers/thread_workers.py`, `client/workers/pull_queue.py`); what it tells
+the ledger is what a handler saw.
 
 Rules
-1. A walking crew lets the fetcher call the callback itself (`client/workers/inline_runner.py`). What else happens while such a
-   callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes on.
+1. A walking crew lets the fetcher call the callback itself (`client/workers/inline_runner.py`). What else happens
+   while such a callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes
+   on.
 2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
 3. When the world is `calm`, handlers ack at once and nobody is silent. Poison is poison still.

@@ -1,10 +1,10 @@
 """The relocating half of a simulated process: transactions in steps, bodies that come late.
 
-Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a process
-may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again without a
-record that was refused, is decided as `client/retry/transaction_thread.py` does, by its own functions. Dead letters are
-written beside it as by `client/retry/dead_letter_writer.py`, in a transaction that waits for its positions between two of its
-steps. When their topic doesn't answer, it stands there.
+Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a
+process may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again
+without a record that was refused, is decided as `client/retry/transaction_thread.py` does, by its own functions. Dead
+letters are written beside it as by `client/retry/dead_letter_writer.py`, in a transaction that waits for its
+positions between two of its steps. When their topic doesn't answer, it stands there.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ committed records sees it can hide a relocation whose origin is already called f
 
 Rules
 1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
-2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it (`core/retry/origin_check`).
+2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it
+   (`core/retry/origin_check`).
 3. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
    what was stored before names its writer, which is fenced; sooner if that one, as is said there too, left in disorder.
 4. All of this runs on the fetcher, but for `landed`, `written`, `found` and `restart`, which are the runner's.
@@ -221,7 +222,7 @@ class Takeovers:
         committed: Mapping[TopicPartition, Committed],
         ends: Mapping[TopicPartition, int],
     ) -> Mapping[int, Checkpoint]:
-        """What these commits count from, where that tells of anything above their positions (`core/commit/checkpoint`)."""
+        """Reads the checkpoints that these commits count from, where they tell of anything above their positions."""
         wanted: dict[TopicPartition, tuple[Named, int]] = {}
         for number in numbers:
             beside = self._beside(number)

@@ -1,9 +1,10 @@
 """Releasing what waits in the retry topic: it goes at once, its attempts beginning anew, or to the dead letters.
 
 Theory. Under `on_exhausted="park"` a message whose attempts are used up keeps its place in the retry topic, and its
-key, until it is released; another one waits for its time, which may be far away if a clock was wrong. Only the owner of
-the partition may move it, so what is written here is a request to the owner: a record in the same retry partition that
-names the message by key and origin (`core/retry/maintenance.py` rule 4). If nothing receives now, it waits there for an owner.
+key, until it is released; another one waits for its time, which may be far away if a clock was wrong. Only the owner
+of the partition may move it, so what is written here is a request to the owner: a record in the same retry partition
+that names the message by key and origin (`core/retry/maintenance.py` rule 4). If nothing receives now, it waits there
+for an owner.
 
 Rules
 1. A request that names nothing any more is finished without effect. Asked twice, a message that fails again gets its

@@ -11,8 +11,8 @@ Rules
    that is begun at that moment is told as expired right after its delivery.
 3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
 4. Any thread may call; a commit's answer is told before it has an effect.
-5. What a commit's checkpoint tells is told with it (`core/commit/checkpoint`), as if the map said it: a history knows nothing
-   of checkpoints, and a checkpoint is no move of a message.
+5. What a commit's checkpoint tells is told with it (`core/commit/checkpoint`), as if the map said it: a history knows
+   nothing of checkpoints, and a checkpoint is no move of a message.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Theory. A record that crosses threads costs more than a callback that only computes: the interpreter lets one thread
 run at a time, and a record made on one processor is cold on the next. So as long as callbacks prove quick, the
-fetcher takes what it has read itself (`core/delivery/inline_lease.py`), in small reads that stay in the processor's cache. It must
-never be held up by a callback that isn't quick after all: the runner looks on, and when a callback takes long it
-*takes over*: what the fetcher holds becomes ordinary leases, another thread becomes the fetcher, and the old one
-ends with its callback, counted as a worker of the crew until then.
+fetcher takes what it has read itself (`core/delivery/inline_lease.py`), in small reads that stay in the processor's
+cache. It must never be held up by a callback that isn't quick after all: the runner looks on, and when a callback
+takes long it *takes over*: what the fetcher holds becomes ordinary leases, another thread becomes the fetcher, and
+the old one ends with its callback, counted as a worker of the crew until then.
 
 Rules
 1. Only the walking thread takes records from `_records`, and only a take-over takes the rest; an iterator over a list
