@@ -46,7 +46,6 @@ from kafka_pubsub.core.events import (
     Passed,
     Progressed,
     ReadUpTo,
-    Record,
     Released,
     Relocated,
     RetryCaughtUp,
@@ -58,6 +57,7 @@ from kafka_pubsub.core.events import (
     Written,
 )
 from kafka_pubsub.core.invariants import check
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import Turn
 from kafka_pubsub.core.retry.retry_partition import RetryHalf
 from kafka_pubsub.core.settings import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start

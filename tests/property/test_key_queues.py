@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 
 KEYS = [b"a", b"b", b"c", b"", None]

@@ -11,7 +11,7 @@ from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Named
 from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.commit.offsets import Offsets
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 
 

@@ -11,7 +11,8 @@ from kafka_pubsub.core.commit.durable_acks import Durability
 from kafka_pubsub.core.delivery.lease_reports import Verdicts
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Unstored
-from kafka_pubsub.core.events import Ask, Record
+from kafka_pubsub.core.events import Ask
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Message
 
 __all__ = ["ANSWER_MUTATIONS"]

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 

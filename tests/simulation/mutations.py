@@ -24,8 +24,9 @@ from kafka_pubsub.core.delivery.lease_outcomes import Places
 from kafka_pubsub.core.delivery.lease_reports import Verdicts
 from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, Effect, Stop, Withdraw
-from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
+from kafka_pubsub.core.events import Event, Passed, Release, Returned, Verdict
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import Turn
 from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.core.retry.retry_partition import RetryHalf

@@ -18,9 +18,9 @@ from kafka_pubsub.client.subscribe.runner import READ_WAIT, Engine
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.delivery.inline_lease import finished
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.core.effects import Bury, CommitBoth, ReadBodies, Relocate, Restart, Trim
-from kafka_pubsub.core.events import Passed, Release, Settlement
+from kafka_pubsub.core.events import Passed, Release
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader

@@ -29,7 +29,7 @@ from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, Part, joined, united
 from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.memory import MemoryCluster
 from kafka_pubsub.memory.log import PartitionLog

@@ -9,8 +9,8 @@ from operator import methodcaller
 from typing import cast
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.hot_keys import HotKeys
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import StoredRecord, decode_ordering_key
 
 __all__ = ["HotKeyWarnings", "by_partition"]

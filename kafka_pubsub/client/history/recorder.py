@@ -41,7 +41,7 @@ from kafka_pubsub.core.commit.checkpoint import joined, united
 from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, Effect, Relocate, Relocation, Withdraw
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
 

@@ -25,8 +25,7 @@ from kafka_pubsub.client.workers.lease_runner import Holder
 from kafka_pubsub.client.workers.thread_workers import Crew, Inline
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core.delivery.fetch_window import Change, Held
-from kafka_pubsub.core.delivery.inline_lease import attempt_of
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of
 from kafka_pubsub.core.effects import (
     Announce,
     Bury,
@@ -59,7 +58,6 @@ from kafka_pubsub.core.events import (
     Progress,
     Progressed,
     ReadUpTo,
-    Record,
     Release,
     Released,
     Relocated,
@@ -67,12 +65,12 @@ from kafka_pubsub.core.events import (
     RetryFetched,
     Returned,
     Settled,
-    Settlement,
     Tick,
     Verdict,
     Written,
 )
 from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import Turn
 from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.model import Ending, StoredRecord

@@ -17,8 +17,8 @@ from typing import TypeVar
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.workers.ack_futures import DurableAcks
 from kafka_pubsub.client.workers.lease_runner import Reports
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Release, Settlement
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import Release
 from kafka_pubsub.model import AckFuture, Message
 
 __all__ = ["Hearing"]

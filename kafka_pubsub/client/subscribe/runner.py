@@ -43,7 +43,7 @@ from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, Walks
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import CommitBoth
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.settings import RECORD_OVERHEAD
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition

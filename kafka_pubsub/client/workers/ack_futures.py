@@ -27,7 +27,8 @@ from kafka_pubsub.client.workers.observer import LeaseObserver
 from kafka_pubsub.core.commit.durable_acks import PATIENCE
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Unstored
-from kafka_pubsub.core.events import Ask, Record
+from kafka_pubsub.core.events import Ask
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import AckError, StaleAck, UnknownAck
 from kafka_pubsub.model import AckFuture, Message
 

@@ -31,9 +31,9 @@ from operator import length_hint
 
 from kafka_pubsub.client.workers.ack_futures import refused
 from kafka_pubsub.client.workers.lease_runner import ACKED, NACKED, PENDING, Holder, Reports
-from kafka_pubsub.core.delivery.inline_lease import attempt_of, entry_of
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Nacked, Passed, Record, Release, Verdict
+from kafka_pubsub.core.delivery.leases import Lease, attempt_of, entry_of
+from kafka_pubsub.core.events import Nacked, Passed, Release, Verdict
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.model import AckFuture, Message
 

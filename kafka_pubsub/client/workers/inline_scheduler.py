@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from kafka_pubsub.client.workers.inline_runner import LEFT, InlineHolder, Pace, Walk
 from kafka_pubsub.client.workers.thread_workers import Inline
 from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Passed, Record
+from kafka_pubsub.core.events import Passed
+from kafka_pubsub.core.records import Record
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.subscribe.runner import Engine

@@ -24,8 +24,8 @@ from typing import Protocol, cast
 
 from kafka_pubsub.client.workers.ack_futures import refused
 from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Release, Settlement, Verdict
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import Release, Verdict
 from kafka_pubsub.core.retry.backoff import LONGEST_DELAY
 from kafka_pubsub.core.retry.record import ERROR_BYTES
 from kafka_pubsub.errors import InvalidArgument

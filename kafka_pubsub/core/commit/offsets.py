@@ -18,7 +18,7 @@ from collections.abc import Container, Sequence
 from itertools import pairwise
 from operator import methodcaller
 
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import UNREAD, LogEnd
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.delivery.leases import Lease, Leases
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.core.retry.retry_state import Retries
 

@@ -24,11 +24,10 @@ from collections.abc import Collection, Container, Sequence
 from itertools import compress
 from operator import methodcaller, not_, or_
 
-from kafka_pubsub.core.events import Passed, Record
-from kafka_pubsub.core.retry.key_line import Entry
-from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.events import Passed
+from kafka_pubsub.core.records import Record
 
-__all__ = ["apart", "attempt_of", "entry_of", "finished"]
+__all__ = ["apart", "finished"]
 
 #: One of so many is many.
 MANY = 32
@@ -70,14 +69,3 @@ def finished(passed: Passed) -> Sequence[Record]:
             at += 1
         del done[at]
     return done
-
-
-def attempt_of(record: Record) -> int:
-    """Which delivery of the record the next one is."""
-    return record.info.attempt + record.info.crashes if isinstance(record, RetryRecord) else 1
-
-
-def entry_of(record: RetryRecord) -> Entry:
-    """The place where a record waited that is due."""
-    info = record.info
-    return Entry(info.origin, record.retry_offset, 0.0, info.attempt, info.crashes, info.why)

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from operator import methodcaller
 
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["KeyQueues"]

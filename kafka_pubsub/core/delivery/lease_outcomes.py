@@ -14,11 +14,11 @@ from collections.abc import Container, Sequence
 
 from kafka_pubsub.core.commit.commits import Commits
 from kafka_pubsub.core.commit.offsets import Offsets
-from kafka_pubsub.core.delivery.inline_lease import entry_of
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
-from kafka_pubsub.core.delivery.leases import Lease, Leases
+from kafka_pubsub.core.delivery.leases import Lease, Leases, entry_of
 from kafka_pubsub.core.effects import Effect
-from kafka_pubsub.core.events import Nacked, ReadUpTo, Record
+from kafka_pubsub.core.events import Nacked, ReadUpTo
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord, Why
 from kafka_pubsub.core.retry.retry_partition import RetryHalf
 

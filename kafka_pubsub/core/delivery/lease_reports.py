@@ -12,18 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState, Settlement
 from kafka_pubsub.core.effects import Effect, Stale, Withdraw
-from kafka_pubsub.core.events import (
-    Extended,
-    Progressed,
-    Record,
-    Release,
-    Released,
-    Settled,
-    Settlement,
-    Verdict,
-)
+from kafka_pubsub.core.events import Extended, Progressed, Release, Released, Settled, Verdict
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.core.settings import Rules
 

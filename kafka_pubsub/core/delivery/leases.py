@@ -22,14 +22,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
-from kafka_pubsub.core.delivery.inline_lease import attempt_of, entry_of
-from kafka_pubsub.core.events import Record, Settlement
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.key_line import Entry
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Lease", "LeaseState", "Leases"]
+__all__ = ["Lease", "LeaseState", "Leases", "Settlement", "attempt_of", "entry_of"]
 
 
 #: Outdated deadlines that aren't worth a sweep.
@@ -43,6 +43,20 @@ class LeaseState(IntEnum):
     KEPT = 1
     EXPIRED = 2
     OVER = 3
+
+
+class Settlement(NamedTuple):
+    """The fate of the lease's record number `done`: acked, or nacked (`delay` None: by the backoff).
+
+    It may overtake the release that says its handler has ended.
+    """
+
+    lease: Lease
+    done: int
+    acked: bool
+    delay: float | None = None
+    #: What was being dealt with when it was nacked, "Class: text".
+    error: str = ""
 
 
 class Lease:
@@ -241,3 +255,14 @@ class Leases:
                 lease.deadline is None or len(lease.records) != lease.done + 1
             ):
                 raise InvariantViolated(f"{lease!r} is kept without a deadline or with followers")
+
+
+def attempt_of(record: Record) -> int:
+    """Which delivery of the record the next one is."""
+    return record.info.attempt + record.info.crashes if isinstance(record, RetryRecord) else 1
+
+
+def entry_of(record: RetryRecord) -> Entry:
+    """The place where a record waited that is due."""
+    info = record.info
+    return Entry(info.origin, record.retry_offset, 0.0, info.attempt, info.crashes, info.why)

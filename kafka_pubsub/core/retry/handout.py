@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.key_line import NEVER, Entry
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.core.retry.retry_state import Retries

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import cast
 
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Exhausted
 from kafka_pubsub.core.retry.key_line import NEVER, Entry
 from kafka_pubsub.core.retry.moves import PATIENCE, SHARE, Move

@@ -37,7 +37,8 @@ from kafka_pubsub.core.effects import (
     Relocate,
     Trim,
 )
-from kafka_pubsub.core.events import Bodies, Record, Relocated, RetryCaughtUp, RetryFetched, Tick
+from kafka_pubsub.core.events import Bodies, Relocated, RetryCaughtUp, RetryFetched, Tick
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import Turn
 from kafka_pubsub.core.retry.dead_lettering import Burying
 from kafka_pubsub.core.retry.handout import RetryLeases

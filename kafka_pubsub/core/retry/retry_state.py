@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.effects import Announce, News
-from kafka_pubsub.core.events import Record
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.body_cache import Bodies
 from kafka_pubsub.core.retry.crash_suspects import Suspects, Turn
 from kafka_pubsub.core.retry.dead_letter_queue import Burial, Burials

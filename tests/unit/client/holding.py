@@ -8,8 +8,8 @@ from collections.abc import Callable
 from kafka_pubsub.client.workers.ack_futures import DurableAcks
 from kafka_pubsub.client.workers.lease_runner import Holder
 from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Release, Settlement
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import Release
 from kafka_pubsub.model import AckFuture, Message
 from tests.support import FakeBody
 

@@ -12,8 +12,8 @@ import pytest
 from kafka_pubsub import Message
 from kafka_pubsub.client.workers.lease_runner import Holder
 from kafka_pubsub.core.delivery import inline_lease
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import Passed, Release, Verdict
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,

@@ -16,7 +16,8 @@ from kafka_pubsub.client.workers.inline_runner import (
     InlineHolder,
 )
 from kafka_pubsub.core.delivery import inline_lease
-from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
+from kafka_pubsub.core.delivery.leases import Settlement
+from kafka_pubsub.core.events import Passed, Release, Verdict
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,

@@ -13,7 +13,8 @@ from kafka_pubsub.client.workers.inline_runner import (
 )
 from kafka_pubsub.core.delivery import inline_lease
 from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Passed, Record, Release, Verdict
+from kafka_pubsub.core.events import Passed, Release, Verdict
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.delivery.inline_lease import attempt_of, entry_of
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
 from kafka_pubsub.core.effects import Deliver
-from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Settlement, Verdict
+from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Verdict
 from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.core.settings import BACKLOG
 from tests.support import FakeBody
