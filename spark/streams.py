@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from .files import Files
-    from .late import Late
 
 __all__ = ["Run", "Streaming", "error_in", "prepare"]
 
@@ -83,6 +82,13 @@ class Streaming:
     vacuum_every: str | None = None
 
 
+class KeepsLate(Protocol):
+    """Keeps the messages that came too late (`late.Late`)."""
+
+    def keep(self, run: Run, number: int) -> None:
+        """Adds those of batch `number` to their table."""
+
+
 @dataclass
 class Run:
     """One start of a streaming job: the frame comes in, batches go out."""
@@ -97,7 +103,7 @@ class Run:
     #: The topic whose backlog is taken by time, of a job with a watermark.
     by_time: str | None = None
     #: What came too late, and where it is kept.
-    late: Late | None = None
+    late: KeepsLate | None = None
     #: What retention has taken, for a person; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition that was told.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.leases import Leases
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.retry.retry_state import Retries
 from kafka_pubsub.errors import InvariantViolated
-
-if TYPE_CHECKING:
-    from kafka_pubsub.core.partition import Partition
-    from kafka_pubsub.core.retry.retry_state import Retries
 
 __all__ = ["check"]
 
@@ -19,7 +21,18 @@ __all__ = ["check"]
 _ALL = 1_000_000
 
 
-def check(partition: Partition) -> None:
+class Parts(Protocol):
+    """What a partition (`partition.Partition`) is made of."""
+
+    open: bool
+    offsets: Offsets
+    queues: KeyQueues
+    leases: Leases
+    acks: Durability
+    half: RetryHalf
+
+
+def check(partition: Parts) -> None:
     """Raises `InvariantViolated` if a promise is broken."""
     partition.offsets.check()
     partition.queues.check()
@@ -47,7 +60,7 @@ def _check_parts(retries: Retries) -> None:
     retries.main_suspects.check()
 
 
-def _check_holders(partition: Partition) -> None:
+def _check_holders(partition: Parts) -> None:
     queues = partition.queues
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
@@ -70,12 +83,12 @@ def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
         raise InvariantViolated(f"I3: {held} have places, {list(unfinished)} are unfinished")
 
 
-def _handed(partition: Partition) -> list[Record]:
+def _handed(partition: Parts) -> list[Record]:
     """What holders have."""
     return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
 
 
-def _check_retry_places(partition: Partition, retries: Retries) -> None:
+def _check_retry_places(partition: Parts, retries: Retries) -> None:
     moves = (*retries.moves.waiting, *retries.moves.flying)
     unfinished = retries.books.lowest(_ALL)
     _check_places(
@@ -93,7 +106,7 @@ def _check_retry_places(partition: Partition, retries: Retries) -> None:
     )
 
 
-def _check_parked(partition: Partition, retries: Retries) -> None:
+def _check_parked(partition: Parts, retries: Retries) -> None:
     """What waits in main behind a parked key is noted."""
     queues = partition.queues.queues
     for key in queues.keys() & retries.parking.lines.keys():

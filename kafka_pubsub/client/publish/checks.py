@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, OrderingKeyPaused, PubSubError
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX, Header
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "refuse_data",
     "refuse_forked",
     "refuse_keys",
+    "refuse_paused",
     "stored_size",
 ]
 
@@ -53,6 +54,14 @@ def refuse_keys() -> InvalidArgument:
 def refuse_closed(topic: str) -> FailedPrecondition:
     """The error for a message after `close`."""
     return FailedPrecondition(f"publishing to topic {topic!r} has been closed: make a new PubSub")
+
+
+def refuse_paused(key: bytes, failure: PubSubError) -> OrderingKeyPaused:
+    """The error for a message of a key that an earlier message has paused by its `failure`."""
+    return OrderingKeyPaused(
+        f"ordering key {key.decode()!r:.200} is paused since an earlier message of it failed "
+        f"({failure.message}); decide about that message, then call topic.resume(ordering_key)"
+    )
 
 
 def refuse_forked(topic: str) -> FailedPrecondition:

@@ -37,6 +37,7 @@ from kafka_pubsub.client.publish.checks import (
     refuse_data,
     refuse_forked,
     refuse_keys,
+    refuse_paused,
 )
 from kafka_pubsub.client.publish.flow_control import Callbacks, Outstanding
 from kafka_pubsub.client.publish.future import PublishFuture
@@ -60,12 +61,7 @@ from kafka_pubsub.client.publish.writer_pool import (
     publish_error,
 )
 from kafka_pubsub.config import Batching, PublishFlow
-from kafka_pubsub.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    OrderingKeyPaused,
-    PubSubError,
-)
+from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument, PubSubError
 from kafka_pubsub.model import Header
 
 __all__ = ["PublishTarget", "TopicPublisher"]
@@ -235,7 +231,7 @@ class TopicPublisher:
         report.epoch = epoch = self._outstanding.current
         # After everything that may release the lock.
         if key is not None and key in self._paused:
-            report.fail(self._paused_error(key))
+            report.fail(refuse_paused(key, self._paused[key]))
             return
         try:
             pump.append(self.name, data, key, headers, report)
@@ -278,7 +274,7 @@ class TopicPublisher:
             self._outstanding.pause(_BUSY_S)
             pump = self._ready(len(data))
             if key is not None and key in self._paused:
-                report.fail(self._paused_error(key))
+                report.fail(refuse_paused(key, self._paused[key]))
                 return
             report.epoch = epoch = self._outstanding.current
             try:
@@ -376,12 +372,6 @@ class TopicPublisher:
     def _published_lately(self) -> bool:
         with self._lock:
             return self._outstanding.advanced()
-
-    def _paused_error(self, key: bytes) -> OrderingKeyPaused:
-        return OrderingKeyPaused(
-            f"ordering key {key.decode()!r:.200} is paused since an earlier message of it failed "
-            f"({self._paused[key].message}); decide about that message, then call topic.resume(ordering_key)"
-        )
 
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         """A message failed: pauses its key; what its future raises."""

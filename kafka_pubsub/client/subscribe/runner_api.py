@@ -9,10 +9,12 @@ from typing import Protocol, TypeVar
 from kafka_pubsub.client.assignment.start_position import Ownership
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.workers.lease_runner import Reports
 from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Committed
 
-__all__ = ["Runner"]
+__all__ = ["InlineRunner", "Runner"]
 
 Answer = TypeVar("Answer")
 
@@ -68,3 +70,35 @@ class Runner(Protocol):
 
     def fetches(self, thread: threading.Thread) -> bool:
         """Whether `thread` is the fetcher, and goes on."""
+
+
+class InlineRunner(Reports, Protocol):
+    """Called by the fetcher while it calls callbacks itself: it decides meanwhile, and holds `core` for that."""
+
+    clock: Callable[[], float]
+    coordinator: Coordinator
+    core: threading.RLock
+
+    def nap(self, seconds: float) -> None:
+        """Waits a moment."""
+
+    def look_alive(self, now: float) -> None:
+        """Finds out whether the process stood still, before anything begins."""
+
+    def take_posted(self) -> None:
+        """Makes the calls that were posted."""
+
+    def take_reports(self, now: float) -> None:
+        """Books what holders have reported."""
+
+    def take_asks(self, now: float) -> None:
+        """Books the acks that callers wait for."""
+
+    def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
+        """Makes one sweep."""
+
+    def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+        """Has the runner book what was read."""
+
+    def stand_in_ends(self) -> None:
+        """The fetcher no longer does what the runner does."""

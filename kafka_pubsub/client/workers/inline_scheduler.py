@@ -1,7 +1,7 @@
 """The fetcher's walks: it calls quick callbacks itself, and is relieved when one takes long (`inline` has the theory).
 
 Rules
-1. A thread that decides here holds the engine's core lock; no thread holds it while a callback runs.
+1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.
 2. A walk ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
 3. A crew that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like threads
    that wait for anything else, and a crew of them falls behind for ever, though callbacks take microseconds. So its
@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
+from kafka_pubsub.client.subscribe.runner_api import InlineRunner
 from kafka_pubsub.client.workers.inline_runner import LEFT, InlineHolder, Pace, Walk
 from kafka_pubsub.client.workers.thread_workers import Inline
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.events import Passed
 from kafka_pubsub.core.records import Record
-
-if TYPE_CHECKING:
-    from kafka_pubsub.client.subscribe.runner import Engine
 
 __all__ = ["LOOK", "Walks"]
 
@@ -37,13 +34,13 @@ PATIENCE = 0.02
 
 
 class Walks:
-    """Inline walking of one engine."""
+    """Inline walking of one runner."""
 
-    def __init__(self, engine: Engine, *, ordered: bool) -> None:
+    def __init__(self, runner: InlineRunner, *, ordered: bool) -> None:
         self.pace = Pace()
         #: What the fetcher walks through now.
         self.walk: Walk | None = None
-        self._engine = engine
+        self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
 
@@ -53,7 +50,7 @@ class Walks:
 
     def limit(self, now: float) -> int:
         """How many records to read for a walk; 0: none."""
-        return 0 if self._engine.coordinator.seat is None else self.pace.limit(now)
+        return 0 if self._runner.coordinator.seat is None else self.pace.limit(now)
 
     def try_walk(
         self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
@@ -62,113 +59,113 @@ class Walks:
 
         `more`: the log has more to read.
         """
-        engine = self._engine
-        with engine.core:
-            engine.look_alive(engine.clock())
-            engine.take_posted()  # in the order of the reads
-            seat = engine.coordinator.seat
+        runner = self._runner
+        with runner.core:
+            runner.look_alive(runner.clock())
+            runner.take_posted()  # in the order of the reads
+            seat = runner.coordinator.seat
             if seat is None:
                 return None
-            inline = engine.coordinator.inline(len(batches))
+            inline = runner.coordinator.inline(len(batches))
             walk = self.walk = self._begin(batches) if inline else Walk(())
             seat.lend(True)
         if inline:
             return self._go(walk, seat, count, more=more)
-        engine.hand_in(batches, count)
+        runner.hand_in(batches, count)
         return self._relieve(walk, seat)
 
     def book(self, take: Callable[[], None]) -> None:
         """Has what was read booked at once, by the fetcher, after what was posted before."""
-        engine = self._engine
-        with engine.core:
-            engine.look_alive(engine.clock())
-            engine.take_posted()
+        runner = self._runner
+        with runner.core:
+            runner.look_alive(runner.clock())
+            runner.take_posted()
             take()
 
     def _relieve(self, walk: Walk, seat: Inline) -> bool:
         """The crew has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
-        engine = self._engine
-        with engine.core:
+        runner = self._runner
+        with runner.core:
             seat.put_aside(walk.aside)
             seat.put_aside(None)
         idle = self._runs_dry(walk, seat) and self._refill(walk, seat)
         if idle and self._try(walk, seat):
             return self._help(walk, seat) and self._end(walk, seat)
-        with engine.core:
+        with runner.core:
             if not walk.over:
                 if not idle:
-                    self.pace.hindered(engine.clock())
+                    self.pace.hindered(runner.clock())
                 seat.queue(walk.leave_aside())
         return self._end(walk, seat)
 
     def _runs_dry(self, walk: Walk, seat: Inline) -> bool:
         """Waits until the crew's threads, left without leases, are through; whether most are, and one more may run."""
-        engine, at_work = self._engine, seat.busy()
-        until = engine.clock() + PATIENCE
-        while seat.busy() and not walk.over and engine.clock() < until:
-            engine.nap(PATIENCE / 20)
+        runner, at_work = self._runner, seat.busy()
+        until = runner.clock() + PATIENCE
+        while seat.busy() and not walk.over and runner.clock() < until:
+            runner.nap(PATIENCE / 20)
         return 2 * seat.busy() <= at_work and seat.spares()
 
     def _refill(self, walk: Walk, seat: Inline) -> bool:
         """Puts aside what can begin now that the crew's threads are through; whether there is anything."""
-        engine = self._engine
-        with engine.core:
+        runner = self._runner
+        with runner.core:
             if not walk.over and not walk.aside:
                 seat.put_aside(walk.aside)
-                engine.step(engine.clock())
+                runner.step(runner.clock())
                 seat.put_aside(None)
             return bool(walk.aside)
 
     def _try(self, walk: Walk, seat: Inline) -> bool:
         """Takes more and more of what was put aside, as long as that is quick; whether it was to the end."""
-        engine = self._engine
-        now = engine.clock()
+        runner = self._runner
+        now = runner.clock()
         while walk.aside:
             alone, started = not seat.busy(), now
             records = self._take_aside(walk, seat, self.pace.limit(now))
-            with engine.core:
+            with runner.core:
                 if walk.over:
                     return False
-                now = engine.clock()
+                now = runner.clock()
                 self.pace.walked(records, 0, now - started, now, alone=alone)
             if not self.pace.limit(now):
                 return False
         return True
 
     def _begin(self, batches: Mapping[int, Sequence[Record]]) -> Walk:
-        engine = self._engine
-        leases = engine.coordinator.fetched(batches, engine.clock(), inline=True)
-        reserved = engine.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
+        runner = self._runner
+        leases = runner.coordinator.fetched(batches, runner.clock(), inline=True)
+        reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
         return Walk([self._holder(lease, spare) for lease in leases])
 
     def _holder(self, lease: Lease, spare: int = 1) -> InlineHolder:
-        return InlineHolder(lease, self._engine, ordered=self._ordered, spare=spare)
+        return InlineHolder(lease, self._runner, ordered=self._ordered, spare=spare)
 
     def _go(self, walk: Walk, seat: Inline, count: int, *, more: bool) -> bool:
-        engine = self._engine
-        alone, started = not seat.busy(), engine.clock()
+        runner = self._runner
+        alone, started = not seat.busy(), runner.clock()
         left = self._pass_all(walk, seat)
-        with engine.core:
+        with runner.core:
             if walk.over:
                 return False
-            now = engine.clock()
+            now = runner.clock()
             if count:
                 self.pace.walked(count, left, now - started, now, alone=alone)
-            engine.coordinator.reserve(0)
+            runner.coordinator.reserve(0)
         return self._help(walk, seat, more=more) and self._end(walk, seat)
 
     def _pass_all(self, walk: Walk, seat: Inline) -> int:
         """Takes the inline leases; returns how many records were kept, or not begun because others were."""
-        engine, left = self._engine, 0
+        runner, left = self._runner, 0
         while walk.holders and not walk.over:
             told = walk.holders[0].pass_through(seat.callback)
-            with engine.core:
+            with runner.core:
                 if isinstance(told, Passed) and not walk.over:  # else the take-over has told it
                     left += len(told.left) + len(told.lease.records) - told.reached
                     self._tell(told)
                 elif told is not None and not isinstance(told, Passed):
-                    engine.released(told)
+                    runner.released(told)
                 if not walk.over:
                     walk.holders.popleft()
         return left
@@ -178,58 +175,58 @@ class Walks:
 
         `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
         """
-        engine = self._engine
-        started = engine.clock()
+        runner = self._runner
+        started = runner.clock()
         records, left = self._take_aside(walk, seat), 0
-        seconds = engine.clock() - started  # what is decided in between says nothing about the callbacks
+        seconds = runner.clock() - started  # what is decided in between says nothing about the callbacks
         while True:
-            with engine.core:
+            with runner.core:
                 if walk.over:
                     return False
-                now = engine.clock()
+                now = runner.clock()
                 seat.put_aside(walk.aside)
-                engine.step(now, hand_out=now - started < HELP, inline=True)
+                runner.step(now, hand_out=now - started < HELP, inline=True)
                 seat.put_aside(None)
-                walk.holders += [self._holder(lease) for lease in engine.coordinator.take_inline()]
+                walk.holders += [self._holder(lease) for lease in runner.coordinator.take_inline()]
             if not walk.aside and not walk.holders:
                 break
-            now = engine.clock()
+            now = runner.clock()
             records += sum(len(holder.lease.records) for holder in walk.holders)
             left += self._pass_all(walk, seat)
             records += self._take_aside(walk, seat)
-            seconds += engine.clock() - now
+            seconds += runner.clock() - now
             if more:
-                with engine.core:
+                with runner.core:
                     if not walk.over:
-                        engine.take_reports(engine.clock())
+                        runner.take_reports(runner.clock())
                 break
         if records:
-            self.pace.walked(records, left, seconds, engine.clock())
+            self.pace.walked(records, left, seconds, runner.clock())
         return not walk.over
 
     def _take_aside(self, walk: Walk, seat: Inline, most: float = inf) -> int:
         """Walks through ordinary leases until these were `most` records or more; returns how many."""
-        released, records = self._engine.released, 0
+        released, records = self._runner.released, 0
         while (holder := walk.next_aside(wanted=records < most)) is not None:
             released(holder.walk(seat.callback))
             records += max(1, holder.done)  # one was begun, whatever became of it
         return records
 
     def _end(self, walk: Walk, seat: Inline) -> bool:
-        engine = self._engine
-        with engine.core:
+        runner = self._runner
+        with runner.core:
             if walk.over:
                 return False
             self.walk = None
-            self._ended_at = engine.clock()
+            self._ended_at = runner.clock()
             seat.lend(False)
-            engine.stand_in_ends()
+            runner.stand_in_ends()
         return True
 
     def _tell(self, passed: Passed) -> None:
-        engine = self._engine
-        engine.take_asks(now := engine.clock())  # those of the callbacks that it tells of
-        engine.coordinator.passed(passed, now)
+        runner = self._runner
+        runner.take_asks(now := runner.clock())  # those of the callbacks that it tells of
+        runner.coordinator.passed(passed, now)
 
     def stands(self, now: float) -> bool:
         """Whether a walk is under way whose callback, or which as a whole, takes long."""
@@ -237,17 +234,17 @@ class Walks:
 
     def take_over(self) -> Walk | None:
         """Ends the walk that is under way, if any: its thread isn't the fetcher any more."""
-        engine = self._engine
+        runner = self._runner
         walk, self.walk = self.walk, None
-        seat = engine.coordinator.seat
+        seat = runner.coordinator.seat
         if walk is None or seat is None:
             return None
         walk.over = True
-        now = engine.clock()
+        now = runner.clock()
         for holder in walk.holders:
             if (passed := holder.take_over()) is not None:
                 self._tell(passed)
-        engine.coordinator.reserve(0)
+        runner.coordinator.reserve(0)
         seat.lend(False)
         seat.put_aside(None)
         rest = walk.leave_aside()

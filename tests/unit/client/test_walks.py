@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.subscribe.runner import Engine
+from kafka_pubsub.client.subscribe.runner_api import InlineRunner
 from kafka_pubsub.client.workers.inline_runner import (
     LONGEST,
     LONGEST_DOUBT,
@@ -47,7 +47,7 @@ class Stage:
         self.booked = 0
         self.handed_out: list[bool] = []
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
-        self.walks = Walks(cast("Engine", self), ordered=True)
+        self.walks = Walks(cast("InlineRunner", self), ordered=True)
 
     def clock(self) -> float:
         return self.now
