@@ -103,7 +103,7 @@ def gone_with_its_original(patch: Patch) -> None:
 
 def writers_left_alone(patch: Patch) -> None:
     """Nobody ends what a killed owner left open."""
-    patch.setattr(Takeovers, "_fence_writers", lambda self, places, anybody: None)
+    patch.setattr(Takeovers, "_fence_writers", lambda self, places, all_of_them: None)
 
 
 def id_untold(patch: Patch) -> None:

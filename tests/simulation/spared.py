@@ -10,6 +10,10 @@ from tests.simulation.ledger import promise
 __all__ = ["SparingCoordinator"]
 
 
+#: Seconds: times of parked messages are whole microseconds.
+ROUNDED = 1e-6
+
+
 class SparingCoordinator(Coordinator):
     """The coordinator, whose ticks are checked."""
 
@@ -27,7 +31,7 @@ class SparingCoordinator(Coordinator):
 
     def _check(self, partition: Partition, now: float) -> None:
         wake, due = partition.wakeup_at(), partition.half.retries.parking.next_due()
-        if due is not None and due <= now and (wake is None or wake > now):
+        if due is not None and due <= now + ROUNDED and (wake is None or wake > now):
             return  # it goes together with what is due a moment later
         if partition.half.retries.moves.due_at() is not None:
             return  # a tick may send them before they are due, where a commit may be sent
