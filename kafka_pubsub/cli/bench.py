@@ -25,40 +25,17 @@ __all__ = ["bench"]
 # click's own type for what it decorates.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-_SIZE = click.option(
-    "--size", type=click.IntRange(16, 900_000), default=1000, show_default=True, help="Bytes of a message."
-)
-_KEYS = click.option(
-    "--keys",
-    type=click.IntRange(1, 1_000_000),
-    default=1000,
-    show_default=True,
-    help="Different ordering keys.",
-)
-_PARTITIONS = click.option(
-    "--partitions",
-    type=click.IntRange(1, 1000),
-    default=8,
-    show_default=True,
-    help="Partitions of the topic.",
-)
-_REPEAT = click.option(
-    "--repeat",
-    type=click.IntRange(1, 100),
-    default=1,
-    show_default=True,
-    help="Measure so many times, each with a new topic: a row for each.",
-)
+
+def _number(name: str, default: int, least: int, most: int, help: str) -> Decorator:
+    """An option that is a whole number within bounds."""
+    return click.option(name, type=click.IntRange(least, most), default=default, show_default=True, help=help)
 
 
-def _messages(default: int) -> Decorator:
-    return click.option(
-        "--messages",
-        type=click.IntRange(1, 100_000_000),
-        default=default,
-        show_default=True,
-        help="How many messages.",
-    )
+_MESSAGES = _number("--messages", 100_000, 1, 100_000_000, "How many messages.")
+_SIZE = _number("--size", 1000, 16, 900_000, "Bytes of a message.")
+_KEYS = _number("--keys", 1000, 1, 1_000_000, "Different ordering keys.")
+_PARTITIONS = _number("--partitions", 8, 1, 1000, "Partitions of the topic.")
+_REPEAT = _number("--repeat", 1, 1, 100, "Measure so many times, each with a new topic: a row for each.")
 
 
 @click.group(
@@ -85,7 +62,7 @@ def bench() -> None:
         ("small ones, of one key", "kafka-pubsub bench publish --size 100 --keys 1"),
     ],
 )
-@_messages(100_000)
+@_MESSAGES
 @_SIZE
 @_KEYS
 @_PARTITIONS
@@ -106,7 +83,7 @@ def publish(session: Session, messages: int, size: int, keys: int, partitions: i
         ("with one that takes 5 ms, on 100 threads", "kafka-pubsub bench pull --work 5ms --workers 100"),
     ],
 )
-@_messages(100_000)
+@_MESSAGES
 @_SIZE
 @_KEYS
 @_PARTITIONS
@@ -145,16 +122,8 @@ def pull(
     cls=Command,
     examples=[("", "kafka-pubsub bench latency --rate 5000 --seconds 30")],
 )
-@click.option(
-    "--rate", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Messages a second."
-)
-@click.option(
-    "--seconds",
-    type=click.IntRange(1, 3600),
-    default=10,
-    show_default=True,
-    help="For how long, after 2 s to warm up.",
-)
+@_number("--rate", 1000, 1, 100_000, "Messages a second.")
+@_number("--seconds", 10, 1, 3600, "For how long, after 2 s to warm up.")
 @_SIZE
 @_KEYS
 @_PARTITIONS
