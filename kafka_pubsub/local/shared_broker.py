@@ -63,7 +63,7 @@ def _start(folder: Path) -> str:
     command = [
         sys.executable,
         "-c",
-        "import sys; from kafka_pubsub.local import sharing; sharing.main(sys.argv)",
+        "import sys; from kafka_pubsub.local import shared_broker; shared_broker.main(sys.argv)",
     ]
     with (folder / "holder.log").open("wb") as log:
         holder = subprocess.Popen(
