@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 
-from kafka_pubsub.client.assignment.listener import Rebalances
+from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import TopicPartition
@@ -41,7 +41,7 @@ SLICE, FEW = 0.02, 100
 class LogEnds:
     """What one stream's fetcher tells of the ends of its logs."""
 
-    def __init__(self, runner: Runner, rebalances: Rebalances, reader: LogReader) -> None:
+    def __init__(self, runner: Runner, rebalances: AssignmentListener, reader: LogReader) -> None:
         self._runner = runner
         self._rebalances = rebalances
         self._reader = reader

@@ -28,7 +28,7 @@ from kafka_pubsub.errors import AlreadyExists, BrokerUnavailable, FailedPrecondi
 from kafka_pubsub.model import NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
 
-__all__ = ["CHUNK", "MARKS", "MARKS_TOPIC", "Marks", "make_marks_topic"]
+__all__ = ["CHUNK", "MARKS", "MARKS_TOPIC", "ProcessedMarks", "make_marks_topic"]
 
 MARKS_TOPIC = "_kafka_pubsub.deadletters"
 #: Its only partition.
@@ -69,7 +69,7 @@ def make_marks_topic(admin: Admin, *, may_create: bool) -> None:
         admin.create_topic(MARKS_TOPIC, 1, None, MARKS_SETTINGS)
 
 
-class Marks:
+class ProcessedMarks:
     """The marks of all subscriptions, as of the last `read`."""
 
     def __init__(self, fetch: RecordFetch) -> None:

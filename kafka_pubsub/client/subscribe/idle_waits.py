@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from queue import Empty, SimpleQueue
 
-__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "Bell", "Idling"]
+__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "Bell", "IdleWaits"]
 
 AFTER = 1.0
 #: Seconds between two sweeps of an idle stream.
@@ -37,7 +37,7 @@ class Bell(SimpleQueue[None]):
                 self.get_nowait()
 
 
-class Idling:
+class IdleWaits:
     """Whether one stream is idle."""
 
     def __init__(self) -> None:

@@ -20,13 +20,13 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from queue import Empty
 from typing import Protocol
 
-from kafka_pubsub.client.workers.lease_runner import BatchHolder, Holder, Reports
+from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner, Reports
 from kafka_pubsub.client.workers.worker_threads import Worker, Workers
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
-__all__ = ["BatchCrew", "Callback", "Crew", "ExecutorCrew", "ThreadCrew"]
+__all__ = ["BatchWorkers", "Callback", "ExecutorWorkers", "ThreadWorkers", "WorkerPool"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -59,17 +59,17 @@ class Inline(Protocol):
     def busy(self) -> int:
         """How many of its threads are with a lease."""
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the crew again."""
 
-    def queue(self, holders: Iterable[Holder]) -> None:
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
         """The crew takes these."""
 
-    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
         """`thread` was the fetcher; until its callback ends it is a worker."""
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Runs the callbacks of one stream. `inline` is None where no other thread may call them."""
 
     run: int
@@ -82,12 +82,12 @@ class Crew(Protocol):
         """How many leases to ask for when `free` more messages may be started."""
 
     def take(self, leases: Sequence[Lease]) -> None: ...
-    def walking(self) -> Iterable[Holder]: ...
+    def walking(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
         """Waits for handlers that run; False if one still runs after `timeout` seconds."""
 
 
-class ThreadCrew:
+class ThreadWorkers:
     """Threads of our own: one callback each.
 
     As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
@@ -111,12 +111,12 @@ class ThreadCrew:
         self._most = workers
         self._reports = reports
         self._clock = clock
-        self._workers: Workers[Holder] = Workers(self._walk, name, clock)
+        self._workers: Workers[LeaseRunner] = Workers(self._walk, name, clock)
         #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
         self._lent = False
         #: Where leases go that the fetcher takes itself; None: to the threads.
-        self._aside: deque[Holder] | None = None
-        self._adopted: list[tuple[Holder, threading.Thread]] = []
+        self._aside: deque[LeaseRunner] | None = None
+        self._adopted: list[tuple[LeaseRunner, threading.Thread]] = []
         #: When the pace was last looked at, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
@@ -134,12 +134,12 @@ class ThreadCrew:
     def lend(self, lent: bool) -> None:
         self._lent = lent
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         self._aside = aside
         if aside is not None:
             self._take_back(aside)
 
-    def _take_back(self, aside: deque[Holder]) -> None:
+    def _take_back(self, aside: deque[LeaseRunner]) -> None:
         """What no thread has begun."""
         queue = self._workers.queue
         for _ in range(queue.qsize()):
@@ -153,7 +153,7 @@ class ThreadCrew:
                 self._workers.handed -= 1
                 aside.append(holder)
 
-    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
         self._adopted.append((holder, thread))
         if self._workers.hired > self._places():
             self._workers.dismiss()
@@ -176,7 +176,7 @@ class ThreadCrew:
 
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
-        holders = [Holder(lease, reports) for lease in leases]
+        holders = [LeaseRunner(lease, reports) for lease in leases]
         for holder in holders:
             holder.lease.holder = holder
         if self._aside is not None:
@@ -184,7 +184,7 @@ class ThreadCrew:
         else:
             self.queue(holders)
 
-    def queue(self, holders: Iterable[Holder]) -> None:
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
         workers = self._workers
         for holder in holders:
             workers.put(holder)
@@ -202,21 +202,21 @@ class ThreadCrew:
                 workers.hire()
         self._looked_at, self._looked_upon = now, finished
 
-    def _walk(self, holder: Holder, worker: Worker[Holder]) -> None:
+    def _walk(self, holder: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
         worker.current = (holder,)
         self._reports.released(holder.walk(self.callback))
         worker.current = ()
         worker.walked += holder.done
         worker.ended += 1
 
-    def walking(self) -> Sequence[Holder]:
+    def walking(self) -> Sequence[LeaseRunner]:
         return self._workers.walking() + [holder for holder, _ in self._adopted]
 
     def close(self, timeout: float | None) -> bool:
         return self._workers.close(timeout, [thread for _, thread in self._adopted])
 
 
-class ExecutorCrew:
+class ExecutorWorkers:
     """A user's executor: one submitted walk for each lease, at most `workers` at a time."""
 
     run = RUN
@@ -233,7 +233,7 @@ class ExecutorCrew:
         self._workers = workers
         self._reports = reports
         #: Submitted and not ended.
-        self._holders: set[Holder] = set()
+        self._holders: set[LeaseRunner] = set()
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
@@ -241,7 +241,7 @@ class ExecutorCrew:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = Holder(lease, self._reports)
+            lease.holder = holder = LeaseRunner(lease, self._reports)
             self._holders.add(holder)
             try:
                 self._executor.submit(self._walk, holder)
@@ -251,13 +251,13 @@ class ExecutorCrew:
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
 
-    def _walk(self, holder: Holder) -> None:
+    def _walk(self, holder: LeaseRunner) -> None:
         self._reports.released(holder.walk(self._callback))
         with self._ended:
             self._holders.discard(holder)
             self._ended.notify_all()
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Iterable[LeaseRunner]:
         return [holder for holder in self._holders.copy() if holder.begun]
 
     def close(self, timeout: float | None) -> bool:
@@ -265,7 +265,7 @@ class ExecutorCrew:
             return self._ended.wait_for(lambda: not self._holders, timeout)
 
 
-class BatchCrew:
+class BatchWorkers:
     """Threads whose callback gets a list: messages of distinct keys, or one key's run."""
 
     spread = True
@@ -287,7 +287,7 @@ class BatchCrew:
         self._latency = latency
         self._most = workers
         self._reports = reports
-        self._workers: Workers[BatchHolder] = Workers(self._work, name, clock)
+        self._workers: Workers[BatchLeaseRunner] = Workers(self._work, name, clock)
 
     def wants(self, free: int) -> int:
         self._workers.rest()
@@ -296,18 +296,18 @@ class BatchCrew:
     def take(self, leases: Sequence[Lease]) -> None:
         workers = self._workers
         for lease in leases:
-            lease.holder = holder = BatchHolder(lease, self._reports)
+            lease.holder = holder = BatchLeaseRunner(lease, self._reports)
             workers.put(holder)
         while workers.hired < self._most and workers.waiting:
             workers.hire()
 
-    def _work(self, first: BatchHolder, worker: Worker[BatchHolder]) -> None:
+    def _work(self, first: BatchLeaseRunner, worker: Worker[BatchLeaseRunner]) -> None:
         batch = worker.current = self._gather(first)
         self._call(batch)
         worker.current = ()
         worker.ended += len(batch)
 
-    def _gather(self, first: BatchHolder) -> list[BatchHolder]:
+    def _gather(self, first: BatchLeaseRunner) -> list[BatchLeaseRunner]:
         queue = self._workers.queue
         batch, count = [first], len(first.lease.records)
         until = time.monotonic() + self._latency
@@ -323,7 +323,7 @@ class BatchCrew:
             count += 1
         return batch
 
-    def _call(self, batch: Sequence[BatchHolder]) -> None:
+    def _call(self, batch: Sequence[BatchLeaseRunner]) -> None:
         messages = [message for holder in batch for message in holder.begin_run()]
         raised: BaseException | None = None
         try:
@@ -335,7 +335,7 @@ class BatchCrew:
         for holder in batch:
             self._reports.released(holder.end_run(raised))
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Iterable[LeaseRunner]:
         return self._workers.walking()
 
     def close(self, timeout: float | None) -> bool:

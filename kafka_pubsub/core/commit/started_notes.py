@@ -14,7 +14,7 @@ from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.delivery.leases import Lease, Leases
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_state import RetryState
 
 __all__ = ["StartedNotes"]
 
@@ -22,7 +22,7 @@ __all__ = ["StartedNotes"]
 class StartedNotes:
     """The `Noter` of one partition's commits."""
 
-    def __init__(self, leases: Leases, retries: Retries) -> None:
+    def __init__(self, leases: Leases, retries: RetryState) -> None:
         self._leases = leases
         self._retries = retries
         #: Records that the last commit noted, or would have if there had been room.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.workers.thread_workers import BatchCrew, ThreadCrew
+from kafka_pubsub.client.workers.thread_workers import BatchWorkers, ThreadWorkers
 from kafka_pubsub.client.workers.worker_threads import IDLE, LEAST, Worker, Workers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
@@ -143,23 +143,25 @@ def test_whatever_happens_each_item_has_a_thread(steps: list[tuple[str, int]]) -
 
 def _of_threads(
     callback: Callable[[Message], object], reports: Reported, clock: Callable[[], float]
-) -> ThreadCrew:
-    return ThreadCrew(callback, 8, reports, "resting-threads", clock)
+) -> ThreadWorkers:
+    return ThreadWorkers(callback, 8, reports, "resting-threads", clock)
 
 
 def _of_batches(
     callback: Callable[[Message], object], reports: Reported, clock: Callable[[], float]
-) -> BatchCrew:
+) -> BatchWorkers:
     def each(messages: list[Message]) -> None:
         for message in messages:
             callback(message)
 
-    return BatchCrew(each, 1, 0.0, 8, reports, "resting-batches", clock)
+    return BatchWorkers(each, 1, 0.0, 8, reports, "resting-batches", clock)
 
 
 @pytest.mark.parametrize("make", [_of_threads, _of_batches])
 def test_a_crew_of_an_idle_stream_has_one_thread_left_and_takes_work_again(
-    make: Callable[[Callable[[Message], object], Reported, Callable[[], float]], ThreadCrew | BatchCrew],
+    make: Callable[
+        [Callable[[Message], object], Reported, Callable[[], float]], ThreadWorkers | BatchWorkers
+    ],
 ) -> None:
     now, reports, go = [0.0], Reported(), threading.Event()
 
