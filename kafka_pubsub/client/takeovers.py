@@ -21,7 +21,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import methodcaller
 
 from kafka_pubsub.client import letter_writer
 from kafka_pubsub.client.batches import by_partition
@@ -321,7 +320,7 @@ class Takeovers:
         retry = self.retry
         if self._late:  # what comes from elsewhere than it will begin would leave a hole before it
             records = [record for record in records if _place_of(record) not in self._late]
-        topics = set(map(_topic, records))  # a third of what a comparison of each costs
+        topics = {record.topic() for record in records}
         if retry in topics:
             mixed = len(topics) > 1
             mine = [record for record in records if record.topic() == retry] if mixed else records
@@ -418,7 +417,6 @@ def _begin_nothing(number: int, _: Committed) -> Ownership:
     raise InvariantViolated(f"partition {number} begins, though none was to")
 
 
-_topic = methodcaller("topic")
 
 
 def _place_of(record: StoredRecord) -> TopicPartition:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from itertools import pairwise
-from operator import methodcaller
 
 from kafka_pubsub.core.events import Record
 from kafka_pubsub.errors import InvariantViolated
@@ -31,8 +30,6 @@ Run = tuple[int, int]
 _NOBODY = -1
 #: Holes left of finished records that aren't worth a sweep: each transaction's marker makes one.
 _FEW = 256
-
-_offset = methodcaller("offset")
 
 
 class Offsets:
@@ -134,7 +131,8 @@ class Offsets:
 
     def finish(self, records: Sequence[Record]) -> None:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
-        self.size -= sum(map(self.unfinished.pop, map(_offset, records)))
+        pop = self.unfinished.pop
+        self.size -= sum([pop(record.offset()) for record in records])
         self.done += len(records)
         if len(self._right) > _FEW + 2 * len(self.unfinished):
             self._sweep()
