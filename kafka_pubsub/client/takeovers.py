@@ -417,7 +417,5 @@ def _begin_nothing(number: int, _: Committed) -> Ownership:
     raise InvariantViolated(f"partition {number} begins, though none was to")
 
 
-
-
 def _place_of(record: StoredRecord) -> TopicPartition:
     return TopicPartition(record.topic() or "", record.partition() or 0)

@@ -139,31 +139,25 @@ class Offsets:
 
     def runs(self) -> list[Run]:
         """The finished runs above `committable`, ascending and disjoint."""
-        runs, expected = self._dense_runs() if not self._right else self._runs_beside_holes()
-        if 0 <= expected < self.position and (self._skipped or self._last not in self.unfinished):
+        return self._runs(list(self.unfinished))
+
+    def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
+        """`committable` and `runs` as they will be when these records are finished, too."""
+        offsets = [at for at in self.unfinished if at not in finished]
+        return offsets[0] if offsets else self.position, self._runs(offsets)
+
+    def _runs(self, offsets: Sequence[int]) -> list[Run]:
+        """The finished runs above the first of these, which are the unfinished ones."""
+        runs, expected = self._runs_beside_holes(offsets) if self._right else _dense_runs(offsets)
+        if 0 <= expected < self.position and (self._skipped or self._last != offsets[-1]):
             runs.append((expected, self.position))
         runs += self.known
         return runs
 
-    def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
-        """`committable` and `runs` as they will be when these records are finished, too."""
-        unfinished = self.unfinished
-        self.unfinished = {at: size for at, size in unfinished.items() if at not in finished}
-        try:
-            return self.committable, self.runs()
-        finally:
-            self.unfinished = unfinished
-
-    def _dense_runs(self) -> tuple[list[Run], int]:
-        """The runs between unfinished records, and what would follow the last of those."""
-        offsets = list(self.unfinished)
-        runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
-        return runs, offsets[-1] + 1 if offsets else _NOBODY
-
-    def _runs_beside_holes(self) -> tuple[list[Run], int]:
+    def _runs_beside_holes(self, offsets: Sequence[int]) -> tuple[list[Run], int]:
         runs: list[Run] = []
         expected = _NOBODY
-        for offset in self.unfinished:
+        for offset in offsets:
             if offset != expected and expected >= 0:
                 runs.append((expected, offset))
             right = self._right.get(offset, _NOBODY)
@@ -182,3 +176,9 @@ class Offsets:
             raise InvariantViolated(f"offset {offsets[-1]} is unfinished but {self.position} wasn't received")
         if self.size != sum(self.unfinished.values()):
             raise InvariantViolated(f"{self.size} bytes booked, {sum(self.unfinished.values())} counted")
+
+
+def _dense_runs(offsets: Sequence[int]) -> tuple[list[Run], int]:
+    """The runs between unfinished records, and what would follow the last of those."""
+    runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
+    return runs, offsets[-1] + 1 if offsets else _NOBODY

@@ -137,11 +137,6 @@ class Retries:
         """What holds others up while the record waits."""
         return record.key() if self._rules.ordered else None
 
-    def park(self, key: bytes, entry: Entry) -> None:
-        """One more message of the key waits in the retry partition."""
-        self._park(key)
-        self.parking.lines.add(key, entry)
-
     def landed(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
         """The message and its key, if it is one of our moves that has come back: its header needn't be read.
 
@@ -156,7 +151,8 @@ class Retries:
             self.parking.arrives(move.key, move.origin)
         return self.origins.own(record, move.info), move.key
 
-    def _park(self, key: bytes) -> None:
+    def park(self, key: bytes) -> None:
+        """A message of the key is on its way into the retry partition, or has come."""
         if key not in self.parking.lines:
             self._queues.park(key)
             self.parking.lines[key] = b""
@@ -221,7 +217,7 @@ class Retries:
 
     def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
-        self._park(key)
+        self.park(key)
         for record in self._queues.take_from(key, limit, NEVER):
             move = self.fates.waited(record, key)
             move.ripe = ripe
@@ -279,7 +275,7 @@ class Retries:
         """A message leaves its place."""
         self.moves.add(move)
         if move.key is not None:
-            self._park(move.key)
+            self.park(move.key)
             self.parking.departs(move.key, move.origin)
 
     def fail(

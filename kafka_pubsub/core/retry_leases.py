@@ -86,9 +86,8 @@ class RetryLeases:
                 break
             if entry is not None and origin >= entry.origin:
                 records += self._take_parked(key, entry, most, now).records
-                entry = retries.parking.lines.peek(key)
             if self._queues.queues.get(key):
-                records += self._take_main(key, entry, most).records
+                records += self._take_main(key, retries.parking.lines.peek(key), most).records
             keys.append(key)
             self._hold(key)
         records.sort(key=_offset)
@@ -141,8 +140,6 @@ class RetryLeases:
 
     def _take_parked(self, key: bytes, entry: Entry | None, run: int, now: float) -> Taken:
         retries, lines = self._retries, self._retries.parking.lines
-        queue, moving = self._queues.queues.get(key, []), retries.parking.moving.get(key, ())
-        below = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
         records: list[Record] = []
         entries: list[Entry] = []
         noted = entry is not None and self.is_noted(entry)
@@ -155,9 +152,14 @@ class RetryLeases:
             entry = lines.peek(key)
             if len(records) >= run or entry is None or self.is_noted(entry) != noted:
                 break
-            if not entry.never_failed or entry.origin >= below or entry.due > now:
+            if not entry.never_failed or entry.due > now or entry.origin >= self._below(key):
                 break
         return Taken(key, records, entries)
+
+    def _below(self, key: bytes) -> int:
+        """Up to this origin the key's parked messages may follow one another: nothing else lies between them."""
+        queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
+        return min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
 
     def finish(self, records: Iterable[Record]) -> None:
         """These are acked."""
