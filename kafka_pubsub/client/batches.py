@@ -18,12 +18,14 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
     """Groups what was read by partition."""
-    batches: dict[int, list[StoredRecord]] = {}
-    current, add = -1, list[StoredRecord]().append
+    batches: dict[int | None, list[StoredRecord]] = {}
+    current: int | None = -1
+    add = list[StoredRecord]().append
     for record in records:
         number = record.partition()
         if number != current:
-            current, add = number, batches.setdefault(number, []).append
+            current = number
+            add = batches.setdefault(number, []).append
         add(record)
     return cast("dict[int, list[Record]]", batches)
 

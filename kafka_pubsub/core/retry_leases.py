@@ -159,7 +159,8 @@ class RetryLeases:
     def _below(self, key: bytes) -> int:
         """Up to this origin the key's parked messages may follow one another: nothing else lies between them."""
         queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
-        return min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
+        lowest: int = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
+        return lowest
 
     def finish(self, records: Iterable[Record]) -> None:
         """These are acked."""
