@@ -157,7 +157,7 @@ ResourceState = Literal["creating", "ready", "deleting"]
 
 
 class Repartition(Value):
-    """A change of a topic's partition count that is under way; see `client/repartition.py`.
+    """A change of a topic's partition count that is under way; see `client/admin/repartition.py`.
 
     `barrier` is where each old partition ended when publishers had stopped using keys: what lies below it must be
     finished before the topic grows. Empty while they are waited for.
