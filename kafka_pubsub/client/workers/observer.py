@@ -12,7 +12,7 @@ __all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun"]
 
 
 class MessageRun(Protocol):
-    """A key's messages that one callback gets together (`lease_runner.BatchHolder`), as an observer sees them."""
+    """A key's messages that one callback gets together (`lease_runner.BatchLeaseRunner`), as an observer sees them."""
 
     messages: list[Message]
     #: How many are acked, and of how many of these the observer was told before the end.

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from kafka_pubsub.core.commit.commits import Commits
-from kafka_pubsub.core.delivery.lease_reports import Verdicts
+from kafka_pubsub.core.delivery.lease_reports import LeaseReports
 from kafka_pubsub.core.delivery.leases import Leases, LeaseState
 from kafka_pubsub.core.effects import Durable, Effect, Stale, Undone, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, Event, Passed, Tick
@@ -41,7 +41,7 @@ _Waiter = tuple[object, float]
 class Durability:
     """The waiters of one partition under one ownership."""
 
-    def __init__(self, leases: Leases, verdicts: Verdicts, commits: Commits, *, prompt: bool) -> None:
+    def __init__(self, leases: Leases, verdicts: LeaseReports, commits: Commits, *, prompt: bool) -> None:
         self._leases = leases
         self._verdicts = verdicts
         self._commits = commits

@@ -21,9 +21,9 @@ from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.key_line import NEVER, Entry
 from kafka_pubsub.core.retry.record import RetryRecord
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_state import RetryState
 
-__all__ = ["RetryLeases", "Taken"]
+__all__ = ["Handout", "Taken"]
 
 
 _offset = methodcaller("offset")
@@ -37,10 +37,10 @@ class Taken(NamedTuple):
     entries: Sequence[Entry] | None = None
 
 
-class RetryLeases:
+class Handout:
     """Hands out what waits in the retry partition."""
 
-    def __init__(self, retries: Retries, queues: KeyQueues, offsets: Offsets) -> None:
+    def __init__(self, retries: RetryState, queues: KeyQueues, offsets: Offsets) -> None:
         self._retries = retries
         self._queues = queues
         self._offsets = offsets
