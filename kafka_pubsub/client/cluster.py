@@ -22,7 +22,7 @@ from kafka_pubsub.client.admin.catalog_changes import check_layout
 from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.dead_letters.desk import Desk, open_desk
+from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations, open_desk
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_publisher import new_publisher
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
@@ -47,7 +47,7 @@ class _Connection(NamedTuple):
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
     repartitioner: Repartitioner
-    desk: Desk
+    desk: DeadLetterOperations
     writers: WriterPool
     watch: Watch
 
@@ -86,7 +86,7 @@ class Cluster:
         return self._connected().repartitioner
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> DeadLetterOperations:
         """The dead, parked and waiting messages."""
         return self._connected().desk
 

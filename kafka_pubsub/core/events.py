@@ -20,26 +20,26 @@ __all__ = [
     "Event",
     "Extended",
     "Fetched",
+    "LeaseOutcome",
+    "LeaseReport",
+    "LeasesReported",
     "Lost",
+    "MovesAnswered",
     "Nacked",
     "Passed",
     "Progress",
     "Progressed",
-    "Release",
-    "Released",
-    "Relocated",
     "RetryCaughtUp",
     "RetryFetched",
     "Returned",
     "Revoked",
     "Settled",
     "Tick",
-    "Verdict",
     "Written",
 ]
 
 
-class Verdict(IntEnum):
+class LeaseOutcome(IntEnum):
     """How a holder left the record at which it stopped."""
 
     FINISHED = 0  #: it took every record of the lease, and all are acked
@@ -60,21 +60,21 @@ class Fetched(NamedTuple):
     epoch: int | None = None
 
 
-class Release(NamedTuple):
+class LeaseReport(NamedTuple):
     """A holder lets go of a lease: its first `done` records are acked, `verdict` is about the next one."""
 
     lease: Lease
     done: int
-    verdict: Verdict
+    verdict: LeaseOutcome
     delay: float | None = None
     #: What the handler raised, or was dealing with when it nacked, "Class: text".
     error: str = ""
 
 
-class Released(NamedTuple):
+class LeasesReported(NamedTuple):
     """Holders let go of leases."""
 
-    releases: Sequence[Release]
+    releases: Sequence[LeaseReport]
 
 
 #: A record that was nacked inline, after how many seconds it is to come again (None: by the backoff), and the error.
@@ -91,7 +91,7 @@ class Passed(NamedTuple):
 
     lease: Lease
     reached: int
-    left: Sequence[Release] = ()
+    left: Sequence[LeaseReport] = ()
     skipped: Sequence[Record] = ()
     current: bool = False
     nacked: Sequence[Nacked] = ()
@@ -180,7 +180,7 @@ class CommitAnswered(NamedTuple):
     accepted: bool
 
 
-class Relocated(NamedTuple):
+class MovesAnswered(NamedTuple):
     """The log answered the transaction in flight.
 
     `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why. `checkpoint`:
@@ -193,9 +193,9 @@ class Relocated(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The answer to `Bury`: the log has taken all of the dead letters, or the transaction was aborted.
+    """The answer to `WriteDeadLetters`: the log has taken all of the dead letters, or the transaction was aborted.
 
-    `refused`: as in `Relocated`; `reason`: why it was aborted, for a person.
+    `refused`: as in `MovesAnswered`; `reason`: why it was aborted, for a person.
     """
 
     taken: bool
@@ -250,7 +250,7 @@ class Lost(NamedTuple):
 Event = (
     Fetched
     | Passed
-    | Released
+    | LeasesReported
     | Progressed
     | Settled
     | Awaited
@@ -259,7 +259,7 @@ Event = (
     | Ended
     | Tick
     | CommitAnswered
-    | Relocated
+    | MovesAnswered
     | Written
     | RetryFetched
     | RetryCaughtUp

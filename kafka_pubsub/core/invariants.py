@@ -11,8 +11,8 @@ from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Leases
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
-from kafka_pubsub.core.retry.retry_partition import RetryHalf
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["check"]
@@ -29,7 +29,7 @@ class Parts(Protocol):
     queues: KeyQueues
     leases: Leases
     acks: Durability
-    half: RetryHalf
+    half: RetryPartition
 
 
 def check(partition: Parts) -> None:
@@ -53,7 +53,7 @@ def check(partition: Parts) -> None:
         )
 
 
-def _check_parts(retries: Retries) -> None:
+def _check_parts(retries: RetryState) -> None:
     for part in (retries.books, retries.parking, retries.bodies, retries.outage):
         part.check()
     retries.suspects.check()
@@ -88,7 +88,7 @@ def _handed(partition: Parts) -> list[Record]:
     return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
 
 
-def _check_retry_places(partition: Parts, retries: Retries) -> None:
+def _check_retry_places(partition: Parts, retries: RetryState) -> None:
     moves = (*retries.moves.waiting, *retries.moves.flying)
     unfinished = retries.books.lowest(_ALL)
     _check_places(
@@ -106,7 +106,7 @@ def _check_retry_places(partition: Parts, retries: Retries) -> None:
     )
 
 
-def _check_parked(partition: Parts, retries: Retries) -> None:
+def _check_parked(partition: Parts, retries: RetryState) -> None:
     """What waits in main behind a parked key is noted."""
     queues = partition.queues.queues
     for key in queues.keys() & retries.parking.lines.keys():

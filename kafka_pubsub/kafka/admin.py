@@ -47,7 +47,7 @@ from kafka_pubsub.errors import (
 )
 from kafka_pubsub.kafka.bounded_calls import DEADLINE, LOOK, ask, serving, wait_for
 from kafka_pubsub.kafka.broker_settings import least_setting
-from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
@@ -87,7 +87,7 @@ _HAS_MEMBERS = frozenset(
 class KafkaAdmin:
     """An `Admin` over librdkafka's admin client."""
 
-    def __init__(self, handles: Handles, *, deadline: float = DEADLINE) -> None:
+    def __init__(self, handles: ClientFactory, *, deadline: float = DEADLINE) -> None:
         self._handles = handles
         self._deadline = deadline
         self._trouble = Trouble(reached=False)

@@ -16,7 +16,7 @@ from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.catalog import KafkaCatalog
-from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.record_fetch import KafkaRecordFetch
@@ -49,7 +49,7 @@ class KafkaBackend:
     ) -> None:
         if group_protocol not in ("classic", "consumer"):
             raise InvalidArgument(f"group_protocol must be 'classic' or 'consumer', not {group_protocol!r}")
-        self.handles = Handles(Configuration(bootstrap, config or {}))
+        self.handles = ClientFactory(Configuration(bootstrap, config or {}))
         self._group_protocol = group_protocol
         self._admin = KafkaAdmin(self.handles)
         self._catalog = KafkaCatalog(self.handles, self._admin, create=create)

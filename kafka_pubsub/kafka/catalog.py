@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.compacted_log import CATALOG_TOPIC, CatalogLog, unreadable
 
 __all__ = ["KafkaCatalog", "Kind"]
@@ -32,7 +32,7 @@ class KafkaCatalog:
     """A `Catalog` in Kafka."""
 
     def __init__(
-        self, handles: Handles, admin: KafkaAdmin, *, create: bool = True, topic: str = CATALOG_TOPIC
+        self, handles: ClientFactory, admin: KafkaAdmin, *, create: bool = True, topic: str = CATALOG_TOPIC
     ) -> None:
         self._log = CatalogLog(handles, admin, create=create, topic=topic)
         self._topics = Kind("topic", TopicRecord, self._log)

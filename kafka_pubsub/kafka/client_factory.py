@@ -32,7 +32,7 @@ from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.kafka.errors import translate
 from kafka_pubsub.kafka.librdkafka_log import LibrdkafkaLog
 
-__all__ = ["Handles", "OnError", "Trouble"]
+__all__ = ["ClientFactory", "OnError", "Trouble"]
 
 _LOGGER = logging.getLogger("kafka_pubsub.kafka")
 
@@ -95,7 +95,7 @@ class Trouble:
         self.last, self.reached = None, True
 
 
-class Handles:
+class ClientFactory:
     """The librdkafka handles of one backend."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -284,7 +284,7 @@ def _ignore(error: KafkaError) -> None:
 
 
 # Every living Handles of this process, so that a fork can find them. Empty: nothing to do.
-_ALL: weakref.WeakSet[Handles] = weakref.WeakSet()
+_ALL: weakref.WeakSet[ClientFactory] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

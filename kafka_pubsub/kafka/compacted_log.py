@@ -39,7 +39,7 @@ from tenacity import (
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.bounded_calls import ask, explain
-from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import FENCED, STALE_LEADER, TRANSIENT, error_of
 from kafka_pubsub.model import TopicInfo
@@ -119,7 +119,7 @@ class CatalogLog:
     """Keys and values of the catalog's topic."""
 
     def __init__(
-        self, handles: Handles, admin: KafkaAdmin, *, create: bool, topic: str = CATALOG_TOPIC
+        self, handles: ClientFactory, admin: KafkaAdmin, *, create: bool, topic: str = CATALOG_TOPIC
     ) -> None:
         self._handles = handles
         self._topic = topic

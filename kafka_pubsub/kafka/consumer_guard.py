@@ -21,13 +21,13 @@ from confluent_kafka import cimpl
 
 from kafka_pubsub.errors import FailedPrecondition
 
-__all__ = ["Gate"]
+__all__ = ["ConsumerGuard"]
 
 # Internal to confluent-kafka: tests/integration/kafka/test_threads.py notices when it changes.
 _CALLER: ContextVar[int] = getattr(cimpl, "_reentry_identity_var", ContextVar("no_barrier", default=0))
 
 
-class Gate:
+class ConsumerGuard:
     """Lets calls in until it is closed; closing waits for those that are in."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["NOT_SENT", "PRIMED_FOR_S", "Held", "Primer", "Report"]
+__all__ = ["NOT_SENT", "PRIMED_FOR_S", "Held", "PartitionWarmup", "Report"]
 
 #: Seconds; a twenty-fourth of the time after which a stock broker forgets a producer.
 PRIMED_FOR_S = 3600.0
@@ -111,7 +111,7 @@ class _Topic:
         return self.partitions is not None and len(self.primed) >= self.partitions
 
 
-class Primer:
+class PartitionWarmup:
     """The partitions that one producer may pipeline keyed messages to.
 
     `open` is for the writer's fast path: for each topic the keys that may go straight to the producer, or None

@@ -35,9 +35,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.bounded_calls import Bounded, ask
-from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.commit_requests import Commits
-from kafka_pubsub.kafka.consumer_guard import Gate
+from kafka_pubsub.kafka.consumer_guard import ConsumerGuard
 from kafka_pubsub.kafka.conversions import (
     committed_of,
     kafka_partition,
@@ -86,7 +86,7 @@ class KafkaLogReader:
     """A `LogReader` over librdkafka's consumer."""
 
     def __init__(
-        self, handles: Handles, admin: KafkaAdmin, group: str, member: str, group_protocol: str
+        self, handles: ClientFactory, admin: KafkaAdmin, group: str, member: str, group_protocol: str
     ) -> None:
         self._handles = handles
         self._admin = admin
@@ -95,7 +95,7 @@ class KafkaLogReader:
         self._trouble = Trouble()
         defaults, rules = reader_settings(group, member, group_protocol)
         self._consumer = handles.consumer(defaults, rules, self._on_error)
-        self._calls = Gate()
+        self._calls = ConsumerGuard()
         self._commits = Commits(
             group,
             self._commit_now,

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.kafka.bounded_calls import explain
-from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.conversions import kafka_partition, plain, where_of
 from kafka_pubsub.kafka.errors import PARTITION_FATAL, TRANSIENT
@@ -54,7 +54,7 @@ _SLICE = 0.1
 
 
 def find_lost_tails(
-    handles: Handles,
+    handles: ClientFactory,
     ends: Mapping[TopicPartition, LogEnd],
     read: Mapping[TopicPartition, LogEnd],
     timeout: float,
@@ -74,7 +74,7 @@ def find_lost_tails(
 
 
 def _asked(
-    handles: Handles, read: Mapping[TopicPartition, LogEnd], timeout: float
+    handles: ClientFactory, read: Mapping[TopicPartition, LogEnd], timeout: float
 ) -> Mapping[TopicPartition, int]:
     """What the leaders say of these."""
     trouble = Trouble()

@@ -35,7 +35,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.kafka.bounded_calls import Bounded, ask, explain
-from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.commit_requests import requests
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
@@ -130,7 +130,7 @@ _Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[
 class KafkaTransactions:
     """A `Transactions`."""
 
-    def __init__(self, handles: Handles, transactional_id: str) -> None:
+    def __init__(self, handles: ClientFactory, transactional_id: str) -> None:
         if not transactional_id:
             raise InvalidArgument("transactional_id: must not be empty")
         self._handles = handles

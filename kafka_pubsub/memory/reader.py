@@ -23,7 +23,7 @@ from typing import Protocol
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, Membership, ReadFrom, TopicPartition
@@ -157,7 +157,7 @@ class MemoryReader:
             answered(dict.fromkeys(positions, waiting))
             return
         fate = self._faults.commit(self._group, self._client, positions)
-        if fate is Fate.REFUSED:
+        if fate is RequestOutcome.REFUSED:
             refusal = BrokerUnavailable(
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
@@ -165,7 +165,7 @@ class MemoryReader:
             return
         send = functools.partial(self._send, self._member, self._generation, dict(positions))
         unknown = dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
-        if fate is Fate.LATE:
+        if fate is RequestOutcome.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
                 self._late += 1
@@ -173,7 +173,7 @@ class MemoryReader:
             return
         with self._cluster.changed:  # no thread waits for commits, so none is woken
             answer = send()
-        answered(answer if fate is Fate.DONE else unknown)
+        answered(answer if fate is RequestOutcome.DONE else unknown)
 
     def _arrives(self, send: Callable[[], object], answered: Answered, unknown: CommitAnswers) -> None:
         self._late -= 1

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
-from kafka_pubsub.client.retry.retry_io import Relocating
+from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.kafka import commit_requests
@@ -212,17 +212,17 @@ def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
     seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 3)
     rejoined: list[RejoiningReader] = []
-    rejoin, wait = RejoiningReader.rejoin, Relocating.wait
+    rejoin, wait = RejoiningReader.rejoin, RetryIO.wait
 
     def rejoining(self: RejoiningReader) -> None:
         rejoined.append(self)
         rejoin(self)
 
-    def never_lands(self: Relocating, numbers: list[int], timeout: float = 4) -> list[int]:
+    def never_lands(self: RetryIO, numbers: list[int], timeout: float = 4) -> list[int]:
         return list(numbers) if not rejoined else wait(self, numbers, timeout)
 
     monkeypatch.setattr(RejoiningReader, "rejoin", rejoining)
-    monkeypatch.setattr(Relocating, "wait", never_lands)
+    monkeypatch.setattr(RetryIO, "wait", never_lands)
     with sub.pull(seen) as stream:
         publish(ps, name, range(500), 50)
         seen.wait_for(100)

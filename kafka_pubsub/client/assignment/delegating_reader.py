@@ -13,10 +13,10 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogReader, RebalanceListener
 
-__all__ = ["PassingListener", "PassingReader"]
+__all__ = ["DelegatingListener", "DelegatingReader"]
 
 
-class PassingReader:
+class DelegatingReader:
     """A `LogReader` around another one."""
 
     def __init__(self, reader: LogReader) -> None:
@@ -76,7 +76,7 @@ class PassingReader:
         self._reader.close()
 
 
-class PassingListener:
+class DelegatingListener:
     """A `RebalanceListener` around another one."""
 
     def __init__(self, listener: RebalanceListener) -> None:

@@ -5,12 +5,12 @@ and waits; before that, the fetcher asks the log for what the runner needs.
 
 Rules
 1. If a layout isn't the catalog's, it is refused before any message of it is delivered. Partitions are
-   taken on as pairs (`takeovers`).
+   taken on as pairs (`paired_partitions`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
 3. At a revoke every relocation has landed before the last commit is sent, and the last commit waits for the answer to
    the one before. A partition whose last commit can't be sent in time is given up as if it were lost; then, and when a
-   commit is still unanswered, the membership ends, too (`rejoining`).
+   commit is still unanswered, the membership ends, too (`rejoining_reader`).
 4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
 """
 
@@ -24,13 +24,13 @@ from typing import TypeVar
 
 from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, remake_call, retry_beginning
 from kafka_pubsub.client.assignment.lost_tails import Findings, refuse
-from kafka_pubsub.client.assignment.paired_partitions import Takeovers
+from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
 from kafka_pubsub.client.assignment.start_position import TRY_AGAIN, beginning
-from kafka_pubsub.client.retry.retry_io import LANDING, Relocating, identity_of, positions_of
+from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, identity_of, positions_of
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth
-from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -42,7 +42,7 @@ from kafka_pubsub.errors import (
 from kafka_pubsub.model import CommitAnswers, Committed, ReadFrom, TopicPartition
 from kafka_pubsub.ports import LogReader
 
-__all__ = ["Rebalances"]
+__all__ = ["AssignmentListener"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -53,7 +53,7 @@ DENIED = 10.0
 Answer = TypeVar("Answer")
 
 
-class Rebalances:
+class AssignmentListener:
     """Takes assignments on and gives them up, for one engine."""
 
     def __init__(
@@ -62,10 +62,10 @@ class Rebalances:
         reader: LogReader,
         record: SubscriptionRecord,
         look_up: Callable[[], SubscriptionRecord],
-        relocating: Relocating,
+        relocating: RetryIO,
     ) -> None:
         self.record = record
-        self.pairs = Takeovers(runner, reader, relocating)
+        self.pairs = PairedPartitions(runner, reader, relocating)
         #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
         self._identity = identity_of(record)
@@ -77,11 +77,11 @@ class Rebalances:
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
 
-    def go_over(self, record: SubscriptionRecord, relocating: Relocating) -> list[str]:
+    def go_over(self, record: SubscriptionRecord, relocating: RetryIO) -> list[str]:
         """Another retry topic takes the place of the one so far; nothing is ours. Returns what to read."""
         before, self.record, self._identity = self.pairs, record, identity_of(record)
         self._runner.ask(lambda: self._runner.coordinator.go_over(relocating, self._runner.clock()))
-        self.pairs = Takeovers(self._runner, self._reader, relocating)
+        self.pairs = PairedPartitions(self._runner, self._reader, relocating)
         # Its last flights may take a while.
         threading.Thread(
             target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
@@ -260,7 +260,7 @@ class Rebalances:
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 
-    def _retry_stepped_out(self, place: TopicPartition, books: RetryBooks) -> None:
+    def _retry_stepped_out(self, place: TopicPartition, books: FinishedRuns) -> None:
         try:
             log_range = self._reader.log_range(place)
         except NotFound:

@@ -7,8 +7,8 @@ position with the core's when there is nothing to read, and tells the core if th
 
 Rules
 1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.
-2. A partition of which something has to be sought first (`takeovers`) is left out: the reader's position is that of
-   an earlier ownership until then.
+2. A partition of which something has to be sought first (`paired_partitions`) is left out: the reader's position is
+   that of an earlier ownership until then.
 3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
    but for markers: `SAVING` and `SETTLE` at most.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 
-from kafka_pubsub.client.assignment.listener import Rebalances
+from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import TopicPartition
@@ -41,7 +41,7 @@ SLICE, FEW = 0.02, 100
 class LogEnds:
     """What one stream's fetcher tells of the ends of its logs."""
 
-    def __init__(self, runner: Runner, rebalances: Rebalances, reader: LogReader) -> None:
+    def __init__(self, runner: Runner, rebalances: AssignmentListener, reader: LogReader) -> None:
         self._runner = runner
         self._rebalances = rebalances
         self._reader = reader

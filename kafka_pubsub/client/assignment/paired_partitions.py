@@ -30,7 +30,7 @@ from kafka_pubsub.client.assignment.lost_tails import refuse
 from kafka_pubsub.client.assignment.start_position import (
     TRY_AGAIN,
     Beginning,
-    Ownership,
+    StartPosition,
     beginning,
     check_readable,
     reach,
@@ -38,19 +38,19 @@ from kafka_pubsub.client.assignment.start_position import (
 from kafka_pubsub.client.retry import dead_letter_writer
 from kafka_pubsub.client.retry.body_reader import FoundBodies
 from kafka_pubsub.client.retry.checkpoint_reader import map_of, stored_by
-from kafka_pubsub.client.retry.retry_io import Relocating, identity_of
-from kafka_pubsub.client.retry.transaction_thread import Landing
+from kafka_pubsub.client.retry.retry_io import RetryIO, identity_of
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, united
-from kafka_pubsub.core.events import Bodies, Relocated, Written
+from kafka_pubsub.core.events import Bodies, MovesAnswered, Written
 from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogReader
 
-__all__ = ["Takeovers"]
+__all__ = ["PairedPartitions"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -62,14 +62,14 @@ DEAD = 0.3
 _NOTHING = AckMap(0, ())
 
 
-class Takeovers:
+class PairedPartitions:
     """What one stream's fetcher does about the retry topic."""
 
     def __init__(
         self,
         runner: Runner,
         reader: LogReader,
-        relocating: Relocating,
+        relocating: RetryIO,
         nonce: Callable[[], int] = lambda: secrets.randbits(30),
     ) -> None:
         self.retry = relocating.retry
@@ -131,7 +131,7 @@ class Takeovers:
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
 
-        def begin(number: int, stored: Committed) -> Ownership:
+        def begin(number: int, stored: Committed) -> StartPosition:
             main, beside = self._main(number), self._beside(number)
             begun = beginning(self._record, number, known[main], ranges[main])
             low, high = ranges[beside]
@@ -153,7 +153,7 @@ class Takeovers:
                 main_told=told,
                 older=number in older or (map_of(stored) or _NOTHING).older,
             )
-            return Ownership(begun.position, finished, start)
+            return StartPosition(begun.position, finished, start)
 
         positions = self._runner.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -395,13 +395,13 @@ class Takeovers:
 
     # What the runner says (Answers)
 
-    def landed(self, landing: Landing) -> None:
+    def landed(self, landing: MoveResult) -> None:
         """A flight has landed."""
         flight, coordinator = landing.flight, self._runner.coordinator
         moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
         now = self._runner.clock()
-        answer = Relocated(landing.ending, refused, landing.checkpoint)
+        answer = MovesAnswered(landing.ending, refused, landing.checkpoint)
         coordinator.landed(flight.partition, flight.epoch, answer, moved, now)
 
     def written(self, written: dead_letter_writer.Written) -> None:
@@ -422,7 +422,7 @@ class Takeovers:
         self._again.append(number)
 
 
-def _begin_nothing(number: int, _: Committed) -> Ownership:
+def _begin_nothing(number: int, _: Committed) -> StartPosition:
     raise InvariantViolated(f"partition {number} begins, though none was to")
 
 

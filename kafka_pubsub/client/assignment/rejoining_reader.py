@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from kafka_pubsub.client.assignment.delegating_reader import PassingListener, PassingReader
+from kafka_pubsub.client.assignment.delegating_reader import DelegatingListener, DelegatingReader
 from kafka_pubsub.model import ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogReader, RebalanceListener
 
@@ -27,7 +27,7 @@ __all__ = ["RejoiningReader"]
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 
-class RejoiningReader(PassingReader):
+class RejoiningReader(DelegatingReader):
     """A `LogReader` over one reader after the other; each is a member of its own."""
 
     def __init__(self, make: Callable[[], LogReader]) -> None:
@@ -72,7 +72,7 @@ class RejoiningReader(PassingReader):
             self._reader.subscribe(self._topics, listener)
 
 
-class _Listener(PassingListener):
+class _Listener(DelegatingListener):
     """Around the stream's; looks after commits that are on their way whenever something went."""
 
     def __init__(self, listener: RebalanceListener, look: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["REACH", "TRY_AGAIN", "Beginning", "Ownership", "beginning", "check_readable", "reach"]
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "StartPosition", "beginning", "check_readable", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -46,7 +46,7 @@ class Beginning(NamedTuple):
     more: bool = False
 
 
-class Ownership(NamedTuple):
+class StartPosition(NamedTuple):
     """Where to begin in a partition, all that is finished above it, and the same of its retry partition."""
 
     position: int

@@ -11,10 +11,10 @@ from kafka_pubsub.client.dead_letters.release import Releases
 from kafka_pubsub.client.dead_letters.replay import DeadLetters
 from kafka_pubsub.ports import Backend
 
-__all__ = ["Desk", "open_desk"]
+__all__ = ["DeadLetterOperations", "open_desk"]
 
 
-class Desk(NamedTuple):
+class DeadLetterOperations(NamedTuple):
     """All of it, over one cluster."""
 
     letters: DeadLetters
@@ -22,8 +22,12 @@ class Desk(NamedTuple):
     keys: Callable[[str], list[KeyState]]
 
 
-def open_desk(backend: Backend, subscriptions: SubscriptionAdmin, *, may_create: bool) -> Desk:
+def open_desk(
+    backend: Backend, subscriptions: SubscriptionAdmin, *, may_create: bool
+) -> DeadLetterOperations:
     """Connects to nothing yet."""
     letters = DeadLetters(backend, subscriptions, may_create=may_create)
     releases = Releases(backend, subscriptions, letters, may_create=may_create)
-    return Desk(letters, releases, lambda name: key_states(backend, subscriptions.record(name)))
+    return DeadLetterOperations(
+        letters, releases, lambda name: key_states(backend, subscriptions.record(name))
+    )

@@ -20,12 +20,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, Marks, make_marks_topic
+from kafka_pubsub.client.dead_letters.processed_marks import (
+    MARKS,
+    MARKS_TOPIC,
+    ProcessedMarks,
+    make_marks_topic,
+)
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Admin, Backend
 
-__all__ = ["Seat", "forget_seat", "seat_group"]
+__all__ = ["ExclusiveSession", "forget_seat", "seat_group"]
 
 log = logging.getLogger("kafka_pubsub.deadletter")
 
@@ -77,14 +82,14 @@ class _Listener:
             self.failure = error
 
 
-class Seat:
+class ExclusiveSession:
     """One subscription's seat, taken for the length of a `with`."""
 
     def __init__(
         self,
         backend: Backend,
         subscription: str,
-        marks: Marks,
+        marks: ProcessedMarks,
         *,
         may_create: bool,
         clock: Callable[[], float],
@@ -97,7 +102,7 @@ class Seat:
         self._listener = _Listener()
         self._group = seat_group(subscription)
 
-    def __enter__(self) -> Seat:
+    def __enter__(self) -> ExclusiveSession:
         make_marks_topic(self._backend.admin, may_create=self._may_create)
         self._wait_for_others()
         self._reader = self._backend.reader(self._group, "kafka_pubsub-deadletter")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kafka_pubsub.core.retry.dead_letter_record import Letter, own_headers
+from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, own_headers
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import Header, StoredRecord, decode_ordering_key
 
@@ -80,7 +80,7 @@ class DeadLetter:
         return None if self.partition is None else f"{self.topic}:{self.partition}:{self.offset}"
 
 
-def letter_of(record: StoredRecord, letter: Letter, problem: str | None) -> DeadLetter:
+def letter_of(record: StoredRecord, letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
     """The letter in a record."""
     origin = letter.origin
     return DeadLetter(

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from kafka_pubsub.client.dead_letters.processed_marks import Marks
+from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.dead_letter_record import Letter, read_letter
+from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, read_letter
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
 
-__all__ = ["Found", "LetterScan", "Replayable"]
+__all__ = ["DeadLetterScan", "Found", "Replayable"]
 
 #: Records, bytes and seconds of one request.
 AT_ONCE = 5000
@@ -31,7 +31,7 @@ class Found(NamedTuple):
     """A letter and the record that it is."""
 
     record: StoredRecord
-    letter: Letter
+    letter: DeadLetterRecord
 
     @property
     def place(self) -> tuple[int, int]:
@@ -39,7 +39,7 @@ class Found(NamedTuple):
         return self.record.partition() or 0, self.record.offset() or 0
 
 
-class LetterScan:
+class DeadLetterScan:
     """One look through a dead-letter topic."""
 
     def __init__(
@@ -48,7 +48,7 @@ class LetterScan:
         admin: Admin,
         topic: TopicInfo,
         subscription: str,
-        marks: Marks,
+        marks: ProcessedMarks,
         on_read: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
         self._fetch = fetch
@@ -111,7 +111,7 @@ class Replayable:
         # Where the home topic's partitions end: nothing was published beyond.
         self._ends = ends
 
-    def problem(self, letter: Letter) -> str | None:
+    def problem(self, letter: DeadLetterRecord) -> str | None:
         """Why it can't; None: it can."""
         record, origin = self._record, letter.origin
         if origin is None:

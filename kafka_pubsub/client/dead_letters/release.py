@@ -11,7 +11,8 @@ Rules
    attempts twice; nothing worse.
 2. Released is every message that waits for its time, whatever that is: no clock is asked. Dropped are only those whose
    attempts are used up.
-3. Requests are written from the subscription's seat (`seat.py`), like all that changes what is dead or parked.
+3. Requests are written from the subscription's seat (`exclusive_session.py`), like all that changes what is dead or
+   parked.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from itertools import islice
 
 from kafka_pubsub.client.admin.retry_topics import retry_topic_of
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
-from kafka_pubsub.client.dead_letters.exclusive_session import Seat
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession
 from kafka_pubsub.client.dead_letters.key_states import WaitingRoom
 from kafka_pubsub.client.dead_letters.model import DeadLetterProgress, DeadLetterResult, Selection, Tell
-from kafka_pubsub.client.dead_letters.processed_marks import Marks
+from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
 from kafka_pubsub.client.dead_letters.replay import DeadLetters
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, RetryRecord, Why, retry_headers
@@ -95,8 +96,10 @@ class Releases:
 
     def _write(self, name: str, requests: list[NewRecord], tell: Tell) -> None:
         with closing(self._backend.record_fetch()) as fetch:
-            marks = Marks(fetch)
-            with Seat(self._backend, name, marks, may_create=self._may_create, clock=self._clock) as seat:
+            marks = ProcessedMarks(fetch)
+            with ExclusiveSession(
+                self._backend, name, marks, may_create=self._may_create, clock=self._clock
+            ) as seat:
                 done, rest = 0, iter(requests)
                 while batch := list(islice(rest, BATCH)):
                     tell(DeadLetterProgress("releasing", done, len(requests)))

@@ -1,10 +1,11 @@
 """Dead letters: shown, replayed, purged.
 
-Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the partition
-where it was published. The partition's owner takes it as any other waiting message: in order of origin among those of
-its key, before messages that are parked behind it, with its attempts counted anew. The mark that the letter is
-finished (`marks.py`) is stored in the same transaction, by the holder of the seat (`seat.py`). So a replay that was
-stopped, killed or left without an answer goes on when it is called again, and nothing comes back twice.
+Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the
+partition where it was published. The partition's owner takes it as any other waiting message: in order of origin
+among those of its key, before messages that are parked behind it, with its attempts counted anew. The mark that the
+letter is finished (`processed_marks.py`) is stored in the same transaction, by the holder of the seat
+(`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on when it is called
+again, and nothing comes back twice.
 
 Rules
 1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
@@ -29,7 +30,7 @@ from functools import partial
 from kafka_pubsub.client.admin.names import check_subscription_name, check_topic_name
 from kafka_pubsub.client.admin.retry_topics import retry_topic_of
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
-from kafka_pubsub.client.dead_letters.exclusive_session import Seat
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession
 from kafka_pubsub.client.dead_letters.model import (
     DeadLetter,
     DeadLetterProgress,
@@ -39,8 +40,8 @@ from kafka_pubsub.client.dead_letters.model import (
     Tell,
     letter_of,
 )
-from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, Marks
-from kafka_pubsub.client.dead_letters.reading import Found, LetterScan, Replayable, read_all
+from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
+from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_all
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.retry.dead_letter_record import read_letter, replay_headers
@@ -91,7 +92,7 @@ class DeadLetters:
         record, info = self._look_up(name, topic)
         replayable = self._replayable(record)
         with closing(self._backend.record_fetch()) as fetch:
-            for found in LetterScan(fetch, self._backend.admin, info, name, self._marks(fetch)):
+            for found in DeadLetterScan(fetch, self._backend.admin, info, name, self._marks(fetch)):
                 if _picks(selection, found):
                     problem = (
                         replayable.problem(found.letter) if replayable else f"subscription {name!r} is gone"
@@ -116,15 +117,15 @@ class DeadLetters:
             return problem is None and _picks(selection, found)
 
         with closing(self._backend.record_fetch()) as fetch:
-            marks = Marks(fetch)
+            marks = ProcessedMarks(fetch)
             if dry_run:
                 marks = self._marks(fetch)
                 plan, _ = self._plan(
-                    LetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell)), wanted
+                    DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell)), wanted
                 )
                 return DeadLetterResult(len(plan), plan.keys, dict(skipped))
             with self._seat(name, marks) as seat:
-                scan = LetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
+                scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
                 plan, _ = self._plan(scan, wanted)
                 run = _Replay(self, seat, marks, fetch, record, info, skipped)
                 for batch in plan.batches(BATCH):
@@ -140,12 +141,14 @@ class DeadLetters:
         _, info = self._look_up(name, topic)
         with closing(self._backend.record_fetch()) as fetch:
             if dry_run:
-                scan = LetterScan(fetch, self._backend.admin, info, name, self._marks(fetch), _reading(tell))
+                scan = DeadLetterScan(
+                    fetch, self._backend.admin, info, name, self._marks(fetch), _reading(tell)
+                )
                 plan, _ = self._plan(scan, lambda found: _picks(selection, found))
                 return DeadLetterResult(len(plan), plan.keys)
-            marks = Marks(fetch)
+            marks = ProcessedMarks(fetch)
             with self._seat(name, marks) as seat:
-                scan = LetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
+                scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
                 plan, bounds = self._plan(scan, lambda found: _picks(selection, found))
                 done = 0
                 for batch in plan.batches(MARKED):
@@ -215,17 +218,19 @@ class DeadLetters:
             ends = {}
         return Replayable(record, {place.partition: end for place, end in ends.items()})
 
-    def _marks(self, fetch: RecordFetch) -> Marks:
+    def _marks(self, fetch: RecordFetch) -> ProcessedMarks:
         """Reads the marks as they are now, for a caller that changes nothing."""
-        marks = Marks(fetch)
+        marks = ProcessedMarks(fetch)
         with suppress(NotFound):  # nothing was replayed or purged yet
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 
-    def _seat(self, name: str, marks: Marks) -> Seat:
-        return Seat(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
+    def _seat(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
+        return ExclusiveSession(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
 
-    def _plan(self, scan: LetterScan, wanted: Callable[[Found], bool]) -> tuple[ReplayPlan, dict[int, int]]:
+    def _plan(
+        self, scan: DeadLetterScan, wanted: Callable[[Found], bool]
+    ) -> tuple[ReplayPlan, dict[int, int]]:
         """Returns the selected letters; and for each partition the offset of the first record that stays."""
         plan = ReplayPlan()
         kept: dict[int, int] = {}
@@ -238,7 +243,9 @@ class DeadLetters:
                 kept.setdefault(*place)
         return plan, {number: min(end, kept.get(number, end)) for number, end in scan.bounds.items()}
 
-    def store(self, seat: Seat, build: Callable[[], Sequence[NewRecord]], marks: Marks) -> None:
+    def store(
+        self, seat: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
+    ) -> None:
         """Stores what `build` gives by the marks as they are; an empty list: it was stored already."""
         until = self._clock() + GIVE_UP
         while records := build():
@@ -277,8 +284,8 @@ class _Replay:
     def __init__(
         self,
         desk: DeadLetters,
-        seat: Seat,
-        marks: Marks,
+        seat: ExclusiveSession,
+        marks: ProcessedMarks,
         fetch: RecordFetch,
         record: SubscriptionRecord,
         info: TopicInfo,

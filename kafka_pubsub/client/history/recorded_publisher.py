@@ -34,10 +34,10 @@ def new_publisher(
     """The publisher of a topic."""
     if histories is None:
         return TopicPublisher(topic, target, writers)
-    return ToldPublisher(topic, target, writers, histories.of_publisher(topic))
+    return RecordedPublisher(topic, target, writers, histories.of_publisher(topic))
 
 
-class ToldPublisher(TopicPublisher):
+class RecordedPublisher(TopicPublisher):
     """Publishes to one topic, and tells of it."""
 
     def __init__(

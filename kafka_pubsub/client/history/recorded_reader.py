@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from kafka_pubsub.client.assignment.delegating_reader import PassingListener, PassingReader
-from kafka_pubsub.client.history.recorder import Evidence
+from kafka_pubsub.client.assignment.delegating_reader import DelegatingListener, DelegatingReader
+from kafka_pubsub.client.history.recorder import Recorder
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
 from kafka_pubsub.ports import LogReader, RebalanceListener
 
-__all__ = ["ToldReader"]
+__all__ = ["RecordedReader"]
 
 
-class ToldReader(PassingReader):
+class RecordedReader(DelegatingReader):
     """A `LogReader` around another one."""
 
-    def __init__(self, reader: LogReader, topic: str, evidence: Evidence) -> None:
+    def __init__(self, reader: LogReader, topic: str, evidence: Recorder) -> None:
         super().__init__(reader)
         self._topic = topic
         self._evidence = evidence
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        super().subscribe(topics, _ToldListener(listener, self._evidence))
+        super().subscribe(topics, _RecordedListener(listener, self._evidence))
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
         told = self._evidence.committing(self._commits(positions))
@@ -68,10 +68,10 @@ class ToldReader(PassingReader):
         self._evidence.answered(told, accepted)
 
 
-class _ToldListener(PassingListener):
+class _RecordedListener(DelegatingListener):
     """Tells of partitions that go, once their last commit was answered."""
 
-    def __init__(self, listener: RebalanceListener, evidence: Evidence) -> None:
+    def __init__(self, listener: RebalanceListener, evidence: Recorder) -> None:
         super().__init__(listener)
         self._evidence = evidence
 

@@ -1,4 +1,4 @@
-"""A stream's coordinator and its side of the retry topic, where a history is kept (`evidence`).
+"""A stream's coordinator and its side of the retry topic, where a history is kept (`recorder`).
 
 Theory. A stream without a history knows nothing of one: these are told by what is overridden here.
 
@@ -11,33 +11,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kafka_pubsub.client.assignment.start_position import Ownership
-from kafka_pubsub.client.history.recorder import Evidence
-from kafka_pubsub.client.retry.retry_io import Relocating
-from kafka_pubsub.client.retry.transaction_thread import Landing
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.core.effects import Effect, Relocate
+from kafka_pubsub.core.effects import Effect, StoreMoves
 from kafka_pubsub.model import Committed
 
-__all__ = ["ToldCoordinator", "ToldRelocating"]
+__all__ = ["RecordedCoordinator", "RecordedRetryIO"]
 
 
-class ToldCoordinator(Coordinator):
+class RecordedCoordinator(Coordinator):
     """Tells which partitions come and go, and which deadlines pass. `evidence` is set before the first event."""
 
-    evidence: Evidence
+    evidence: Recorder
 
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Ownership],
+        begin: Callable[[int, Committed], StartPosition],
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
-        """See `Holdings`."""
-        begun: dict[int, Ownership] = {}
+        """See `OwnedPartitions`."""
+        begun: dict[int, StartPosition] = {}
 
-        def begin_anew(number: int, stored: Committed) -> Ownership:
+        def begin_anew(number: int, stored: Committed) -> StartPosition:
             begun[number] = begin(number, stored)
             return begun[number]
 
@@ -48,7 +48,7 @@ class ToldCoordinator(Coordinator):
         return positions
 
     def lose(self, numbers: Sequence[int], now: float) -> None:
-        """See `Holdings`."""
+        """See `OwnedPartitions`."""
         self.evidence.revoked(numbers, lost=True)
         super().lose(numbers, now)
 
@@ -57,16 +57,16 @@ class ToldCoordinator(Coordinator):
         super()._expiring(effects)
 
 
-class ToldRelocating(Relocating):
+class RecordedRetryIO(RetryIO):
     """Tells of transactions. `evidence` is set before the first one."""
 
-    evidence: Evidence
+    evidence: Recorder
 
-    def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
-        """See `Relocating`."""
+    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        """See `RetryIO`."""
         self.evidence.relocating(number, epoch, effect)
         super().relocate(number, epoch, effect)
 
-    def _answer(self, landing: Landing) -> None:
+    def _answer(self, landing: MoveResult) -> None:
         self.evidence.landed(landing)
         super()._answer(landing)

@@ -1,7 +1,7 @@
 """What one stream does, told to its history: who holds which message, and what becomes of it.
 
-Theory. Here the client's own words (leases, commits, flights) become those of a history. `Evidence` is the stream's
-observer: its messages are `ToldMessage`s, and it calls the user's callback, so that it can tell of its beginning
+Theory. Here the client's own words (leases, commits, flights) become those of a history. `Recorder` is the stream's
+observer: its messages are `RecordedMessage`s, and it calls the user's callback, so that it can tell of its beginning
 and end.
 
 Rules
@@ -23,16 +23,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, cast
 
-from kafka_pubsub.client.assignment.start_position import Ownership
+from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.history.protocol import History, Move, Standing
 from kafka_pubsub.client.retry.checkpoint_reader import map_of
-from kafka_pubsub.client.retry.transaction_thread import Landing
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
 from kafka_pubsub.client.workers.lease_runner import (
     NACKED,
     PENDING,
-    BatchHolder,
+    BatchLeaseRunner,
     HeldMessage,
-    Holder,
+    LeaseRunner,
     check_delay,
     check_extension,
 )
@@ -40,12 +40,12 @@ from kafka_pubsub.client.workers.observer import LeaseObserver, MessageRun
 from kafka_pubsub.core.commit.checkpoint import joined, united
 from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
-from kafka_pubsub.core.effects import CommitBoth, Effect, Relocate, Relocation, Withdraw
+from kafka_pubsub.core.effects import CommitBoth, Effect, MovedRecord, StoreMoves, Withdraw
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
 
-__all__ = ["Evidence", "ToldMessage"]
+__all__ = ["RecordedMessage", "Recorder"]
 
 Place = tuple[int, int, int]
 
@@ -60,18 +60,18 @@ class _Flight(NamedTuple):
     moved: Sequence[int | None]
 
 
-class ToldMessage(HeldMessage):
+class RecordedMessage(HeldMessage):
     """A message whose verdicts are told before they take effect."""
 
     __slots__ = ()
 
-    def _told(self, verb: str, tell: Callable[[Evidence], None]) -> Evidence:
+    def _told(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
         """Tells a verdict, or that it is too late; what is a run's is told by its end."""
         holder = self._sink
         evidence = _evidence_of(holder)
         if self._state or holder.withdrawn:
             evidence.stale(verb, self)
-        elif not (isinstance(holder, BatchHolder) and holder.messages):
+        elif not (isinstance(holder, BatchLeaseRunner) and holder.messages):
             tell(evidence)
         return evidence
 
@@ -105,7 +105,7 @@ class ToldMessage(HeldMessage):
         holder = self._sink
         with _evidence_of(holder).step:
             late = self._state or holder.withdrawn
-            if isinstance(holder, BatchHolder) and self in holder.messages and not late:
+            if isinstance(holder, BatchLeaseRunner) and self in holder.messages and not late:
                 if not holder.nacked_before(self):  # the log may know it before the run ends
                     _evidence_of(holder).run_acked(holder, self)
             else:
@@ -113,14 +113,14 @@ class ToldMessage(HeldMessage):
             return super().ack_with_response()
 
 
-def _evidence_of(holder: Holder) -> Evidence:
-    return cast("Evidence", holder.reports.observer)
+def _evidence_of(holder: LeaseRunner) -> Recorder:
+    return cast("Recorder", holder.reports.observer)
 
 
-class Evidence(LeaseObserver):
+class Recorder(LeaseObserver):
     """Tells one history of one stream."""
 
-    message = ToldMessage
+    message = RecordedMessage
 
     def __init__(self, history: History, topic: str) -> None:
         self._history = history
@@ -178,7 +178,7 @@ class Evidence(LeaseObserver):
 
     def begins(self, message: Message, batch: int | None = None) -> None:
         """The message is about to be handed over."""
-        holder = cast("Holder", message._sink)
+        holder = cast("LeaseRunner", message._sink)
         with self.step:
             partition, offset, epoch = _place(message)
             retry = _retry_offset(message._record)
@@ -198,7 +198,7 @@ class Evidence(LeaseObserver):
         for message in messages:
             self.begins(message, batch)
 
-    def run_acked(self, holder: BatchHolder, message: Message) -> None:
+    def run_acked(self, holder: BatchLeaseRunner, message: Message) -> None:
         """The message is acked while its run's callback still runs, and with it those before."""
         until = holder.messages.index(message) + 1
         for each in holder.messages[holder.told : until]:
@@ -221,7 +221,7 @@ class Evidence(LeaseObserver):
 
     def acked(self, message: Message) -> None:
         """An ack that isn't late."""
-        cast("Holder", message._sink).told_acked = message.offset
+        cast("LeaseRunner", message._sink).told_acked = message.offset
         self._history.ack(*_place(message), message._attempt)
 
     def nacked(self, message: Message, delay: float | None) -> None:
@@ -251,14 +251,14 @@ class Evidence(LeaseObserver):
         holder, at = lease.holder, lease.done
         if lease.state is LeaseState.OVER:  # it was kept; an ack that is on its way comes too late
             self._expired(lease, at)
-        elif isinstance(holder, Holder):
+        elif isinstance(holder, LeaseRunner):
             at = max(at, holder.done)
             if at < len(lease.records) and lease.records[at].offset() == _last_acked(holder):
                 at += 1
-            together = isinstance(holder, BatchHolder)
+            together = isinstance(holder, BatchLeaseRunner)
             if at < len(lease.records) and (together or lease.records[at].offset() == _last_begun(holder)):
                 self._expired(lease, at)
-        if isinstance(holder, Holder):
+        if isinstance(holder, LeaseRunner):
             holder.withdrawn = holder.stopped = True
 
     def _expired(self, lease: Lease, at: int) -> None:
@@ -268,7 +268,7 @@ class Evidence(LeaseObserver):
     # Ownership
 
     def assigned(
-        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: Ownership | None
+        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: StartPosition | None
     ) -> None:
         """The partition is ours, with what the log has stored of it; `begun` None: it goes on where it was."""
         self._open[partition] = epoch
@@ -322,7 +322,7 @@ class Evidence(LeaseObserver):
         for partition, (number, epoch) in told.items():
             self._history.answer(number, partition, epoch, accepted[partition])
 
-    def relocating(self, partition: int, epoch: int, effect: Relocate) -> None:
+    def relocating(self, partition: int, epoch: int, effect: StoreMoves) -> None:
         """A transaction is about to begin."""
         number = next(self._requests)
         if (whole := joined(effect.parts)) is not None:
@@ -339,16 +339,16 @@ class Evidence(LeaseObserver):
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
         self._flights[partition, epoch] = _Flight(number, moved)
 
-    def _is_readable(self, each: Relocation) -> bool:
+    def _is_readable(self, each: MovedRecord) -> bool:
         """Whether it is a message; what can't be read in the retry topic goes as it is, and has no origin."""
         return (
             isinstance(each.record, RetryRecord) or cast("StoredRecord", each.record).topic() == self._topic
         )
 
-    def _is_moved(self, each: Relocation) -> bool:
+    def _is_moved(self, each: MovedRecord) -> bool:
         return not each.dead and self._is_readable(each)
 
-    def landed(self, landing: Landing) -> None:
+    def landed(self, landing: MoveResult) -> None:
         """It has ended, or its outcome isn't known."""
         partition, epoch = landing.flight.partition, landing.flight.epoch
         flight = self._flights.pop((partition, epoch), None)
@@ -361,15 +361,15 @@ class Evidence(LeaseObserver):
 
 
 def _place(message: Message) -> Place:
-    lease = cast("Holder", message._sink).lease
+    lease = cast("LeaseRunner", message._sink).lease
     return lease.partition, message.offset, lease.epoch
 
 
-def _last_acked(holder: Holder) -> int:
+def _last_acked(holder: LeaseRunner) -> int:
     return getattr(holder, "told_acked", -1)
 
 
-def _last_begun(holder: Holder) -> int:
+def _last_begun(holder: LeaseRunner) -> int:
     return getattr(holder, "told_begun", -1)
 
 
@@ -377,7 +377,7 @@ def _retry_offset(record: Record | StoredRecord) -> int | None:
     return record.retry_offset if isinstance(record, RetryRecord) else None
 
 
-def _move(each: Relocation) -> Move:
+def _move(each: MovedRecord) -> Move:
     info = decode(next(value for name, value in reversed(each.headers) if name == RETRY_HEADER))
     assert isinstance(info, RetryInfo)
     due = None if info.due >= FOREVER else info.due / 1000

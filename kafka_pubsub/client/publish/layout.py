@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from kafka_pubsub.client.publish.topic_settings import PublishTarget
-from kafka_pubsub.client.publish.writer_pool import Pump
+from kafka_pubsub.client.publish.writer_pool import ReportThread
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
 __all__ = ["KeyLayout"]
@@ -48,7 +48,7 @@ class KeyLayout:
         self._partitions = target.partitions
         return self._relearn
 
-    def learn(self, pump: Pump) -> FailedPrecondition | None:
+    def learn(self, pump: ReportThread) -> FailedPrecondition | None:
         """Has the writer ask, if it must; nothing of the topic is queued. What keys are refused with, if they are."""
         if not self._relearn:
             return None

@@ -56,7 +56,7 @@ from kafka_pubsub.client.publish.writer_pool import (
     ANY_PARTITION,
     NO_CHANNEL,
     NOW,
-    Pump,
+    ReportThread,
     WriterPool,
     publish_error,
 )
@@ -119,10 +119,10 @@ class TopicPublisher:
         self._limit = 0
         self._layout = KeyLayout(name)
         self._small = -1
-        self._pump: Pump | None = None
+        self._pump: ReportThread | None = None
         self._channel = NO_CHANNEL
         # The one that `_pump` was last; None until the first message.
-        self._last_pump: Pump | None = None
+        self._last_pump: ReportThread | None = None
         # Something failed since the topic was last looked at.
         self._doubtful = False
         self._closed = False
@@ -192,7 +192,7 @@ class TopicPublisher:
         return future
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
-        """Queues messages in their order; `publish_many.py` has the rules."""
+        """Queues messages in their order; `many.py` has the rules."""
         messages = read_items(items)
         count = len(messages.data)
         futures = PublishFutures(self._outstanding.current, count)
@@ -241,7 +241,7 @@ class TopicPublisher:
         epoch.sent_messages += 1
         epoch.sent_bytes += len(data)
 
-    def _ready(self, size: int) -> Pump:
+    def _ready(self, size: int) -> ReportThread:
         """A writer that may be used, and room for the message. May release the lock."""
         while True:
             pump = self._pump or self._next_pump()
@@ -251,7 +251,7 @@ class TopicPublisher:
             if pump is self._pump:
                 return pump
 
-    def _serve_for_room(self, pump: Pump, size: int) -> None:
+    def _serve_for_room(self, pump: ReportThread, size: int) -> None:
         """Serves reports here, where they are cheap, for as long as that makes room and no other thread does it."""
         until = time.monotonic() + _SERVE_S
         while self._outstanding.full(size) and time.monotonic() < until and pump.take_turn(_BUSY_S):
@@ -287,7 +287,7 @@ class TopicPublisher:
                 return
         report.fail(self.failed(key, error))
 
-    def _next_pump(self) -> Pump:
+    def _next_pump(self) -> ReportThread:
         old = self._last_pump
         if old is not None and not self._closed:
             self._settled_by(old, None)
@@ -447,7 +447,7 @@ class TopicPublisher:
                     f"after {seconds:g} s{self._watch.because}; {then}"
                 )
 
-    def _settled_by(self, pump: Pump, timeout: float | None) -> bool:
+    def _settled_by(self, pump: ReportThread, timeout: float | None) -> bool:
         pump.flushing(1)
         pump.wanted()
         try:

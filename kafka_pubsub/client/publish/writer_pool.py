@@ -33,7 +33,7 @@ __all__ = [
     "NOW",
     "NO_CHANNEL",
     "Channel",
-    "Pump",
+    "ReportThread",
     "WriterPool",
     "publish_error",
 ]
@@ -110,7 +110,7 @@ class _NoChannel:
 NO_CHANNEL: Final[Channel] = _NoChannel()
 
 
-class Pump:
+class ReportThread:
     """A writer and its thread.
 
     Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
@@ -212,7 +212,7 @@ def _signal(lock: threading.Lock) -> None:
         lock.release()
 
 
-def publish_error(error: object, pump: Pump | None) -> PublishError:
+def publish_error(error: object, pump: ReportThread | None) -> PublishError:
     """What a future raises for a report's error of this pump's writer."""
     known = error if isinstance(error, PubSubError) or pump is None else pump.writer.explain(error)
     if isinstance(known, PublishError):
@@ -227,7 +227,7 @@ class WriterPool:
 
     def __init__(self, new_writer: Callable[[Batching, int], LogWriter]) -> None:
         self._new_writer = new_writer
-        self._pumps: dict[tuple[Batching, int], Pump] = {}
+        self._pumps: dict[tuple[Batching, int], ReportThread] = {}
         self._publishers: weakref.WeakSet[_Publisher] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._renewal: threading.Thread | None = None
@@ -239,14 +239,14 @@ class WriterPool:
         self._at_exit = _AtExit(weakref.ref(self))
         atexit.register(self._at_exit)
 
-    def pump(self, batching: Batching, max_batch_bytes: int) -> Pump:
+    def pump(self, batching: Batching, max_batch_bytes: int) -> ReportThread:
         """The writer for these settings; it connects in the background when it is new."""
         with self._lock:
             self._check_open()
             pump = self._pumps.get((batching, max_batch_bytes))
             if pump is None:
                 writer = self._new_writer(batching, max_batch_bytes)
-                pump = Pump(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
+                pump = ReportThread(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
                 self._pumps[batching, max_batch_bytes] = pump
             return pump
 

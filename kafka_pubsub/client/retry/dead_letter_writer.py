@@ -25,12 +25,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.client.retry.transaction_thread import Flight, Landing, Mover, positions_of_all
+from kafka_pubsub.client.retry.transaction_thread import (
+    MoveRequest,
+    MoveResult,
+    TransactionThread,
+    positions_of_all,
+)
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Ending, Further
 from kafka_pubsub.ports import Transactions
 
-__all__ = ["PATIENCE", "LetterWriter", "Written", "completed", "further"]
+__all__ = ["PATIENCE", "DeadLetterWriter", "Written", "completed", "further"]
 
 #: Seconds that written dead letters wait for their positions: some hundred times what the core takes, and less than
 #: the broker lets a transaction stay open.
@@ -40,40 +45,40 @@ PATIENCE = 1.0
 class Written(NamedTuple):
     """Whether the log has taken a flight's dead letters; if not, `refused`: records that it won't take, and why."""
 
-    flight: Flight
+    flight: MoveRequest
     taken: bool
     refused: Mapping[int, PubSubError] = {}
     reason: PubSubError | None = None
 
 
-class LetterWriter(Mover):
+class DeadLetterWriter(TransactionThread):
     """One transactional writer for dead letters. The positions of the flights that it is sent are empty."""
 
     def __init__(
         self,
         transactions: Callable[[], Transactions],
         written: Callable[[Written], None],
-        landed: Callable[[Landing], None],
+        landed: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-letters",
     ) -> None:
         super().__init__(transactions, landed, name)
         self._written = written
         self._changed = threading.Condition()
         # Written, and waits for its positions; with them, when they have come.
-        self._asking: Flight | None = None
-        self._completed: Flight | None = None
+        self._asking: MoveRequest | None = None
+        self._completed: MoveRequest | None = None
         self._closing = False
         # When a flight was sent, by partition and epoch; and when the log last took none.
         self._sent: dict[tuple[int, int], float] = {}
         self._failed_at = float("-inf")
         self._failure: PubSubError | None = None
 
-    def send(self, flight: Flight) -> None:
+    def send(self, flight: MoveRequest) -> None:
         """Is written soon; any thread may call."""
         self._sent[flight.partition, flight.epoch] = time.monotonic()
         super().send(flight)
 
-    def complete(self, rest: Flight) -> bool:
+    def complete(self, rest: MoveRequest) -> bool:
         """Brings the positions of what was written, and the records of a checkpoint that go with them.
 
         False: too late, it is aborted.
@@ -95,10 +100,10 @@ class LetterWriter(Mover):
 
     # On its thread
 
-    def _gather(self, first: Flight) -> tuple[list[Flight], None]:
+    def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], None]:
         return [first], None  # rule 1
 
-    def _fly_together(self, flights: list[Flight]) -> None:  # type: ignore[override]
+    def _fly_together(self, flights: list[MoveRequest]) -> None:  # type: ignore[override]
         (flight,) = flights
         sent = self._sent.pop((flight.partition, flight.epoch), 0.0)
         if self._closing or sent <= self._failed_at:
@@ -117,13 +122,13 @@ class LetterWriter(Mover):
             if outcome.ending is Ending.UNKNOWN:
                 self._fence_ourselves()
             offsets = outcome.offsets
-            self._land(Landing(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
+            self._land(MoveResult(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
         elif not asked:
             if not outcome.refused:
                 self._failed_at, self._failure = time.monotonic(), outcome.reason
             self._tell(Written(flight, False, outcome.refused, outcome.reason))
 
-    def _ask(self, flight: Flight) -> Further | None:
+    def _ask(self, flight: MoveRequest) -> Further | None:
         """Says that the log has taken the records, and waits for the positions (rule 2)."""
         with self._changed:
             self._asking = flight
@@ -144,12 +149,12 @@ class LetterWriter(Mover):
         self._written(written)
 
 
-def completed(letters: Flight, rest: Flight) -> Flight:
+def completed(letters: MoveRequest, rest: MoveRequest) -> MoveRequest:
     """Dead letters that are written, with the records and the positions that complete their transaction."""
     checkpoint = None if rest.checkpoint is None else len(letters.records) + rest.checkpoint
     return rest._replace(records=[*letters.records, *rest.records], checkpoint=checkpoint)
 
 
-def further(letters: Flight, whole: Flight) -> Further:
+def further(letters: MoveRequest, whole: MoveRequest) -> Further:
     """What is still to be written and committed of a completed flight."""
     return Further(whole.records[len(letters.records) :], positions_of_all([whole]))

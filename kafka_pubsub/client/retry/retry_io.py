@@ -1,13 +1,13 @@
 """What a stream does about its retry topic besides reading it: flights, bodies, deletions of what isn't needed.
 
 Theory. The core says what is to be moved, read again or deleted; all of that waits for the log, so it is done on
-threads of its own (`mover`, `body_reader`), and the answers are posted to the runner.
+threads of its own (`transaction_thread`, `body_reader`), and the answers are posted to the runner.
 
 Rules
 1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their flights landed.
 2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
 3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
-   (`letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
+   (`dead_letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
    knows whose it is, and ends what is open under both.
 """
 
@@ -24,11 +24,11 @@ from typing import Protocol, cast
 from kafka_pubsub.client.assignment.lost_tails import Findings, look
 from kafka_pubsub.client.retry.body_reader import BodyReader, BodyRequest, FoundBodies
 from kafka_pubsub.client.retry.checkpoint_reader import checkpoints_of, newest
-from kafka_pubsub.client.retry.dead_letter_writer import LetterWriter, Written
-from kafka_pubsub.client.retry.transaction_thread import Flight, Landing, Mover
+from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
+from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult, TransactionThread
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
-from kafka_pubsub.core.effects import Bury, CommitBoth, Relocate, Relocation
+from kafka_pubsub.core.effects import CommitBoth, MovedRecord, StoreMoves, WriteDeadLetters
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
@@ -47,7 +47,7 @@ from kafka_pubsub.schema import checkpoints
 __all__ = [
     "LANDING",
     "Answers",
-    "Relocating",
+    "RetryIO",
     "dead_letter_id",
     "identity_of",
     "positions_of",
@@ -103,9 +103,9 @@ def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
 
 
 class Answers(Protocol):
-    """Is told on the runner when an answer has come (`takeovers`)."""
+    """Is told on the runner when an answer has come (`paired_partitions`)."""
 
-    def landed(self, landing: Landing) -> None:
+    def landed(self, landing: MoveResult) -> None:
         """A flight has landed."""
 
     def written(self, written: Written) -> None:
@@ -118,7 +118,7 @@ class Answers(Protocol):
         """A partition's ownership must begin anew."""
 
 
-class Relocating:
+class RetryIO:
     """The retry topic's traffic of one stream."""
 
     def __init__(
@@ -143,9 +143,9 @@ class Relocating:
         self._dead_partitions = 1 if policy is None else _dead_topic(backend, policy).partitions
         name = f"kafka_pubsub-{record.name}"
         own = transactional_id(record.name, writer)
-        self.mover = Mover(lambda: backend.transactions(own), self._landed, f"{name}-mover")
+        self.mover = TransactionThread(lambda: backend.transactions(own), self._landed, f"{name}-mover")
         dead = dead_letter_id(record.name, writer)
-        self.letters = LetterWriter(
+        self.letters = DeadLetterWriter(
             lambda: backend.transactions(dead), self._written, self._landed, f"{name}-letters"
         )
         self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
@@ -161,7 +161,7 @@ class Relocating:
 
     # On the runner
 
-    def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
+    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
         """Has a partition's messages moved, or the burial of those that were written completed."""
         if effect.records and effect.records[0].dead:
             self._complete(number, epoch, effect)
@@ -171,7 +171,7 @@ class Relocating:
         flight = self._flight(number, epoch, records, effect, membership)
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
-            self._answer(Landing(flight, Ending.ABORTED, reason=reason))
+            self._answer(MoveResult(flight, Ending.ABORTED, reason=reason))
             return
         with self._changed:
             self._up[number] += 1
@@ -182,9 +182,9 @@ class Relocating:
         number: int,
         epoch: int,
         records: Sequence[NewRecord],
-        effect: Relocate,
+        effect: StoreMoves,
         membership: Membership | None,
-    ) -> Flight:
+    ) -> MoveRequest:
         """These records, the checkpoint that goes with them, and the positions."""
         headers = [*effect.said, checkpoints.header()]
         parts = [
@@ -192,7 +192,7 @@ class Relocating:
             for part in effect.parts
         ]
         positions = positions_of(self.topic, self.retry, number, effect.commit)
-        flight = Flight(number, epoch, [*records, *parts], positions, membership or Membership("", None))
+        flight = MoveRequest(number, epoch, [*records, *parts], positions, membership or Membership("", None))
         if (named := effect.named) is None:
             return flight
         return flight._replace(
@@ -200,26 +200,26 @@ class Relocating:
             named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
         )
 
-    def bury(self, number: int, epoch: int, effect: Bury) -> None:
+    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
         """Has dead letters written."""
         records = [self._record(number, each) for each in effect.records]
         membership = self._membership()
-        flight = Flight(number, epoch, records, {}, membership or Membership("", None))
+        flight = MoveRequest(number, epoch, records, {}, membership or Membership("", None))
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
             self._post(lambda: self._answers.written(Written(flight, False, reason=reason)))
         else:
             self.letters.send(flight)
 
-    def _complete(self, number: int, epoch: int, effect: Relocate) -> None:
+    def _complete(self, number: int, epoch: int, effect: StoreMoves) -> None:
         rest = self._flight(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
         if not self.letters.complete(rest):
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
-            self._landed(Landing(rest, Ending.ABORTED, reason=reason))
+            self._landed(MoveResult(rest, Ending.ABORTED, reason=reason))
 
-    def _record(self, number: int, each: Relocation) -> NewRecord:
+    def _record(self, number: int, each: MovedRecord) -> NewRecord:
         record = cast("StoredRecord", each.record)
         topic, partition, key = self.retry, number, record.key()
         if each.dead:
@@ -250,10 +250,10 @@ class Relocating:
 
     # On the threads of their own
 
-    def _answer(self, landing: Landing) -> None:
+    def _answer(self, landing: MoveResult) -> None:
         self._post(lambda: self._answers.landed(landing))
 
-    def _landed(self, landing: Landing) -> None:
+    def _landed(self, landing: MoveResult) -> None:
         self._answer(landing)
         with self._changed:
             self._up[landing.flight.partition] -= 1

@@ -1,4 +1,4 @@
-"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `letter_writer`.
+"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `dead_letter_writer`.
 
 Theory. A core says what one partition's next move is: records to write, and the commits of main and retry in which
 their sources are finished. A transaction costs some milliseconds whatever is in it, so moves that come within a few
@@ -39,7 +39,7 @@ from kafka_pubsub.model import (
 )
 from kafka_pubsub.ports import Transactions
 
-__all__ = ["Flight", "Landing", "Mover", "positions_of_all"]
+__all__ = ["MoveRequest", "MoveResult", "TransactionThread", "positions_of_all"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -56,7 +56,7 @@ ALONE = 10.0
 TRY_AGAIN = 1.0
 
 
-class Flight(NamedTuple):
+class MoveRequest(NamedTuple):
     """What one partition moves: the records, and the positions that go with them.
 
     Where there is a checkpoint its records begin at number `checkpoint`, and the positions are `named` with its offset.
@@ -71,10 +71,10 @@ class Flight(NamedTuple):
     named: Callable[[int], Positions] | None = None
 
 
-class Landing(NamedTuple):
+class MoveResult(NamedTuple):
     """A flight's fate; `offsets` of its records if it was stored, else `refused`: records that the log won't take."""
 
-    flight: Flight
+    flight: MoveRequest
     ending: Ending
     offsets: Sequence[int] = ()
     refused: Mapping[int, PubSubError] = {}
@@ -87,18 +87,18 @@ class Landing(NamedTuple):
         return None if at is None or at >= len(self.offsets) else self.offsets[at]
 
 
-class Mover:
+class TransactionThread:
     """One transactional writer and its thread, which starts with the first flight."""
 
     def __init__(
         self,
         transactions: Callable[[], Transactions],
-        landed: Callable[[Landing], None],
+        landed: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-mover",
     ) -> None:
         self._make = transactions
         self._landed = landed
-        self._flights: ThreadedQueue[Flight | Callable[[Transactions], None]] = ThreadedQueue(
+        self._flights: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
             self._work, name
         )
         self._transactions: Transactions | None = None
@@ -106,7 +106,7 @@ class Mover:
         # Until when each flight goes alone (rule 5).
         self._alone_until = 0.0
 
-    def send(self, flight: Flight) -> None:
+    def send(self, flight: MoveRequest) -> None:
         """Takes off soon; any thread may call."""
         self._flights.put(flight)
 
@@ -155,7 +155,7 @@ class Mover:
         first = self._flights.get()
         if first is None:
             return False
-        if not isinstance(first, Flight):
+        if not isinstance(first, MoveRequest):
             first(self._writer())
             return True
         flights, then = self._gather(first)
@@ -169,7 +169,7 @@ class Mover:
             self._transactions = self._make()
         return self._transactions
 
-    def _gather(self, first: Flight) -> tuple[list[Flight], Callable[[Transactions], None] | None]:
+    def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], Callable[[Transactions], None] | None]:
         """Flights that leave together, and what is to be done after them."""
         flights, count, size = [first], len(first.records), _size(first)
         until = time.monotonic() + GATHER
@@ -178,13 +178,13 @@ class Mover:
                 item = self._flights.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 break
-            if not isinstance(item, Flight):
+            if not isinstance(item, MoveRequest):
                 return flights, _END if item is None else item
             flights.append(item)
             count, size = count + len(item.records), size + _size(item)
         return flights, None
 
-    def _fly(self, flights: Sequence[Flight]) -> None:
+    def _fly(self, flights: Sequence[MoveRequest]) -> None:
         """One transaction for each membership, which is one, but for the moment of a rebalance."""
         while flights:
             membership = flights[0].membership
@@ -192,7 +192,7 @@ class Mover:
             flights = [flight for flight in flights if flight.membership != membership]
             self._fly_together(together)
 
-    def _fly_together(self, flights: Sequence[Flight]) -> None:
+    def _fly_together(self, flights: Sequence[MoveRequest]) -> None:
         records = [record for flight in flights for record in flight.records]
         outcome = self._transact(records, positions_of_all(flights), flights[0].membership)
         if outcome.ending is Ending.ABORTED and len(flights) > 1 and not outcome.refused:
@@ -201,14 +201,16 @@ class Mover:
             self._fence_ourselves()
         refused = _by_flight(flights, outcome.refused)
         at = 0
-        again: list[Flight] = []
+        again: list[MoveRequest] = []
         for number, flight in enumerate(flights):
             offsets = outcome.offsets[at : at + len(flight.records)]
             at += len(flight.records)
             if refused and number not in refused:
                 again.append(flight)
             else:
-                self._land(Landing(flight, outcome.ending, offsets, refused.get(number, {}), outcome.reason))
+                self._land(
+                    MoveResult(flight, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
+                )
         if again:
             self._fly_together(again)
 
@@ -236,7 +238,7 @@ class Mover:
                 log.warning("the fate of a transaction is still unknown: %s; trying again", error)
                 self._ending.wait(TRY_AGAIN)
 
-    def _land(self, landing: Landing) -> None:
+    def _land(self, landing: MoveResult) -> None:
         try:
             self._landed(landing)
         except Exception:
@@ -250,11 +252,11 @@ def _end(_: Transactions) -> None:
 _END: Callable[[Transactions], None] = _end
 
 
-def _size(flight: Flight) -> int:
+def _size(flight: MoveRequest) -> int:
     return sum(len(record.value or b"") for record in flight.records)
 
 
-def positions_of_all(flights: Sequence[Flight]) -> Positions | PositionsLater:
+def positions_of_all(flights: Sequence[MoveRequest]) -> Positions | PositionsLater:
     """What one transaction of these commits."""
     positions = {place: to for flight in flights for place, to in flight.positions.items()}
     if all(flight.named is None for flight in flights):
@@ -272,7 +274,7 @@ def positions_of_all(flights: Sequence[Flight]) -> Positions | PositionsLater:
 
 
 def _by_flight(
-    flights: Sequence[Flight], refused: Mapping[int, PubSubError]
+    flights: Sequence[MoveRequest], refused: Mapping[int, PubSubError]
 ) -> dict[int, dict[int, PubSubError]]:
     """Refused records by flight's number, and their number in the flight."""
     found: dict[int, dict[int, PubSubError]] = {}

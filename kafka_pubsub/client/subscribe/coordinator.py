@@ -5,7 +5,7 @@ group's rebalances; effects become calls to the crew and commits to hand to the 
 thread and no clock: the simulation drives it step by step.
 
 Rules
-1. Which partitions there are, and which handlers outlive them, is told in `holdings`.
+1. Which partitions there are, and which handlers outlive them, is told in `owned_partitions`.
 2. A partition that begins anew (`Restart`) is gone until it is assigned again; its handlers linger.
 3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
    because of its records only one is with a handler. One that waits for its trial isn't started; while it only waits
@@ -19,30 +19,30 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-from kafka_pubsub.client.subscribe.coordinated import Beside, Counts, Waiter
-from kafka_pubsub.client.subscribe.owned_partitions import Holdings, running
-from kafka_pubsub.client.workers.lease_runner import Holder
-from kafka_pubsub.client.workers.thread_workers import Crew, Inline
+from kafka_pubsub.client.subscribe.coordinated import Counts, RetrySide, Waiter
+from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions, running
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.thread_workers import Inline, WorkerPool
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.core.delivery.fetch_window import Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of
 from kafka_pubsub.core.effects import (
     Announce,
-    Bury,
     CommitBoth,
     Deliver,
     Durable,
     Effect,
     News,
     ReadBodies,
-    Relocate,
     Restart,
     Stale,
     Stop,
+    StoreMoves,
     Trim,
     Undone,
     Unstored,
     Withdraw,
+    WriteDeadLetters,
 )
 from kafka_pubsub.core.events import (
     Ask,
@@ -54,44 +54,44 @@ from kafka_pubsub.core.events import (
     Event,
     Extended,
     Fetched,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+    MovesAnswered,
     Passed,
     Progress,
     Progressed,
     ReadUpTo,
-    Release,
-    Released,
-    Relocated,
     RetryCaughtUp,
     RetryFetched,
     Returned,
     Settled,
     Tick,
-    Verdict,
     Written,
 )
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.core.retry.crash_suspects import Turn
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.model import Ending, StoredRecord
 
-__all__ = ["Beside", "Coordinator", "Counts"]
+__all__ = ["Coordinator", "Counts", "RetrySide"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 
-class Coordinator(Holdings):
+class Coordinator(OwnedPartitions):
     """The partitions of one stream."""
 
     def __init__(
         self,
         rules: Rules,
         flow: FlowControl,
-        crew: Crew,
+        crew: WorkerPool,
         process: int,
         jitter: Callable[[], float],
-        beside: Beside,
-        turn: Turn | None = None,
+        beside: RetrySide,
+        turn: TrialLock | None = None,
         subscription: str = "",
     ) -> None:
         super().__init__(rules, process, jitter, flow.max_bytes, turn)
@@ -108,7 +108,7 @@ class Coordinator(Holdings):
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
 
-    def go_over(self, beside: Beside, now: float) -> None:
+    def go_over(self, beside: RetrySide, now: float) -> None:
         """Another retry topic takes the place of the one so far: nothing that rests comes back."""
         self.lose(list(self.resting), now)
         self._beside = beside
@@ -151,7 +151,7 @@ class Coordinator(Holdings):
         if number in self.owned:
             self._do(number, ReadUpTo(position, retry), now)
 
-    def landed(self, number: int, epoch: int, answer: Relocated, moved: int, now: float) -> None:
+    def landed(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
         """A transaction has ended; `moved` of its records went to the retry topic."""
         if (partition := self._under(number, epoch)) is None:
             return
@@ -195,16 +195,16 @@ class Coordinator(Holdings):
             and seat.spares()
         )
 
-    def released(self, releases: Sequence[Release], now: float) -> None:
+    def released(self, releases: Sequence[LeaseReport], now: float) -> None:
         """Holders let go."""
-        by_partition: defaultdict[int, list[Release]] = defaultdict(list)
+        by_partition: defaultdict[int, list[LeaseReport]] = defaultdict(list)
         for release in releases:
             lease = release.lease
             if self._lingering and lease in self._lingering:
                 self._lingered(lease, now)
             by_partition[lease.partition].append(release)
         for number, some in by_partition.items():
-            self._to(number, Released(some), now)
+            self._to(number, LeasesReported(some), now)
 
     def _lingered(self, lease: Lease, now: float) -> None:
         self._lingering.discard(lease)
@@ -416,7 +416,7 @@ class Coordinator(Holdings):
                     self._tell(effect)
                 case Announce(news, detail):
                     self._announce(number, news, detail)
-                case Relocate() | Bury() | ReadBodies() | Trim() | Restart():
+                case StoreMoves() | WriteDeadLetters() | ReadBodies() | Trim() | Restart():
                     self._have_done(number, effect, now)
 
     def _hand_out(self, number: int, leases: Sequence[Lease], now: float, *, inline: bool) -> None:
@@ -425,26 +425,30 @@ class Coordinator(Holdings):
             self._inline += leases
             return
         if self.closing:  # they waited for their notes; no thread takes them any more
-            self._to(number, Released([Release(lease, 0, Verdict.UNTOUCHED) for lease in leases]), now)
+            self._to(
+                number,
+                LeasesReported([LeaseReport(lease, 0, LeaseOutcome.UNTOUCHED) for lease in leases]),
+                now,
+            )
             return
         self.counts.redelivered += sum(lease.attempt > 1 for lease in leases)
         self._crew.take(leases)
 
     def _withdraw(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
-            if isinstance(lease.holder, Holder):
+            if isinstance(lease.holder, LeaseRunner):
                 lease.holder.withdrawn = lease.holder.stopped = True
             lease.holder = None
 
     def _have_done(
-        self, number: int, effect: Relocate | Bury | ReadBodies | Trim | Restart, now: float
+        self, number: int, effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart, now: float
     ) -> None:
         """What concerns the retry topic."""
         beside, partition = self._beside, self.owned.get(number) or self.resting[number]
         match effect:
-            case Relocate():
+            case StoreMoves():
                 beside.relocate(number, partition.epoch, effect)
-            case Bury():
+            case WriteDeadLetters():
                 beside.bury(number, partition.epoch, effect)
             case ReadBodies(offsets):
                 beside.read(number, partition.epoch, offsets)
@@ -461,7 +465,7 @@ class Coordinator(Holdings):
 
     def _stop(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
-            if isinstance(lease.holder, Holder):
+            if isinstance(lease.holder, LeaseRunner):
                 lease.holder.stopped = True
 
     # Looking in

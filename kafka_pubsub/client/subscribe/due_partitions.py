@@ -11,7 +11,7 @@ Rules
 2. A tick goes to each partition that was told something since its last tick, is restless, is paused, or is due. When
    the wall clock was set, it goes to all.
 3. A partition is restless while its next tick may do something that `wakeup_at` doesn't announce: a handler runs, a
-   commit is in flight, or time alone decides (`Chores.restless`).
+   commit is in flight, or time alone decides (`Maintenance.restless`).
 4. A partition that is about to be given up gets no tick and wakes none.
 """
 
@@ -23,10 +23,10 @@ from math import inf
 from kafka_pubsub.core.delivery.fetch_window import Held
 from kafka_pubsub.core.partition import Partition
 
-__all__ = ["Attention"]
+__all__ = ["DuePartitions"]
 
 
-class Attention:
+class DuePartitions:
     """What one coordinator knows of its partitions without asking them."""
 
     def __init__(

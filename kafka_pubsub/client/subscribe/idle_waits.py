@@ -14,14 +14,14 @@ Rules
 
 from __future__ import annotations
 
-__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "Idling"]
+__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "IdleWaits"]
 
 AFTER = 1.0
 #: Seconds between two sweeps of an idle stream, and the most that one of its reads waits.
 TICK_WAIT, READ_WAIT = 1.0, 0.4
 
 
-class Idling:
+class IdleWaits:
     """Whether one stream is idle."""
 
     def __init__(self) -> None:

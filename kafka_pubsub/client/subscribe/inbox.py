@@ -18,16 +18,16 @@ from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.workers.ack_futures import DurableAcks
 from kafka_pubsub.client.workers.lease_runner import Reports
 from kafka_pubsub.core.delivery.leases import Lease, Settlement
-from kafka_pubsub.core.events import Release
+from kafka_pubsub.core.events import LeaseReport
 from kafka_pubsub.model import AckFuture, Message
 
-__all__ = ["Hearing"]
+__all__ = ["Inbox"]
 
 Word = TypeVar("Word")
 
 
-class Hearing(Reports, ABC):
-    """A stream's runner, as holders see it (`holders.Reports`)."""
+class Inbox(Reports, ABC):
+    """A stream's runner, as holders see it (`lease_runner.Reports`)."""
 
     coordinator: Coordinator
 
@@ -36,7 +36,7 @@ class Hearing(Reports, ABC):
         self.ended = threading.Event()
         self.acks = DurableAcks()
         self._on_handed_out = on_handed_out
-        self._releases: deque[Release] = deque()
+        self._releases: deque[LeaseReport] = deque()
         self._settlements: deque[Settlement] = deque()
         self._extensions: deque[tuple[Lease, int, float]] = deque()
         #: One entry for each verdict that came too late.
@@ -55,7 +55,7 @@ class Hearing(Reports, ABC):
     def make_way(self) -> None:
         """The caller is about to wait for a commit: if it is the thread that commits, another one becomes it."""
 
-    def released(self, release: Release) -> None:
+    def released(self, release: LeaseReport) -> None:
         self._releases.append(release)
         if self._asleep:
             self.ring()

@@ -1,7 +1,7 @@
 """What a stream holds: the partitions that are its own, those that rest, and handlers that outlive their ownership.
 
 Theory. Partitions come and go with the group's rebalances, and mostly come back. Handlers that began under an earlier
-ownership go on running; `Holdings` holds their keys back until they end. The coordinator does the rest.
+ownership go on running; `OwnedPartitions` holds their keys back until they end. The coordinator does the rest.
 
 Rules
 1. A revoked partition is *resting*: its books are kept, and no handler begins. If it returns and the log holds exactly
@@ -16,22 +16,22 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kafka_pubsub.client.assignment.start_position import Ownership
-from kafka_pubsub.client.subscribe.due_partitions import Attention
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.core.delivery.fetch_window import BufferGate
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry.crash_suspects import Turn
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.model import Committed
 
-__all__ = ["Holdings", "running"]
+__all__ = ["OwnedPartitions", "running"]
 
 
-class Holdings(ABC):
+class OwnedPartitions(ABC):
     """The partitions of one stream, owned and resting, and the leases that are over while their handlers run."""
 
     def __init__(
@@ -40,13 +40,13 @@ class Holdings(ABC):
         process: int,
         jitter: Callable[[], float],
         max_bytes: int,
-        turn: Turn | None = None,
+        turn: TrialLock | None = None,
     ) -> None:
         self._rules = rules
         #: The number that its commits carry.
         self.process = process
         self._jitter = jitter
-        self._suspects = turn or Turn()
+        self._suspects = turn or TrialLock()
         self._epochs = 0
         #: Partitions that are ours. Empty: nothing was assigned.
         self.owned: dict[int, Partition] = {}
@@ -61,7 +61,7 @@ class Holdings(ABC):
         #: Partitions that are about to be given up: they send nothing more of their own accord.
         self._leaving: set[int] = set()
         #: What is known of partitions without asking them.
-        self.attention = Attention(self.owned, self.resting, self._leaving)
+        self.attention = DuePartitions(self.owned, self.resting, self._leaving)
         self.gate: BufferGate[int] = BufferGate(max_bytes)
         #: What partitions that are gone had finished and committed.
         self._past_finished = 0
@@ -93,7 +93,7 @@ class Holdings(ABC):
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Ownership],
+        begin: Callable[[int, Committed], StartPosition],
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
@@ -118,7 +118,7 @@ class Holdings(ABC):
         self._recount()
         return positions
 
-    def _start(self, number: int, stored: CommitBoth, start: Ownership) -> int:
+    def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
         self._epochs += 1
         held_back = [
             lease.key for lease in self._lingering if lease.partition == number and lease.key is not None

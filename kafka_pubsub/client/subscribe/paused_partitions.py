@@ -15,10 +15,10 @@ from kafka_pubsub.core.delivery.fetch_window import Change
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import LogReader
 
-__all__ = ["Valves"]
+__all__ = ["PausedPartitions"]
 
 
-class Valves:
+class PausedPartitions:
     """The valves of one reader; `place` names a partition of the home topic."""
 
     def __init__(self, reader: LogReader, place: Callable[[int], TopicPartition]) -> None:

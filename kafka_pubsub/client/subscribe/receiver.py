@@ -6,7 +6,7 @@ keeps its membership only for as long as it is in use, and a few seconds more.
 
 Rules
 1. The stream is a member of the group like that of a `pull`; all calls of one `PubSub` share it.
-2. It ends when it was idle (`mailbox`) for `IDLE` seconds: so never while a message that was returned may be acked.
+2. It ends when it was idle (`pull_queue`) for `IDLE` seconds: so never while a message that was returned may be acked.
 3. It also ends at `stop`, and with the last `with` block; then open leases end, and no attempt is counted.
 4. A call that comes while it ends opens the next one: no call gets a stream that is about to end by rule 2.
 """
@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from kafka_pubsub.client.subscribe.runner import Engine
+from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.client.subscribe.stream import Stream
-from kafka_pubsub.client.workers.pull_queue import Mailbox
-from kafka_pubsub.client.workers.thread_workers import Crew
+from kafka_pubsub.client.workers.pull_queue import PullQueue
+from kafka_pubsub.client.workers.thread_workers import WorkerPool
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import Message
@@ -41,7 +41,10 @@ class OpenStream(Protocol):
     """Opens a stream; `watch` is called by its runner, some times a second."""
 
     def __call__(
-        self, make_crew: Callable[[Engine, str], Crew], flow: FlowControl, watch: Callable[[], None]
+        self,
+        make_crew: Callable[[StreamRunner, str], WorkerPool],
+        flow: FlowControl,
+        watch: Callable[[], None],
     ) -> Stream: ...
 
 
@@ -112,7 +115,7 @@ class Receiver:
 class _Session:
     """From one call that opens a stream to the end of that stream."""
 
-    mailbox: Mailbox
+    mailbox: PullQueue
 
     def __init__(self, open_stream: OpenStream, give_up: Callable[[_Session], bool]) -> None:
         self._give_up = give_up
@@ -121,9 +124,9 @@ class _Session:
         self._joined_in_time = False
         self.stream = open_stream(self._make_crew, _FLOW, self._watch)
 
-    def _make_crew(self, engine: Engine, name: str) -> Crew:
+    def _make_crew(self, engine: StreamRunner, name: str) -> WorkerPool:
         self._engine = engine
-        self.mailbox = Mailbox(engine, engine.ring)
+        self.mailbox = PullQueue(engine, engine.ring)
         return self.mailbox
 
     def is_idle(self) -> bool:

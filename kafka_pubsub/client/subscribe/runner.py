@@ -12,8 +12,8 @@ Rules
    is waited for. One that isn't answered in time is in flight until the library lets go of it: until then it may be
    stored, over whatever came in between.
 3. The runner never waits for the fetcher, a worker or the log.
-4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
-   at a time by `core`, which no thread holds while it waits or while a callback runs.
+4. A fetcher that calls quick callbacks itself (`inline_runner`) decides for itself in between: it is the runner then,
+   one at a time by `core`, which no thread holds while it waits or while a callback runs.
 5. Whatever ends a thread ends the stream, and `failure` says why.
 """
 
@@ -29,17 +29,17 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from kafka_pubsub.client.assignment.batches import HotKeyWarnings, by_partition
-from kafka_pubsub.client.assignment.listener import Rebalances
+from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.assignment.log_ends import LogEnds
-from kafka_pubsub.client.assignment.start_position import Ownership
+from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.question import Question
-from kafka_pubsub.client.retry.retry_io import Relocating
-from kafka_pubsub.client.subscribe.idle_waits import Idling
-from kafka_pubsub.client.subscribe.inbox import Hearing
-from kafka_pubsub.client.subscribe.paused_partitions import Valves
-from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, Walks
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.subscribe.idle_waits import IdleWaits
+from kafka_pubsub.client.subscribe.inbox import Inbox
+from kafka_pubsub.client.subscribe.paused_partitions import PausedPartitions
+from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, InlineScheduler
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL
 from kafka_pubsub.core.effects import CommitBoth
@@ -49,7 +49,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubErr
 from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition
 from kafka_pubsub.ports import LogReader
 
-__all__ = ["Engine"]
+__all__ = ["StreamRunner"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -74,7 +74,7 @@ POSTED = 4
 Answer = TypeVar("Answer")
 
 
-class Engine(Hearing):
+class StreamRunner(Inbox):
     """Runs one coordinator on one reader. It is the coordinator's `Reports` and the reader's listener."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Engine(Hearing):
         watch: Callable[[], None] | None = None,
         clock: Callable[[], float] = steady_time,
         wall: Callable[[], float] = time.time,
-        relocating: Relocating,
+        relocating: RetryIO,
     ) -> None:
         super().__init__(process, on_handed_out)
         self.failure: BaseException | None = None
@@ -102,7 +102,7 @@ class Engine(Hearing):
         #: Whether handlers wait for a commit, as the runner saw it last.
         self._hurried = False
         self.wall = WallClock(wall)
-        self.rebalances = Rebalances(self, reader, record, look_up, relocating)
+        self.rebalances = AssignmentListener(self, reader, record, look_up, relocating)
         self._ends = LogEnds(self, self.rebalances, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
@@ -116,12 +116,12 @@ class Engine(Hearing):
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
-        self._valves = Valves(reader, self.rebalances.place)
+        self._valves = PausedPartitions(reader, self.rebalances.place)
         #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
-        self._idling = Idling()
+        self._idling = IdleWaits()
         #: When to look next at how much is held.
         self._gauge_at = 0.0
         #: Records that may be fetched, as the runner saw it last.
@@ -137,7 +137,7 @@ class Engine(Hearing):
         self._fetcher: threading.Thread | None = None
         #: Held by the thread that is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
         self.core = threading.RLock()
-        self.walks = Walks(self, ordered=record.options.message_ordering)
+        self.walks = InlineScheduler(self, ordered=record.options.message_ordering)
         self.book = self.walks.book
 
     # Life
@@ -371,7 +371,7 @@ class Engine(Hearing):
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
         """Sends last words, after the answer to what was sent before, and waits for theirs.
 
-        Without an answer in time they count as refused: the membership ends then (`rejoining`).
+        Without an answer in time they count as refused: the membership ends then (`rejoining_reader`).
         """
         if not commits:
             return
@@ -473,7 +473,7 @@ class Engine(Hearing):
     def take_on(
         self,
         stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Ownership],
+        begin: Callable[[int, Committed], StartPosition],
         beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""

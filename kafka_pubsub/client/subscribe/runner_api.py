@@ -1,4 +1,4 @@
-"""What the parts of a stream ask of its runner; `engine.Engine` is the one there is."""
+"""What the parts of a stream ask of its runner; `runner.StreamRunner` is the one there is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from kafka_pubsub.client.assignment.start_position import Ownership
+from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.workers.lease_runner import Reports
@@ -45,7 +45,7 @@ class Runner(Protocol):
     def take_on(
         self,
         stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Ownership],
+        begin: Callable[[int, Committed], StartPosition],
         beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
         """Has the runner take partitions on; returns where to read each."""

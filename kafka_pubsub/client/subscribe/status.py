@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 
 from kafka_pubsub.client.dead_letters.key_states import KeyState, key_states
-from kafka_pubsub.client.subscribe.runner import Engine
+from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.delivery.leases import LeaseState
 from kafka_pubsub.core.partition import Partition
@@ -50,7 +50,9 @@ class SubscriptionState:
     blocked: tuple[BlockedKey, ...] = field(default=())
 
 
-def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Engine]) -> SubscriptionState:
+def state_of(
+    backend: Backend, record: SubscriptionRecord, engines: Sequence[StreamRunner]
+) -> SubscriptionState:
     """Reads the state from the log, and asks the streams of this process.
 
     What is held up in partitions that aren't this process's is read from the retry topic.
@@ -83,7 +85,7 @@ def state_of(backend: Backend, record: SubscriptionRecord, engines: Sequence[Eng
     )
 
 
-def _blocked_in(engine: Engine) -> list[BlockedKey]:
+def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
     """No more than are listed: a million may be parked, and the stream stands still meanwhile."""
     return list(islice(_blocked(engine.coordinator.owned.values()), LISTED))
 

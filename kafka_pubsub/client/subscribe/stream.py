@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from kafka_pubsub.client.subscribe.runner import Engine
-from kafka_pubsub.client.workers.thread_workers import Crew
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.client.workers.thread_workers import WorkerPool
 
 __all__ = ["CLOSE_TIMEOUT", "Stats", "Stream"]
 
@@ -60,7 +60,7 @@ class Stream:
             stream.result(timeout=60)   # TimeoutError while all is well
     """
 
-    def __init__(self, engine: Engine, crew: Crew, on_closed: Callable[[Stream], None]) -> None:
+    def __init__(self, engine: StreamRunner, crew: WorkerPool, on_closed: Callable[[Stream], None]) -> None:
         self._engine = engine
         self._crew = crew
         self._on_closed = on_closed

@@ -22,24 +22,29 @@ from datetime import timedelta
 from kafka_pubsub.client.admin.retry_topics import retry_topic_of
 from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
 from kafka_pubsub.client.history.protocol import Histories
-from kafka_pubsub.client.history.recorded_reader import ToldReader
-from kafka_pubsub.client.history.recorded_stream import ToldCoordinator, ToldRelocating
-from kafka_pubsub.client.history.recorder import Evidence
+from kafka_pubsub.client.history.recorded_reader import RecordedReader
+from kafka_pubsub.client.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
+from kafka_pubsub.client.history.recorder import Recorder
 from kafka_pubsub.client.retry.open_transactions import OpenTransactions
-from kafka_pubsub.client.retry.retry_io import Relocating
+from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.subscribe.receiver import Receiver
-from kafka_pubsub.client.subscribe.runner import Engine
+from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.client.subscribe.status import SubscriptionState, state_of
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.trial_turns import turn_of
 from kafka_pubsub.client.workers.ack_futures import check_answers
-from kafka_pubsub.client.workers.asyncio_workers import LoopCrew
+from kafka_pubsub.client.workers.asyncio_workers import AsyncioWorkers
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
-from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
 from kafka_pubsub.client.workers.observer import UNOBSERVED
-from kafka_pubsub.client.workers.pull_queue import Mailbox
-from kafka_pubsub.client.workers.thread_workers import BatchCrew, Crew, ExecutorCrew, ThreadCrew
+from kafka_pubsub.client.workers.pull_queue import PullQueue
+from kafka_pubsub.client.workers.thread_workers import (
+    BatchWorkers,
+    ExecutorWorkers,
+    ThreadWorkers,
+    WorkerPool,
+)
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.retry.backoff import Backoff, Exhausted, Policy
 from kafka_pubsub.core.settings import Rules
@@ -86,7 +91,7 @@ class Subscriber:
         self._process = secrets.randbits(60)
         self._lock = threading.RLock()
         self._streams: set[Stream] = set()
-        self._engines: dict[Stream, Engine] = {}
+        self._engines: dict[Stream, StreamRunner] = {}
         #: Synchronous pull.
         self.receiver = Receiver(self._open)
         #: Messages whose ack id the user has asked for.
@@ -112,11 +117,11 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, WORKERS)
 
-        def crew(engine: Engine, name: str) -> Crew:
+        def crew(engine: StreamRunner, name: str) -> WorkerPool:
             told = engine.observer.around(callback)
             if executor is not None:
-                return ExecutorCrew(told, executor, workers, engine)
-            return ThreadCrew(told, workers, engine, name)
+                return ExecutorWorkers(told, executor, workers, engine)
+            return ThreadWorkers(told, workers, engine, name)
 
         return self._open(crew, flow)
 
@@ -141,7 +146,7 @@ class Subscriber:
             raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
         workers = _workers(max_workers, WORKERS)
         return self._open(
-            lambda engine, name: BatchCrew(callback, max_messages, latency, workers, engine, name), flow
+            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine, name), flow
         )
 
     def pull_async(
@@ -156,13 +161,15 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, TASKS)
         return self._open(
-            lambda engine, name: LoopCrew(engine.observer.around_coroutine(callback), loop, workers, engine),
+            lambda engine, name: AsyncioWorkers(
+                engine.observer.around_coroutine(callback), loop, workers, engine
+            ),
             flow,
         )
 
     def _open(
         self,
-        make_crew: Callable[[Engine, str], Crew],
+        make_crew: Callable[[StreamRunner, str], WorkerPool],
         flow: FlowControl | None,
         watch: Callable[[], None] | None = None,
     ) -> Stream:
@@ -177,16 +184,16 @@ class Subscriber:
         reader: LogReader = joining
         evidence = None
         if self._histories is not None:
-            evidence = Evidence(self._histories.of_stream(record), record.topic)
-            reader = ToldReader(reader, record.topic, evidence)
+            evidence = Recorder(self._histories.of_stream(record), record.topic)
+            reader = RecordedReader(reader, record.topic, evidence)
         # A number of the stream's own: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
-        def relocating_for(record: SubscriptionRecord) -> Relocating:
-            kind = Relocating if evidence is None else ToldRelocating
+        def relocating_for(record: SubscriptionRecord) -> RetryIO:
+            kind = RetryIO if evidence is None else RecordedRetryIO
             retry = retry_topic_of(record)
             made = kind(self._backend, record, retry, writer, reader.membership, joining.rejoin)
-            if evidence is not None and isinstance(made, ToldRelocating):
+            if evidence is not None and isinstance(made, RecordedRetryIO):
                 made.evidence = evidence
             return made
 
@@ -195,7 +202,7 @@ class Subscriber:
             return engine.rebalances.go_over(record, relocating_for(record))
 
         relocating = relocating_for(record)
-        engine = Engine(
+        engine = StreamRunner(
             reader,
             record,
             self._process,
@@ -208,7 +215,7 @@ class Subscriber:
         engine.observer = evidence or UNOBSERVED
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         crew = make_crew(engine, name)
-        engine.coordinator = coordinator = (Coordinator if evidence is None else ToldCoordinator)(
+        engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
             _rules(record),
             flow or FlowControl(),
             crew,
@@ -218,9 +225,9 @@ class Subscriber:
             turn_of(record),
             record.name,
         )
-        if evidence is not None and isinstance(coordinator, ToldCoordinator):
+        if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, Mailbox))
+        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, PullQueue))
         stream = Stream(engine, crew, self._ended)
         with self._lock:
             self._streams.add(stream)
@@ -228,7 +235,7 @@ class Subscriber:
         engine.start(name)
         return stream
 
-    def _failed(self, engine: Engine) -> None:
+    def _failed(self, engine: StreamRunner) -> None:
         with self._lock:
             stream = next((stream for stream, each in self._engines.items() if each is engine), None)
         if stream is not None:
@@ -251,7 +258,7 @@ class Subscriber:
                     "the positions of %r aren't copied to the catalog yet; not waiting", engine.subscription
                 )
 
-    def _copy_positions(self, engine: Engine) -> None:
+    def _copy_positions(self, engine: StreamRunner) -> None:
         positions = engine.coordinator.committed_positions()
         if not positions:
             return
@@ -339,7 +346,7 @@ class Subscriber:
     def _handed_out(self, ack_id: str, message: Message) -> None:
         if len(self._registry) >= self._registry_limit:
             for text, each in list(self._registry.items()):
-                if each._state or (isinstance(each._sink, Holder) and each._sink.withdrawn):
+                if each._state or (isinstance(each._sink, LeaseRunner) and each._sink.withdrawn):
                     self._registry.pop(text, None)
             self._registry_limit = max(REGISTRY, 2 * len(self._registry))
         self._registry[ack_id] = message

@@ -26,7 +26,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.dead_letters.desk import Desk
+    from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations
     from kafka_pubsub.client.dead_letters.key_states import KeyState
     from kafka_pubsub.client.subscribe.receiver import Receiver
     from kafka_pubsub.client.subscribe.status import SubscriptionState
@@ -56,7 +56,7 @@ class Subscription:
         *,
         admin: Callable[[], SubscriptionAdmin],
         subscriber: Callable[[], Subscriber],
-        desk: Callable[[], Desk],
+        desk: Callable[[], DeadLetterOperations],
         delete: Callable[[], None],
     ) -> None:
         self._name = name

@@ -9,16 +9,16 @@ import threading
 from weakref import WeakValueDictionary
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.crash_suspects import Turn
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
 
 __all__ = ["turn_of"]
 
 _making = threading.Lock()
 #: By topic id and name: a process may read subscriptions of the same name in several clusters.
-_turns: WeakValueDictionary[tuple[str, str], Turn] = WeakValueDictionary()
+_turns: WeakValueDictionary[tuple[str, str], TrialLock] = WeakValueDictionary()
 
 
-def turn_of(record: SubscriptionRecord) -> Turn:
+def turn_of(record: SubscriptionRecord) -> TrialLock:
     """The one turn of the subscription in this process."""
     with _making:
-        return _turns.setdefault((record.topic_id, record.name), Turn())
+        return _turns.setdefault((record.topic_id, record.name), TrialLock())

@@ -30,14 +30,14 @@ from collections.abc import Callable, Sequence
 from operator import length_hint
 
 from kafka_pubsub.client.workers.ack_futures import refused
-from kafka_pubsub.client.workers.lease_runner import ACKED, NACKED, PENDING, Holder, Reports
+from kafka_pubsub.client.workers.lease_runner import ACKED, NACKED, PENDING, LeaseRunner, Reports
 from kafka_pubsub.core.delivery.leases import Lease, attempt_of, entry_of
-from kafka_pubsub.core.events import Nacked, Passed, Release, Verdict
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Nacked, Passed
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.model import AckFuture, Message
 
-__all__ = ["LEFT", "InlineHolder", "Pace", "Walk"]
+__all__ = ["LEFT", "InlineLeaseRunner", "InlineRun", "Pace"]
 
 #: Records of one read: half a megabyte, if they have a kilobyte each, which stays in a processor's cache until freed.
 LONGEST = 500
@@ -108,7 +108,7 @@ class Pace:
         self._limit = SHORTEST
 
 
-class InlineHolder(Holder):
+class InlineLeaseRunner(LeaseRunner):
     """Holds an inline lease; from a take-over on, the lease of the record that is with its handler."""
 
     __slots__ = (
@@ -139,7 +139,7 @@ class InlineHolder(Holder):
         self._spare = spare
         #: Releases of the messages that were kept, what was nacked, the keys of both, and the later records of these
         #: keys. Empty: none.
-        self._left: list[Release] = []
+        self._left: list[LeaseReport] = []
         self._nacked: list[Nacked] = []
         self._skip: set[bytes | None] = set()
         self._skipped: list[Record] = []
@@ -150,7 +150,7 @@ class InlineHolder(Holder):
         #: What the walking thread says when it is through.
         self._passed: Passed | None = None
 
-    def pass_through(self, callback: Callable[[Message], object]) -> Passed | Release | None:
+    def pass_through(self, callback: Callable[[Message], object]) -> Passed | LeaseReport | None:
         """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
         skip, records, retried = self._skip, self._records, bool(self.lease.keys)
         new, kind = object.__new__, self._kind()  # as in `walk`
@@ -201,13 +201,13 @@ class InlineHolder(Holder):
         lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
         lease.key = record.key() if self._ordered else None
         lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
-        lease.holder = holder = Holder(lease, self.reports)
+        lease.holder = holder = LeaseRunner(lease, self.reports)
         holder.begun = holder.detached = True
         holder.withdrawn = self.withdrawn
         message._sink = holder
         state = message._state
         if state == PENDING:
-            self._left.append(Release(lease, 0, Verdict.KEPT))
+            self._left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT))
             self._spare -= 1
         else:
             holder.let_go()
@@ -218,14 +218,14 @@ class InlineHolder(Holder):
         self._rest += self._records
         return len(self.lease.records) - len(self._rest)
 
-    def _end(self) -> Passed | Release | None:
+    def _end(self) -> Passed | LeaseReport | None:
         self.let_go()
         with self._lock:
             if not self._taken_over:
                 reached = self._reached()
                 self._passed = Passed(self.lease, reached, self._left, self._skipped, False, self._nacked)
                 return self._passed
-        return Release(self.lease, 1, Verdict.FINISHED) if self._current else None
+        return LeaseReport(self.lease, 1, LeaseOutcome.FINISHED) if self._current else None
 
     def raised(self, message: Message, error: BaseException) -> None:
         if message._state == PENDING:
@@ -278,15 +278,15 @@ class InlineHolder(Holder):
             message._sink.extend(message, seconds)
 
 
-class Walk:
+class InlineRun:
     """What the fetcher walks through after one read: the holders of its partitions, in turn."""
 
-    def __init__(self, holders: Sequence[InlineHolder]) -> None:
+    def __init__(self, holders: Sequence[InlineLeaseRunner]) -> None:
         self.holders = deque(holders)
         #: Ordinary leases that it takes when those are through.
-        self.aside: deque[Holder] = deque()
+        self.aside: deque[LeaseRunner] = deque()
         #: The one of them that it has taken.
-        self._taken: Holder | None = None
+        self._taken: LeaseRunner | None = None
         self._lock = threading.Lock()
         self.thread = threading.current_thread()
         #: Set by a take-over: the walking thread isn't the fetcher any more.
@@ -297,17 +297,17 @@ class Walk:
         self._first_seen_at: float | None = None
 
     @property
-    def current(self) -> Holder | None:
+    def current(self) -> LeaseRunner | None:
         """What it walks through just now."""
         return self.holders[0] if self.holders else self._taken
 
-    def next_aside(self, *, wanted: bool) -> Holder | None:
+    def next_aside(self, *, wanted: bool) -> LeaseRunner | None:
         """The next ordinary lease to take; None: there is none, another thread has them, or none is `wanted`."""
         with self._lock:
             self._taken = self.aside.popleft() if wanted and self.aside and not self.over else None
             return self._taken
 
-    def leave_aside(self) -> Sequence[Holder]:
+    def leave_aside(self) -> Sequence[LeaseRunner]:
         """What another thread is to take."""
         with self._lock:
             rest, self.aside = self.aside, deque()

@@ -1,4 +1,4 @@
-"""The fetcher's walks: it calls quick callbacks itself, and is relieved when one takes long (`inline` has the theory).
+"""Inline runs: the fetcher calls quick callbacks itself, and is relieved when one takes long (see `inline_runner`).
 
 Rules
 1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.
@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from kafka_pubsub.client.subscribe.runner_api import InlineRunner
-from kafka_pubsub.client.workers.inline_runner import LEFT, InlineHolder, Pace, Walk
+from kafka_pubsub.client.workers.inline_runner import LEFT, InlineLeaseRunner, InlineRun, Pace
 from kafka_pubsub.client.workers.thread_workers import Inline
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.events import Passed
 from kafka_pubsub.core.records import Record
 
-__all__ = ["LOOK", "Walks"]
+__all__ = ["LOOK", "InlineScheduler"]
 
 #: Seconds after which a callback that the fetcher called itself is found to take long.
 LOOK = 0.05
@@ -33,13 +33,13 @@ HELP = 0.02
 PATIENCE = 0.02
 
 
-class Walks:
+class InlineScheduler:
     """Inline walking of one runner."""
 
     def __init__(self, runner: InlineRunner, *, ordered: bool) -> None:
         self.pace = Pace()
         #: What the fetcher walks through now.
-        self.walk: Walk | None = None
+        self.walk: InlineRun | None = None
         self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
@@ -67,7 +67,7 @@ class Walks:
             if seat is None:
                 return None
             inline = runner.coordinator.inline(len(batches))
-            walk = self.walk = self._begin(batches) if inline else Walk(())
+            walk = self.walk = self._begin(batches) if inline else InlineRun(())
             seat.lend(True)
         if inline:
             return self._go(walk, seat, count, more=more)
@@ -82,7 +82,7 @@ class Walks:
             runner.take_posted()
             take()
 
-    def _relieve(self, walk: Walk, seat: Inline) -> bool:
+    def _relieve(self, walk: InlineRun, seat: Inline) -> bool:
         """The crew has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
         runner = self._runner
         with runner.core:
@@ -98,7 +98,7 @@ class Walks:
                 seat.queue(walk.leave_aside())
         return self._end(walk, seat)
 
-    def _runs_dry(self, walk: Walk, seat: Inline) -> bool:
+    def _runs_dry(self, walk: InlineRun, seat: Inline) -> bool:
         """Waits until the crew's threads, left without leases, are through; whether most are, and one more may run."""
         runner, at_work = self._runner, seat.busy()
         until = runner.clock() + PATIENCE
@@ -106,7 +106,7 @@ class Walks:
             runner.nap(PATIENCE / 20)
         return 2 * seat.busy() <= at_work and seat.spares()
 
-    def _refill(self, walk: Walk, seat: Inline) -> bool:
+    def _refill(self, walk: InlineRun, seat: Inline) -> bool:
         """Puts aside what can begin now that the crew's threads are through; whether there is anything."""
         runner = self._runner
         with runner.core:
@@ -116,7 +116,7 @@ class Walks:
                 seat.put_aside(None)
             return bool(walk.aside)
 
-    def _try(self, walk: Walk, seat: Inline) -> bool:
+    def _try(self, walk: InlineRun, seat: Inline) -> bool:
         """Takes more and more of what was put aside, as long as that is quick; whether it was to the end."""
         runner = self._runner
         now = runner.clock()
@@ -132,17 +132,17 @@ class Walks:
                 return False
         return True
 
-    def _begin(self, batches: Mapping[int, Sequence[Record]]) -> Walk:
+    def _begin(self, batches: Mapping[int, Sequence[Record]]) -> InlineRun:
         runner = self._runner
         leases = runner.coordinator.fetched(batches, runner.clock(), inline=True)
         reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
-        return Walk([self._holder(lease, spare) for lease in leases])
+        return InlineRun([self._holder(lease, spare) for lease in leases])
 
-    def _holder(self, lease: Lease, spare: int = 1) -> InlineHolder:
-        return InlineHolder(lease, self._runner, ordered=self._ordered, spare=spare)
+    def _holder(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
+        return InlineLeaseRunner(lease, self._runner, ordered=self._ordered, spare=spare)
 
-    def _go(self, walk: Walk, seat: Inline, count: int, *, more: bool) -> bool:
+    def _go(self, walk: InlineRun, seat: Inline, count: int, *, more: bool) -> bool:
         runner = self._runner
         alone, started = not seat.busy(), runner.clock()
         left = self._pass_all(walk, seat)
@@ -155,7 +155,7 @@ class Walks:
             runner.coordinator.reserve(0)
         return self._help(walk, seat, more=more) and self._end(walk, seat)
 
-    def _pass_all(self, walk: Walk, seat: Inline) -> int:
+    def _pass_all(self, walk: InlineRun, seat: Inline) -> int:
         """Takes the inline leases; returns how many records were kept, or not begun because others were."""
         runner, left = self._runner, 0
         while walk.holders and not walk.over:
@@ -170,7 +170,7 @@ class Walks:
                     walk.holders.popleft()
         return left
 
-    def _help(self, walk: Walk, seat: Inline, *, more: bool = False) -> bool:
+    def _help(self, walk: InlineRun, seat: Inline, *, more: bool = False) -> bool:
         """Takes what is due, and the leases that were handed out meanwhile: cheaper than waking a thread for each.
 
         `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
@@ -204,7 +204,7 @@ class Walks:
             self.pace.walked(records, left, seconds, runner.clock())
         return not walk.over
 
-    def _take_aside(self, walk: Walk, seat: Inline, most: float = inf) -> int:
+    def _take_aside(self, walk: InlineRun, seat: Inline, most: float = inf) -> int:
         """Walks through ordinary leases until these were `most` records or more; returns how many."""
         released, records = self._runner.released, 0
         while (holder := walk.next_aside(wanted=records < most)) is not None:
@@ -212,7 +212,7 @@ class Walks:
             records += max(1, holder.done)  # one was begun, whatever became of it
         return records
 
-    def _end(self, walk: Walk, seat: Inline) -> bool:
+    def _end(self, walk: InlineRun, seat: Inline) -> bool:
         runner = self._runner
         with runner.core:
             if walk.over:
@@ -232,7 +232,7 @@ class Walks:
         """Whether a walk is under way whose callback, or which as a whole, takes long."""
         return self.walk is not None and self.walk.stands(now) >= LOOK
 
-    def take_over(self) -> Walk | None:
+    def take_over(self) -> InlineRun | None:
         """Ends the walk that is under way, if any: its thread isn't the fetcher any more."""
         runner = self._runner
         walk, self.walk = self.walk, None

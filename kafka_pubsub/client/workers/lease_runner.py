@@ -25,7 +25,7 @@ from typing import Protocol, cast
 from kafka_pubsub.client.workers.ack_futures import refused
 from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
 from kafka_pubsub.core.delivery.leases import Lease, Settlement
-from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.core.retry.backoff import LONGEST_DELAY
 from kafka_pubsub.core.retry.record import ERROR_BYTES
 from kafka_pubsub.errors import InvalidArgument
@@ -37,7 +37,7 @@ __all__ = [
     "NACKED",
     "PENDING",
     "STALE",
-    "Holder",
+    "LeaseRunner",
     "Reports",
     "check_delay",
     "check_extension",
@@ -47,7 +47,7 @@ __all__ = [
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 PENDING, ACKED, NACKED, STALE = 0, 1, 2, 3
-KEPT = Verdict.KEPT
+KEPT = LeaseOutcome.KEPT
 
 
 class Reports(Protocol):
@@ -56,7 +56,7 @@ class Reports(Protocol):
     process: int
     observer: LeaseObserver = UNOBSERVED
 
-    def released(self, release: Release) -> None: ...
+    def released(self, release: LeaseReport) -> None: ...
     def settled(self, settlement: Settlement) -> None: ...
     def extended(self, lease: Lease, done: int, seconds: float) -> None: ...
     def awaited(self, lease: Lease, message: Message) -> AckFuture: ...
@@ -93,7 +93,7 @@ class HeldMessage(Message):
 
     __slots__ = ()
 
-    _sink: Holder
+    _sink: LeaseRunner
 
     def ack(self) -> None:
         """Done: never deliver it again."""
@@ -102,7 +102,7 @@ class HeldMessage(Message):
             holder.reports.stale()
             return
         self._state = ACKED
-        holder = self._sink  # another one, if it was left just now (`inline`)
+        holder = self._sink  # another one, if it was left just now (`inline_runner`)
         if holder.detached:
             holder.acked_later(self)
 
@@ -111,7 +111,7 @@ class HeldMessage(Message):
         self._state = NACKED
 
 
-class Holder:
+class LeaseRunner:
     """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
 
     __slots__ = (
@@ -152,7 +152,7 @@ class Holder:
         #: What the callback raised, or was dealing with when it nacked; empty: nothing.
         self._error = ""
 
-    def walk(self, callback: Callable[[Message], object]) -> Release:
+    def walk(self, callback: Callable[[Message], object]) -> LeaseReport:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
         new, kind = object.__new__, self._kind()  # four stores here cost half of a call of `__init__`
@@ -162,7 +162,7 @@ class Holder:
         for record in lease.records:
             if self.stopped:
                 self.let_go()
-                return Release(lease, done, Verdict.UNTOUCHED)
+                return LeaseReport(lease, done, LeaseOutcome.UNTOUCHED)
             message = new(kind)
             message._record = record  # type: ignore[assignment]
             message._sink = self
@@ -178,7 +178,7 @@ class Holder:
             done += 1
             self.done = done
         self.let_go()
-        return Release(lease, done, Verdict.FINISHED)
+        return LeaseReport(lease, done, LeaseOutcome.FINISHED)
 
     def let_go(self) -> None:
         """Takes references apart, so that records are freed at once and not by the collector."""
@@ -206,16 +206,16 @@ class Holder:
             cast("HeldMessage", message)._fail()
             self._error = words_of(error)
 
-    def left(self, message: Message) -> Release:
+    def left(self, message: Message) -> LeaseReport:
         """The callback has returned and the message isn't acked."""
         self.detached = True
         if message._state == ACKED:  # it was acked on another thread just now (rule 2)
             self.let_go()
-            return Release(self.lease, self.done + 1, Verdict.UNTOUCHED)
+            return LeaseReport(self.lease, self.done + 1, LeaseOutcome.UNTOUCHED)
         if message._state == NACKED or self.withdrawn:
             self.let_go()
-            return Release(self.lease, self.done, Verdict.NACKED, self._delay, self._error)
-        return Release(self.lease, self.done, Verdict.KEPT)
+            return LeaseReport(self.lease, self.done, LeaseOutcome.NACKED, self._delay, self._error)
+        return LeaseReport(self.lease, self.done, LeaseOutcome.KEPT)
 
     # The verbs of a message (MessageSink)
 
@@ -239,7 +239,7 @@ class Holder:
             return
         self._delay, self._error = delay, words_of(sys.exc_info()[1])
         message._state = NACKED
-        holder = cast("Holder", message._sink)  # another one, if it was left just now (`inline`)
+        holder = cast("LeaseRunner", message._sink)  # another one, if it was left just now (`inline_runner`)
         if holder.detached:
             holder.nacked_later(delay, self._error)
 
@@ -258,7 +258,7 @@ class Holder:
     def ack_with_response(self, message: Message) -> AckFuture:
         if self._late(message):
             return refused(message)
-        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`hearing`).
+        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`inbox`).
         future = self.reports.awaited(self.lease, message)
         message._state = ACKED
         if self.detached:
@@ -276,7 +276,7 @@ class Holder:
         return ack_id
 
 
-class BatchHolder(Holder):
+class BatchLeaseRunner(LeaseRunner):
     """Holds one key's run whose messages the callback gets together; it takes them in order.
 
     Acks inside a run count cumulatively; a nack redelivers from there on. When the callback has returned, only the
@@ -321,14 +321,14 @@ class BatchHolder(Holder):
             self.reports.observer.run_begins(self.messages)
         return self.messages
 
-    def end_run(self, raised: BaseException | None = None) -> Release:
+    def end_run(self, raised: BaseException | None = None) -> LeaseReport:
         """What the callback has made of the run."""
         with self.reports.observer.step:
             return self._end_run(raised)
 
-    def _end_run(self, raised: BaseException | None) -> Release:
+    def _end_run(self, raised: BaseException | None) -> LeaseReport:
         if not self.messages:
-            return Release(self.lease, 0, Verdict.UNTOUCHED)
+            return LeaseReport(self.lease, 0, LeaseOutcome.UNTOUCHED)
         states = [message._state for message in self.messages]
         acked = max((at + 1 for at, state in enumerate(states) if state == ACKED), default=0)
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
@@ -337,7 +337,7 @@ class BatchHolder(Holder):
         if done == len(states):
             self.let_go()
             self.messages = []
-            return Release(self.lease, done, Verdict.FINISHED)
+            return LeaseReport(self.lease, done, LeaseOutcome.FINISHED)
         current = self.messages[done]
         self._delay = self._delays.get(current.offset)
         self._error = self._errors.get(current.offset) or words_of(raised)

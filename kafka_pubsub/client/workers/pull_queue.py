@@ -16,12 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from kafka_pubsub.client.workers.lease_runner import Holder, Reports
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner, Reports
 from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.model import Message
 
-__all__ = ["Mailbox"]
+__all__ = ["PullQueue"]
 
 #: Seconds that `receive` goes on collecting after the first message: a batch of the broker's arrives together.
 COLLECT = 0.01
@@ -29,7 +29,7 @@ COLLECT = 0.01
 LOOK = 0.25
 
 
-class Mailbox:
+class PullQueue:
     """The crew behind `receive`."""
 
     run = 1
@@ -45,7 +45,7 @@ class Mailbox:
         self._reports = reports
         self._ring = ring
         self._clock = clock
-        self._box: deque[Holder] = deque()
+        self._box: deque[LeaseRunner] = deque()
         #: Messages that waiting threads still want, and how many threads wait.
         self._wanted = self._waiting = 0
         self._changed = threading.Condition()
@@ -59,7 +59,7 @@ class Mailbox:
     def take(self, leases: Sequence[Lease]) -> None:
         with self._changed:
             for lease in leases:
-                lease.holder = holder = Holder(lease, self._reports)
+                lease.holder = holder = LeaseRunner(lease, self._reports)
                 self._box.append(holder)
             self._changed.notify_all()
 
@@ -100,7 +100,7 @@ class Mailbox:
             message = holder.begin()
             if message is None:  # its partition was revoked, or the stream is about to end
                 holder.let_go()
-                self._reports.released(Release(holder.lease, 0, Verdict.UNTOUCHED))
+                self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
                 continue
             self._reports.observer.begins(message)
             self._reports.observer.ends(message)  # a box has no handler that could end later
@@ -122,7 +122,7 @@ class Mailbox:
                 self._used = now
             return now - self._used
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Iterable[LeaseRunner]:
         return ()
 
     def close(self, timeout: float | None) -> bool:

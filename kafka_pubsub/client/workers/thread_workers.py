@@ -20,12 +20,12 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from kafka_pubsub.client.workers.lease_runner import BatchHolder, Holder, Reports
+from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner, Reports
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
-__all__ = ["BatchCrew", "Callback", "Crew", "ExecutorCrew", "ThreadCrew"]
+__all__ = ["BatchWorkers", "Callback", "ExecutorWorkers", "ThreadWorkers", "WorkerPool"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -45,7 +45,7 @@ QUICK = 0.0001
 
 
 class Inline(Protocol):
-    """What a crew has to do with callbacks that the fetcher calls itself (`inline`)."""
+    """What a crew has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
 
     callback: Callback
 
@@ -58,17 +58,17 @@ class Inline(Protocol):
     def busy(self) -> int:
         """How many of its threads are with a lease."""
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the crew again."""
 
-    def queue(self, holders: Iterable[Holder]) -> None:
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
         """The crew takes these."""
 
-    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
         """`thread` was the fetcher; until its callback ends it is a worker."""
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Runs the callbacks of one stream. `inline` is None where no other thread may call them."""
 
     run: int
@@ -81,17 +81,17 @@ class Crew(Protocol):
         """How many leases to ask for when `free` more messages may be started."""
 
     def take(self, leases: Sequence[Lease]) -> None: ...
-    def walking(self) -> Iterable[Holder]: ...
+    def walking(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
         """Waits for handlers that run; False if one still runs after `timeout` seconds."""
 
 
-class ThreadCrew:
+class ThreadWorkers:
     """Threads of our own: one callback each.
 
     As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
     one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
-    told from here why they do; where they only wait for each other, the fetcher finds out (`walks`).
+    told from here why they do; where they only wait for each other, the fetcher finds out (`inline_scheduler`).
     """
 
     run = RUN
@@ -110,17 +110,17 @@ class ThreadCrew:
         self._reports = reports
         self._name = name
         self._clock = clock
-        self._queue: SimpleQueue[Holder | None] = SimpleQueue()
+        self._queue: SimpleQueue[LeaseRunner | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         #: Threads that weren't told to end.
         self._hired = 0
         #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
         self._lent = False
         #: Where leases go that the fetcher takes itself; None: to the threads.
-        self._aside: deque[Holder] | None = None
-        self._adopted: list[tuple[Holder, threading.Thread]] = []
+        self._aside: deque[LeaseRunner] | None = None
+        self._adopted: list[tuple[LeaseRunner, threading.Thread]] = []
         #: What each thread walks now, by its number; None while it waits.
-        self._current: list[Holder | None] = []
+        self._current: list[LeaseRunner | None] = []
         #: Records that each thread has finished, in leases that it has done with; and how many leases.
         self._walked: list[int] = []
         self._ended: list[int] = []
@@ -143,12 +143,12 @@ class ThreadCrew:
     def lend(self, lent: bool) -> None:
         self._lent = lent
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         self._aside = aside
         if aside is not None:
             self._take_back(aside)
 
-    def _take_back(self, aside: deque[Holder]) -> None:
+    def _take_back(self, aside: deque[LeaseRunner]) -> None:
         """What no thread has begun."""
         for _ in range(self._queue.qsize()):
             try:
@@ -161,7 +161,7 @@ class ThreadCrew:
                 self._handed -= 1
                 aside.append(holder)
 
-    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
         self._adopted.append((holder, thread))
         if self._hired > self._places():
             self._hired -= 1
@@ -183,7 +183,7 @@ class ThreadCrew:
 
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
-        holders = [Holder(lease, reports) for lease in leases]
+        holders = [LeaseRunner(lease, reports) for lease in leases]
         for holder in holders:
             holder.lease.holder = holder
         if self._aside is not None:
@@ -191,7 +191,7 @@ class ThreadCrew:
         else:
             self.queue(holders)
 
-    def queue(self, holders: Iterable[Holder]) -> None:
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
         for holder in holders:
             self._handed += 1
             self._queue.put(holder)
@@ -236,7 +236,7 @@ class ThreadCrew:
             walked[number] += holder.done
             ended[number] += 1
 
-    def walking(self) -> Sequence[Holder]:
+    def walking(self) -> Sequence[LeaseRunner]:
         walking = [holder for holder in self._current if holder is not None]
         return walking + [holder for holder, _ in self._adopted]
 
@@ -246,7 +246,7 @@ class ThreadCrew:
         return _join([*self._threads, *(thread for _, thread in self._adopted)], timeout)
 
 
-class ExecutorCrew:
+class ExecutorWorkers:
     """A user's executor: one submitted walk for each lease, at most `workers` at a time."""
 
     run = RUN
@@ -263,7 +263,7 @@ class ExecutorCrew:
         self._workers = workers
         self._reports = reports
         #: Submitted and not ended.
-        self._holders: set[Holder] = set()
+        self._holders: set[LeaseRunner] = set()
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
@@ -271,7 +271,7 @@ class ExecutorCrew:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = Holder(lease, self._reports)
+            lease.holder = holder = LeaseRunner(lease, self._reports)
             self._holders.add(holder)
             try:
                 self._executor.submit(self._walk, holder)
@@ -281,13 +281,13 @@ class ExecutorCrew:
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
 
-    def _walk(self, holder: Holder) -> None:
+    def _walk(self, holder: LeaseRunner) -> None:
         self._reports.released(holder.walk(self._callback))
         with self._ended:
             self._holders.discard(holder)
             self._ended.notify_all()
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Iterable[LeaseRunner]:
         return [holder for holder in self._holders.copy() if holder.begun]
 
     def close(self, timeout: float | None) -> bool:
@@ -295,7 +295,7 @@ class ExecutorCrew:
             return self._ended.wait_for(lambda: not self._holders, timeout)
 
 
-class BatchCrew:
+class BatchWorkers:
     """Threads whose callback gets a list: messages of distinct keys, or one key's run."""
 
     spread = True
@@ -316,17 +316,17 @@ class BatchCrew:
         self._latency = latency
         self._workers = workers
         self._reports = reports
-        self._queue: SimpleQueue[BatchHolder | None] = SimpleQueue()
+        self._queue: SimpleQueue[BatchLeaseRunner | None] = SimpleQueue()
         self._name = name
         self._threads: list[threading.Thread] = []
-        self._current: list[Sequence[BatchHolder]] = [()] * workers
+        self._current: list[Sequence[BatchLeaseRunner]] = [()] * workers
 
     def wants(self, free: int) -> int:
         return min(free, self._size * self._workers)
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = BatchHolder(lease, self._reports)
+            lease.holder = holder = BatchLeaseRunner(lease, self._reports)
             self._queue.put(holder)
         while len(self._threads) < self._workers and self._queue.qsize():
             number = len(self._threads)
@@ -343,7 +343,7 @@ class BatchCrew:
             self._call(batch)
             self._current[number] = ()
 
-    def _gather(self, first: BatchHolder) -> list[BatchHolder]:
+    def _gather(self, first: BatchLeaseRunner) -> list[BatchLeaseRunner]:
         batch, count = [first], len(first.lease.records)
         until = time.monotonic() + self._latency
         while count < self._size and count == len(batch):
@@ -358,7 +358,7 @@ class BatchCrew:
             count += 1
         return batch
 
-    def _call(self, batch: Sequence[BatchHolder]) -> None:
+    def _call(self, batch: Sequence[BatchLeaseRunner]) -> None:
         messages = [message for holder in batch for message in holder.begin_run()]
         raised: BaseException | None = None
         try:
@@ -370,7 +370,7 @@ class BatchCrew:
         for holder in batch:
             self._reports.released(holder.end_run(raised))
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Iterable[LeaseRunner]:
         return [holder for batch in self._current for holder in batch]
 
     def close(self, timeout: float | None) -> bool:

@@ -20,7 +20,7 @@ from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.core.commit.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named
 from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.core.retry.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.settings import Start
 from kafka_pubsub.model import Header, LogEnd
@@ -40,7 +40,7 @@ class Progress(NamedTuple):
     runs: Sequence[Run]
     #: Behind the last record of main that was read.
     read: LogEnd
-    books: RetryBooks
+    books: FinishedRuns
     notes: Notes
     retry_notes: Notes
     doubts: tuple[Doubt, Doubt]
@@ -53,7 +53,7 @@ class Progress(NamedTuple):
 class Checkpoints:
     """The checkpoints of one partition under one ownership."""
 
-    def __init__(self, start: Start, books: RetryBooks) -> None:
+    def __init__(self, start: Start, books: FinishedRuns) -> None:
         self._start, self._retry, self._books = start, start.retry, books
         #: The one that the last accepted commit named; None: there is none.
         self.named = start.retry.checkpoint

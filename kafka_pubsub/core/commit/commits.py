@@ -21,8 +21,8 @@ from kafka_pubsub.core.commit.checkpoint import Named, news, split
 from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints, Progress
 from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.commit.offsets import Offsets, Run
-from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate, Relocation
-from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.effects import Commit, CommitBoth, MovedRecord, StoreMoves
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.core.retry.moves import Move
 from kafka_pubsub.core.retry.next_move import headers_of
 from kafka_pubsub.core.settings import Start
@@ -49,7 +49,7 @@ class Noter(Protocol):
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(self, start: Start, offsets: Offsets, books: RetryBooks, noter: Noter) -> None:
+    def __init__(self, start: Start, offsets: Offsets, books: FinishedRuns, noter: Noter) -> None:
         self._offsets = offsets
         self._books = books
         self._noter = noter
@@ -65,7 +65,7 @@ class Commits:
         #: Whether the last one was refused: then waiters don't hurry the next commit.
         self.refused = False
         self._not_before = 0.0
-        #: Told of each commit when it is made, and of its answer (`durability`).
+        #: Told of each commit when it is made, and of its answer (`durable_acks`).
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
 
@@ -103,7 +103,7 @@ class Commits:
 
     def transaction(
         self, moves: Sequence[Move], now: float, *, clean: bool = False, closing: bool = False
-    ) -> CommitBoth | Relocate:
+    ) -> CommitBoth | StoreMoves:
         """The commit to send, with these moves; it is in flight from now on. Plain if neither they nor it need more.
 
         `closing`: with a checkpoint if anything isn't in one. So are dead letters: another topic holds them, and an
@@ -118,7 +118,7 @@ class Commits:
         if told or _buries(records) or points.wanted(_size(commit, progress), now):
             return self._checkpoint(progress, records, now, clean=clean)
         self._plain(progress, commit, now)
-        return Relocate(records, commit) if moves else commit
+        return StoreMoves(records, commit) if moves else commit
 
     def _plain(self, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
         if _size(commit, progress) > ack_map.CAPACITY - ack_map.NOTED:
@@ -127,8 +127,8 @@ class Commits:
         return self._send(commit)
 
     def _checkpoint(
-        self, progress: Progress, records: Sequence[Relocation], now: float, *, clean: bool
-    ) -> Relocate:
+        self, progress: Progress, records: Sequence[MovedRecord], now: float, *, clean: bool
+    ) -> StoreMoves:
         progress = progress._replace(books=progress.books.after(()))  # it is named when they have gone on
         checkpoint = self.checkpoints.write(progress, now)
         more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
@@ -140,7 +140,7 @@ class Commits:
         forecast = named(0)
         self._send(forecast)
         self._named = named
-        return Relocate(records, forecast, split(checkpoint), self.checkpoints.headers(checkpoint), named)
+        return StoreMoves(records, forecast, split(checkpoint), self.checkpoints.headers(checkpoint), named)
 
     def _next_at(self, now: float) -> None:
         # The next multiple of the interval: partitions that are busy commit together, in one request.
@@ -228,14 +228,14 @@ class Commits:
         return CommitBoth(position, main_text, Commit(retry_position, text, beside_epoch), epoch)
 
 
-def _buries(records: Sequence[Relocation]) -> bool:
+def _buries(records: Sequence[MovedRecord]) -> bool:
     """Whether dead letters are among them."""
     return any(record.dead for record in records)
 
 
-def records_of(moves: Sequence[Move]) -> list[Relocation]:
+def records_of(moves: Sequence[Move]) -> list[MovedRecord]:
     """Returns the records to write for these moves."""
-    return [Relocation(move.record, headers_of(move), move.death is not None) for move in moves]
+    return [MovedRecord(move.record, headers_of(move), move.death is not None) for move in moves]
 
 
 def _size(commit: CommitBoth, progress: Progress) -> int:

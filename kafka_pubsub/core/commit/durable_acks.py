@@ -8,7 +8,7 @@ Rules
 1. A waiter is told that its ack is durable only after the answer to a commit that was made after the ack was booked.
 2. An ack is booked when it arrives, though its handler may still run: the handler may wait for this very answer.
    The key stays with its holder until the handler has ended.
-3. The acks of a walk (`inline`) are booked when the walk has reported; until then they wait in `_walked`.
+3. The acks of a walk (`inline_lease`) are booked when the walk has reported; until then they wait in `_walked`.
 4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
 5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
 6. Every wait ends: after `PATIENCE` a waiter is told that there is no answer. The ack itself stays booked.
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from kafka_pubsub.core.commit.commits import Commits
-from kafka_pubsub.core.delivery.lease_reports import Verdicts
+from kafka_pubsub.core.delivery.lease_reports import LeaseReports
 from kafka_pubsub.core.delivery.leases import Leases, LeaseState
 from kafka_pubsub.core.effects import Durable, Effect, Stale, Undone, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, Event, Passed, Tick
@@ -41,7 +41,7 @@ _Waiter = tuple[object, float]
 class Durability:
     """The waiters of one partition under one ownership."""
 
-    def __init__(self, leases: Leases, verdicts: Verdicts, commits: Commits, *, prompt: bool) -> None:
+    def __init__(self, leases: Leases, verdicts: LeaseReports, commits: Commits, *, prompt: bool) -> None:
         self._leases = leases
         self._verdicts = verdicts
         self._commits = commits

@@ -1,7 +1,8 @@
 """What a commit tells of handlers that run: the messages that they hold, for the next owner and for people who look.
 
 Rules
-1. The notes of suspects come first (`suspects`). Each message that was seen with a handler follows, if there is room.
+1. The notes of suspects come first (`crash_suspects`). Each message that was seen with a handler follows, if there is
+   room.
 2. What a handler keeps for long is named, if need be by a commit that says nothing else: people look there for what
    holds a key up.
 """
@@ -14,7 +15,7 @@ from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.delivery.leases import Lease, Leases
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_state import RetryState
 
 __all__ = ["StartedNotes"]
 
@@ -22,7 +23,7 @@ __all__ = ["StartedNotes"]
 class StartedNotes:
     """The `Noter` of one partition's commits."""
 
-    def __init__(self, leases: Leases, retries: Retries) -> None:
+    def __init__(self, leases: Leases, retries: RetryState) -> None:
         self._leases = leases
         self._retries = retries
         #: Records that the last commit noted, or would have if there had been room.

@@ -65,7 +65,7 @@ def finished(passed: Passed) -> Sequence[Record]:
         at = bisect_left(done, record.offset(), key=_offset)
         while (
             done[at] is not record
-        ):  # a message that was moved twice may wait twice (`Retries.without_copies`)
+        ):  # a message that was moved twice may wait twice (`RetryState.without_copies`)
             at += 1
         del done[at]
     return done

@@ -1,4 +1,4 @@
-"""Where the records of a partition come from and go to: what a holder's verdict means for the books (`verdicts.Home`).
+"""Where the records of a partition come from and go to: what the outcome of a lease means for them.
 
 Rules
 1. An acked message is finished in the books of the log that it came from.
@@ -20,12 +20,12 @@ from kafka_pubsub.core.effects import Effect
 from kafka_pubsub.core.events import Nacked, ReadUpTo
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord, Why
-from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
 
-__all__ = ["Places"]
+__all__ = ["RecordOutcomes"]
 
 
-class Places:
+class RecordOutcomes:
     """The places of one partition."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Places:
         queues: KeyQueues,
         leases: Leases,
         commits: Commits,
-        half: RetryHalf,
+        half: RetryPartition,
     ) -> None:
         self._offsets = offsets
         self._queues = queues

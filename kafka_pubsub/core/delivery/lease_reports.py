@@ -2,7 +2,7 @@
 
 Theory. A holder acks records one by one and lets go of its lease in the end, or keeps one record until its deadline.
 Each report either finishes records, gives back those that no handler has seen, or says that the current one failed.
-What follows from that is `Home`'s: the partition knows where a record came from and where it goes.
+What follows from that is `LeaseOutcomes`'s: the partition knows where a record came from and where it goes.
 
 Rule: a report about a lease that is over changes nothing, and is counted as stale (I4).
 """
@@ -14,15 +14,15 @@ from typing import Protocol
 
 from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState, Settlement
 from kafka_pubsub.core.effects import Effect, Stale, Withdraw
-from kafka_pubsub.core.events import Extended, Progressed, Release, Released, Settled, Verdict
+from kafka_pubsub.core.events import Extended, LeaseOutcome, LeaseReport, LeasesReported, Progressed, Settled
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.core.settings import Rules
 
-__all__ = ["Home", "Verdicts"]
+__all__ = ["LeaseOutcomes", "LeaseReports"]
 
 
-class Home(Protocol):
+class LeaseOutcomes(Protocol):
     """Where records come from and go to."""
 
     def finish(self, lease: Lease, records: Sequence[Record]) -> None:
@@ -41,10 +41,10 @@ class Home(Protocol):
         """The current record failed; ends the lease, frees it, and gives back the records behind it."""
 
 
-class Verdicts:
+class LeaseReports:
     """The reports on the leases of one partition."""
 
-    def __init__(self, leases: Leases, rules: Rules, epoch: int, home: Home) -> None:
+    def __init__(self, leases: Leases, rules: Rules, epoch: int, home: LeaseOutcomes) -> None:
         self._leases = leases
         self._rules = rules
         self.epoch = epoch
@@ -54,7 +54,7 @@ class Verdicts:
         """Whether reports on it are stale."""
         return lease.state is LeaseState.OVER or lease.epoch != self.epoch
 
-    def released(self, event: Released, now: float) -> Sequence[Effect]:
+    def released(self, event: LeasesReported, now: float) -> Sequence[Effect]:
         """Holders let go."""
         stale = 0
         whole: list[Lease] = []
@@ -62,7 +62,7 @@ class Verdicts:
             lease = release.lease
             if self.over(lease):
                 stale += max(0, release.done - lease.done)  # letting go of what is over is no verdict
-            elif release.verdict is Verdict.FINISHED and lease.state is LeaseState.WALKING:
+            elif release.verdict is LeaseOutcome.FINISHED and lease.state is LeaseState.WALKING:
                 whole.append(lease)
             else:
                 self.release(release, now)
@@ -70,20 +70,20 @@ class Verdicts:
             self._home.finish_whole(whole)
         return (Stale(stale),) if stale else ()
 
-    def release(self, release: Release, now: float) -> None:
+    def release(self, release: LeaseReport, now: float) -> None:
         """One holder lets go."""
         lease, verdict, home = release.lease, release.verdict, self._home
         self._finish(lease, release.done)
         if lease.done == len(lease.records):
             self._leases.close(lease)
             home.free(lease)
-        elif verdict is Verdict.UNTOUCHED or release.done < lease.done:
+        elif verdict is LeaseOutcome.UNTOUCHED or release.done < lease.done:
             # Expired or not: no handler has seen this record; a word about one that is acked meanwhile isn't about it.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
             home.fail(lease, Why.EXPIRED, None, release.error, now)
-        elif verdict is Verdict.KEPT:
+        elif verdict is LeaseOutcome.KEPT:
             home.give_back(lease, self._leases.keep(lease, self._kept_until(lease, now)))
             if lease.early is not None and lease.early.done == lease.done:
                 self._settle(lease.early, now)

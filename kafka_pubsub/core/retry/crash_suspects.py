@@ -13,9 +13,10 @@ A lease here is BENCHED (a suspect that waits for the trial), UNNOTED (waits for
 
 Rules
 1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes (but rule 5).
-2. One trial at a time in a process (`Turn`): else a neighbour partition's innocent would share the blame each time.
-   A trial isn't over before the log has stopped naming it: who was acked a moment before a neighbour's trial killed the
-   process would share the blame, too. The next one of the same log is named by the same commit, so some go in a row.
+2. One trial at a time in a process (`TrialLock`): else a neighbour partition's innocent would share the blame each
+   time. A trial isn't over before the log has stopped naming it: who was acked a moment before a neighbour's trial
+   killed the process would share the blame, too. The next one of the same log is named by the same commit, so some go
+   in a row.
 3. Messages of a key that isn't suspected are noted several together, or a key would go forward by one message a commit
    until the takeover's position is passed. After another crash each of them would be tried alone, so they are few, and
    fewer where many keys are noted.
@@ -35,7 +36,7 @@ from kafka_pubsub.core.commit.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Suspects", "Turn"]
+__all__ = ["CrashSuspects", "TrialLock"]
 
 
 #: Messages that aren't suspected and that are noted at a time. After the next crash each of them is a suspect, and a
@@ -51,7 +52,7 @@ ROW = 8
 SPARE = 32
 
 
-class Turn:
+class TrialLock:
     """Whose trial it is; shared by the partitions of a process, whatever threads they are decided on."""
 
     def __init__(self) -> None:
@@ -73,10 +74,10 @@ class Turn:
             del self._holder[None]
 
 
-class Suspects:
+class CrashSuspects:
     """The suspects in one log (main or retry) of one partition. Offsets are that log's own."""
 
-    def __init__(self, turn: Turn, found: Notes = notes.NOTHING, doubt: Doubt = NO_DOUBT) -> None:
+    def __init__(self, turn: TrialLock, found: Notes = notes.NOTHING, doubt: Doubt = NO_DOUBT) -> None:
         self._turn = turn
         #: What the commits say of owners that ended in disorder.
         self.doubt = doubt

@@ -1,14 +1,14 @@
 """Messages that go to the dead letters: which of them wait, which are being written, and when they are tried again.
 
 Theory. A dead-letter topic may be away for hours, and then each try takes as long as the log's client waits. So a
-burial has two steps. First the dead letters are written in a transaction of their own that holds nothing else (`Bury`).
-That may take long, and nothing waits for it but the keys of these messages. Only when the log has taken them all does
-the commit that calls their sources finished join the transaction (`Relocate`). From then on the burial is the
-partition's one commit in flight, for the milliseconds that a commit takes.
+burial has two steps. First the dead letters are written in a transaction of their own that holds nothing else
+(`WriteDeadLetters`). That may take long, and nothing waits for it but the keys of these messages. Only when the log
+has taken them all does the commit that calls their sources finished join the transaction (`StoreMoves`). From then on
+the burial is the partition's one commit in flight, for the milliseconds that a commit takes.
 
 Rules
-1. Only records of the retry partition are buried. A message whose attempts are used up moves there first (`fates`), so
-   no later owner runs its handler, however long the dead-letter topic is away.
+1. Only records of the retry partition are buried. A message whose attempts are used up moves there first
+   (`next_move`), so no later owner runs its handler, however long the dead-letter topic is away.
 2. One batch is being written at a time. What waits is a few numbers in memory; its body is read for each try.
 3. A record that is refused by itself (too large) pauses alone. A batch that fails without naming a record is tried
    again by halves, down to one record; that one then pauses alone, and the next try begins with another one.
@@ -23,7 +23,7 @@ from itertools import islice
 from kafka_pubsub.core.retry.key_line import NEVER
 from kafka_pubsub.core.retry.moves import LONGEST_REFUSED, REFUSED, Move
 
-__all__ = ["LONGEST_PAUSE", "PAUSE", "Burial", "Burials"]
+__all__ = ["LONGEST_PAUSE", "PAUSE", "DeadLetterQueue", "PendingDeadLetter"]
 
 #: Dead letters that are written together: their bodies are at hand meanwhile, so they are few.
 TOGETHER = 64
@@ -31,7 +31,7 @@ TOGETHER = 64
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
-class Burial:
+class PendingDeadLetter:
     """One record of the retry partition that is to become a dead letter."""
 
     __slots__ = ("key", "move", "not_before", "offset", "origin", "refusals", "reread", "stored")
@@ -51,14 +51,14 @@ class Burial:
         self.not_before = 0.0
 
 
-class Burials:
+class DeadLetterQueue:
     """The burials of one partition."""
 
     def __init__(self) -> None:
         #: By offset in the retry partition, in the order in which they are tried.
-        self.waiting: dict[int, Burial] = {}
+        self.waiting: dict[int, PendingDeadLetter] = {}
         #: Those that are being written.
-        self.out: Sequence[Burial] = ()
+        self.out: Sequence[PendingDeadLetter] = ()
         #: Whether the log has taken all of `out`, so that the commit may join their transaction.
         self.written = False
         #: Whether that commit was sent.
@@ -71,12 +71,12 @@ class Burials:
         # When the first of those that wait may be tried; perhaps too early, never too late.
         self._due = NEVER
 
-    def add(self, burial: Burial) -> None:
+    def add(self, burial: PendingDeadLetter) -> None:
         """One more is to be buried."""
         self.waiting[burial.offset] = burial
         self._due = min(self._due, burial.not_before)
 
-    def take_back(self, offset: int) -> Burial | None:
+    def take_back(self, offset: int) -> PendingDeadLetter | None:
         """That one isn't buried for now; None: it doesn't wait here."""
         return self.waiting.pop(offset, None)
 
@@ -86,12 +86,12 @@ class Burials:
             return None
         return max(self._not_before, self._due)
 
-    def candidates(self, now: float) -> Sequence[Burial]:
+    def candidates(self, now: float) -> Sequence[PendingDeadLetter]:
         """Those that may go together now; to be asked for when `due_at` has come."""
         due = (burial for burial in self.waiting.values() if burial.not_before <= now)
         return list(islice(due, self._limit))
 
-    def load(self, batch: Sequence[Burial]) -> None:
+    def load(self, batch: Sequence[PendingDeadLetter]) -> None:
         """These are being written from now on."""
         for burial in batch:
             del self.waiting[burial.offset]
@@ -102,7 +102,7 @@ class Burials:
         """Finds out when the first of those that wait is due."""
         self._due = min((burial.not_before for burial in self.waiting.values()), default=NEVER)
 
-    def stored(self) -> Sequence[Burial]:
+    def stored(self) -> Sequence[PendingDeadLetter]:
         """They are buried."""
         done = self._back()
         self._pause, self._limit = PAUSE, min(TOGETHER, 2 * self._limit)
@@ -110,7 +110,7 @@ class Burials:
             burial.stored = True
         return done
 
-    def aborted(self, refused: Collection[int], now: float) -> Sequence[Burial]:
+    def aborted(self, refused: Collection[int], now: float) -> Sequence[PendingDeadLetter]:
         """They are not, and wait again; `refused`: the numbers of those that can't be written at all now."""
         batch = self._back()
         alone = refused or range(len(batch) == 1)
@@ -128,7 +128,7 @@ class Burials:
         self.look()
         return batch
 
-    def _back(self) -> Sequence[Burial]:
+    def _back(self) -> Sequence[PendingDeadLetter]:
         batch, self.out = self.out, ()
         self.written = self.flying = False
         return batch

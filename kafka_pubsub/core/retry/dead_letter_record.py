@@ -1,6 +1,6 @@
 """A record of a dead-letter topic, read back: the message, its origin, and the record that brings it back.
 
-Theory. A dead letter is the user's record with the texts of `retry_record.dead_headers`. Any client can read them, and
+Theory. A dead letter is the user's record with the texts of `record.dead_headers`. Any client can read them, and
 any client can have written them; so they are checked before a letter is believed. Replaying turns a letter
 into a record of the retry topic again: the user's own key, value, headers and timestamp, an origin, and attempts that
 begin anew.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kafka_pubsub.core.retry.record import DEAD_PREFIX, RETRY_HEADER, RetryInfo, Why, retry_headers
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["REPLAYED_HEADER", "Letter", "Origin", "own_headers", "read_letter", "replay_headers"]
+__all__ = ["REPLAYED_HEADER", "DeadLetterRecord", "Origin", "own_headers", "read_letter", "replay_headers"]
 
 REPLAYED_HEADER = "ps-replayed"
 
@@ -34,7 +34,7 @@ class Origin(NamedTuple):
     offset: int
 
 
-class Letter(NamedTuple):
+class DeadLetterRecord(NamedTuple):
     """The fields of a dead letter. Times are milliseconds of the wall clock, 0 if they are missing."""
 
     subscription: str
@@ -51,7 +51,7 @@ class Letter(NamedTuple):
     replays: int = 0
 
 
-def read_letter(headers: Sequence[Header] | None) -> Letter | None:
+def read_letter(headers: Sequence[Header] | None) -> DeadLetterRecord | None:
     """The letter that a record's headers make it; None: it is none of ours."""
     said = {
         name[len(DEAD_PREFIX) :]: value.decode("utf-8", "replace")
@@ -61,7 +61,7 @@ def read_letter(headers: Sequence[Header] | None) -> Letter | None:
     subscription = said.get("subscription")
     if not subscription:
         return None
-    return Letter(
+    return DeadLetterRecord(
         subscription,
         said.get("topic", ""),
         said.get("reason", ""),

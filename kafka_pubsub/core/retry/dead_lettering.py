@@ -1,7 +1,7 @@
-"""What becomes dead letters, and when: connects `burials` with the retry half of a partition.
+"""What becomes dead letters, and when: connects `dead_letter_queue` with the retry half of a partition.
 
-`burials` tells the two steps of a burial and its rules. The second step takes its place among the partition's commits
-like any other: one is in flight.
+`dead_letter_queue` tells the two steps of a burial and its rules. The second step takes its place among the
+partition's commits like any other: one is in flight.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.core.effects import Announce, Effect, News
 from kafka_pubsub.core.events import Written
-from kafka_pubsub.core.retry.dead_letter_queue import Burial
+from kafka_pubsub.core.retry.dead_letter_queue import PendingDeadLetter
 from kafka_pubsub.core.retry.moves import BATCH_BYTES, Move
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_state import RetryState
 
-__all__ = ["Burying"]
+__all__ = ["DeadLettering"]
 
 
-class Burying:
+class DeadLettering:
     """The burials of one partition, and what they wait for."""
 
-    def __init__(self, retries: Retries) -> None:
+    def __init__(self, retries: RetryState) -> None:
         self._retries = retries
         self._burials = retries.burials
 
@@ -28,7 +28,7 @@ class Burying:
         """The dead letters to be written next; none: nothing may go."""
         if (due := self._burials.due_at()) is None or now < due:
             return ()
-        batch: list[Burial] = []
+        batch: list[PendingDeadLetter] = []
         size, missing = 0, False
         for burial in self._burials.candidates(now):
             if burial.move is None and not self._find_body(burial, now):
@@ -47,7 +47,7 @@ class Burying:
             self._burials.look()
         return [burial.move for burial in batch if burial.move is not None]
 
-    def _find_body(self, burial: Burial, now: float) -> bool:
+    def _find_body(self, burial: PendingDeadLetter, now: float) -> bool:
         """Makes the move from the body, if that is at hand and the policy still says that it is to be buried."""
         retries = self._retries
         body = retries.bodies.kept.get(burial.offset)
@@ -63,7 +63,7 @@ class Burying:
         burial.move = move
         return True
 
-    def _leave(self, burial: Burial) -> None:
+    def _leave(self, burial: PendingDeadLetter) -> None:
         if burial.key is not None:
             self._retries.parking.arrives(burial.key, burial.origin)
 

@@ -22,13 +22,13 @@ from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import UNREAD, LogEnd, StoredRecord
 
-__all__ = ["RetryBooks"]
+__all__ = ["FinishedRuns"]
 
 #: Holes below the committable position that aren't worth a sweep.
 _FEW = 256
 
 
-class RetryBooks:
+class FinishedRuns:
     """The books of one retry partition."""
 
     def __init__(
@@ -156,9 +156,9 @@ class RetryBooks:
         if past > _FEW:
             del self._hole_starts[:past], self._hole_ends[:past]
 
-    def after(self, offsets: Iterable[int]) -> RetryBooks:
+    def after(self, offsets: Iterable[int]) -> FinishedRuns:
         """The books as they will be when these records are finished, too."""
-        books = RetryBooks.__new__(RetryBooks)
+        books = FinishedRuns.__new__(FinishedRuns)
         books.position, books.committable, books.read = self.position, self.committable, self.read
         books._starts, books._ends = self._starts.copy(), self._ends.copy()
         books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()

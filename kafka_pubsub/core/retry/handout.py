@@ -5,8 +5,8 @@ partition's. Either way it is one holder's, and the key is blocked in `queues` b
 through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
 
 Rules
-1. What must not start unnoted (`suspects`) doesn't go before its note is durable; a suspect goes alone.
-2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`burials`).
+1. What must not start unnoted (`crash_suspects`) doesn't go before its note is durable; a suspect goes alone.
+2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`dead_letter_queue`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.key_line import NEVER, Entry
 from kafka_pubsub.core.retry.record import RetryRecord
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_state import RetryState
 
-__all__ = ["RetryLeases", "Taken"]
+__all__ = ["Handout", "Taken"]
 
 
 _offset = methodcaller("offset")
@@ -37,10 +37,10 @@ class Taken(NamedTuple):
     entries: Sequence[Entry] | None = None
 
 
-class RetryLeases:
+class Handout:
     """Hands out what waits in the retry partition."""
 
-    def __init__(self, retries: Retries, queues: KeyQueues, offsets: Offsets) -> None:
+    def __init__(self, retries: RetryState, queues: KeyQueues, offsets: Offsets) -> None:
         self._retries = retries
         self._queues = queues
         self._offsets = offsets

@@ -13,10 +13,10 @@ from typing import cast
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.events import Bodies
-from kafka_pubsub.core.retry.key_line import NEVER, NEVER_TICKS, Entry, Line, entry_of, flags_of, ticks
+from kafka_pubsub.core.retry.key_line import NEVER, NEVER_TICKS, Entry, KeyLine, entry_of, flags_of, ticks
 from kafka_pubsub.core.retry.moves import BATCH
 from kafka_pubsub.core.retry.record import REQUESTS, Broken, RetryRecord, Why, is_checkpoint
-from kafka_pubsub.core.retry.retry_state import AHEAD, Retries
+from kafka_pubsub.core.retry.retry_state import AHEAD, RetryState
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
@@ -32,7 +32,7 @@ _FOLLOWS = 0, flags_of(1, 0, Why.BACKLOG)
 class Intake:
     """Takes in what was read."""
 
-    def __init__(self, retries: Retries, queues: KeyQueues, *, ordered: bool) -> None:
+    def __init__(self, retries: RetryState, queues: KeyQueues, *, ordered: bool) -> None:
         self._retries = retries
         self._queues = queues
         self._ordered = ordered
@@ -97,7 +97,7 @@ class Intake:
                 yield record
                 continue
             line, headers = line_of(key), record.headers()
-            if isinstance(line, Line):
+            if isinstance(line, KeyLine):
                 origin = scan.follower(headers)
                 if 0 <= origin < known and line.follow(origin, offset, _FOLLOWS):
                     continue
@@ -108,7 +108,7 @@ class Intake:
             origin, attempt, crashes, wall, why = found
             due = ticks(due_of(wall, why, now)) if wall else 0
             fate = due, flags_of(attempt, crashes, why)
-            if isinstance(line, Line):
+            if isinstance(line, KeyLine):
                 line.add(entry_of(origin, offset, fate))
             elif line is None and (due <= soon or due == NEVER_TICKS) and has_room(record):
                 yield record

@@ -23,9 +23,9 @@ __all__ = [
     "FEW",
     "NEVER",
     "NEVER_TICKS",
+    "DueAndFlags",
     "Entry",
-    "Fate",
-    "Line",
+    "KeyLine",
     "entry_of",
     "fate_of",
     "flags_of",
@@ -72,10 +72,10 @@ def passed(now: float) -> int:
 
 
 #: When an entry is due, in ticks, and what else is known of it.
-Fate = tuple[int, int]
+DueAndFlags = tuple[int, int]
 
 
-def fate_of(entry: Entry) -> Fate:
+def fate_of(entry: Entry) -> DueAndFlags:
     """Due time in ticks, and the rest as flags."""
     return ticks(entry.due), flags_of(entry.attempt, entry.crashes, entry.why)
 
@@ -85,7 +85,7 @@ def flags_of(attempt: int, crashes: int, why: int) -> int:
     return attempt << 16 | crashes << 8 | why
 
 
-def entry_of(origin: int, offset: int, fate: Fate) -> Entry:
+def entry_of(origin: int, offset: int, fate: DueAndFlags) -> Entry:
     """The entry of that place and fate."""
     due, flags = fate
     seconds = NEVER if due == NEVER_TICKS else due / 1e6
@@ -96,7 +96,7 @@ def entry_of(origin: int, offset: int, fate: Fate) -> Entry:
 _NONE: frozenset[tuple[int, int]] = frozenset()
 
 
-class Line:
+class KeyLine:
     """The entries of one key."""
 
     __slots__ = (
@@ -113,9 +113,9 @@ class Line:
         #: Origins and offsets in turn.
         self._places = array("q")
         #: What most of them share (rule 3); None: none has come that waits for others only.
-        self._common: Fate | None = None
+        self._common: DueAndFlags | None = None
         #: Of which entries it is different, by offset; None: of none, or `_fates` has them.
-        self._rare: dict[int, Fate] | None = None
+        self._rare: dict[int, DueAndFlags] | None = None
         #: Of all entries, in their order; None: few are different.
         self._fates: array[int] | None = None
         #: Entries before this one are gone; room for what comes back in front.
@@ -144,7 +144,7 @@ class Line:
         else:
             self._late.append(entry)
 
-    def follow(self, origin: int, offset: int, fate: Fate) -> bool:
+    def follow(self, origin: int, offset: int, fate: DueAndFlags) -> bool:
         """One more waits behind the others, and shares their fate; False if it isn't that simple."""
         places = self._places
         if self._fates is not None or self._common != fate or len(places) == 2 * self._head:
@@ -191,7 +191,7 @@ class Line:
             fates.extend(self._fate_at(at))
         self._rare, self._fates = None, fates
 
-    def _fate_at(self, at: int) -> Fate:
+    def _fate_at(self, at: int) -> DueAndFlags:
         if self._fates is not None:
             return self._fates[2 * at], self._fates[2 * at + 1]
         fate = self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)

@@ -17,19 +17,19 @@ from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import Announce, News
-from kafka_pubsub.core.retry.dead_letter_queue import Burial
+from kafka_pubsub.core.retry.dead_letter_queue import PendingDeadLetter
 from kafka_pubsub.core.retry.key_line import NEVER, Entry, passed
 from kafka_pubsub.core.retry.moves import BATCH, Move
 from kafka_pubsub.core.retry.record import RetryRecord, Why
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.core.settings import BACKLOG, SLOW, Rules
 
-__all__ = ["Chores"]
+__all__ = ["Maintenance"]
 
 #: Unreadable records that are buried together.
 BURIED = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
-#: stops at (`flow.WINDOW`). And seconds between two looks at which ones these are.
+#: stops at (`fetch_window.WINDOW`). And seconds between two looks at which ones these are.
 HOARD = 1000
 LOOK = 0.05
 #: Seconds within which a parked key goes on soon: some times the shortest backoff and the transaction before it, and
@@ -39,12 +39,12 @@ SOON = 0.5
 LOOSE = 256
 
 
-class Chores:
+class Maintenance:
     """Done at each tick."""
 
     def __init__(
         self,
-        retries: Retries,
+        retries: RetryState,
         queues: KeyQueues,
         offsets: Offsets,
         leases: Leases,
@@ -57,7 +57,7 @@ class Chores:
         self._rules = rules
         # By the request's offset: the move that answers it. A message that fails fast may be parked again before the
         # next look, and must not be released twice for one request.
-        self._granted: dict[int, Move | Burial] = {}
+        self._granted: dict[int, Move | PendingDeadLetter] = {}
         self._hoard_at = 0.0
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
@@ -97,7 +97,7 @@ class Chores:
             return
         for entry in retries.parking.loose.due(now, room):
             if retries.fates.is_spent(entry):
-                retries.burials.add(Burial(entry.offset, entry.origin, None))
+                retries.burials.add(PendingDeadLetter(entry.offset, entry.origin, None))
                 continue
             body = retries.bodies.take(entry.offset)
             if body is not None:

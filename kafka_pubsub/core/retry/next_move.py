@@ -36,7 +36,7 @@ from kafka_pubsub.core.retry.record import (
 from kafka_pubsub.core.settings import RetryStart, Rules
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["Fates", "headers_of"]
+__all__ = ["NextMoves", "headers_of"]
 
 
 #: Seconds. No wait but a delay is longer than this, or than the longest backoff of the policy where that is more.
@@ -49,7 +49,7 @@ _NO_WORDS = {
 }
 
 
-class Fates:
+class NextMoves:
     """Decides for one partition."""
 
     def __init__(

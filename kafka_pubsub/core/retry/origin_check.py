@@ -21,10 +21,10 @@ from kafka_pubsub.core.retry.record import NO_MESSAGES, Broken, RetryInfo, Retry
 from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.model import StoredRecord
 
-__all__ = ["Origins"]
+__all__ = ["OriginCheck"]
 
 
-class Origins:
+class OriginCheck:
     """Reads records of one retry partition."""
 
     def __init__(self, number: int, start: RetryStart, offsets: Offsets) -> None:

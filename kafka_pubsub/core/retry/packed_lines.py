@@ -1,4 +1,4 @@
-"""What waits of each parked key: a few messages as one string of bytes, more of them as a `Line`.
+"""What waits of each parked key: a few messages as one string of bytes, more of them as a `KeyLine`.
 
 Theory. An outage parks a key a message: a million keys with one message each. An object for each would take most of a
 kilobyte; a packed entry takes 28 bytes, and the string that holds it 36 more.
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from kafka_pubsub.core.retry.key_line import Entry, Fate, Line, entry_of, fate_of
+from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine, entry_of, fate_of
 
-__all__ = ["SHORT", "Lines"]
+__all__ = ["SHORT", "PackedLines"]
 
 #: Entries that are kept as a string. A line of so many takes three times as much.
 SHORT = 8
@@ -27,24 +27,24 @@ _SIZE = _PACKED.size
 _pack, _unpack = _PACKED.pack, _PACKED.unpack_from
 
 
-class Lines(dict[bytes, "bytes | Line"]):
+class PackedLines(dict[bytes, "bytes | KeyLine"]):
     """The parked keys, and what waits of each."""
 
     def add(self, key: bytes, entry: Entry) -> None:
         """One more message of the key waits."""
         line = self.get(key)
-        if isinstance(line, Line):
+        if isinstance(line, KeyLine):
             line.add(entry)
         else:
             self.append(key, line, entry.origin, entry.offset, fate_of(entry))
 
-    def append(self, key: bytes, line: bytes | None, origin: int, offset: int, fate: Fate) -> None:
+    def append(self, key: bytes, line: bytes | None, origin: int, offset: int, fate: DueAndFlags) -> None:
         """The same of a key whose string is `line`, or that isn't parked yet (None)."""
         packed = _pack(origin, offset, *fate)
         if not line:
             self[key] = packed
         elif len(line) >= SHORT * _SIZE:
-            long = self[key] = Line()
+            long = self[key] = KeyLine()
             for entry in (*_entries(line), *_entries(packed)):
                 long.add(entry)
         elif packed > line[-_SIZE:]:
@@ -63,21 +63,21 @@ class Lines(dict[bytes, "bytes | Line"]):
     def peek(self, key: bytes, at: int = 0) -> Entry | None:
         """The key's entry number `at` from the front."""
         line = self.get(key, b"")
-        if isinstance(line, Line):
+        if isinstance(line, KeyLine):
             return line.peek(at)
         return _entry(line, at * _SIZE) if at * _SIZE < len(line) else None
 
     def front(self, key: bytes) -> tuple[int, int, int] | None:
         """Origin, offset and due time, in ticks, of the key's first entry."""
         line = self.get(key, b"")
-        if isinstance(line, Line):
+        if isinstance(line, KeyLine):
             return line.front()
         return _unpack(line)[:3] if line else None
 
     def drop_first(self, key: bytes) -> None:
         """The key's first entry is gone."""
         line = self[key]
-        if not isinstance(line, Line):
+        if not isinstance(line, KeyLine):
             self[key] = line[_SIZE:]
             return
         line.pop()
@@ -87,21 +87,21 @@ class Lines(dict[bytes, "bytes | Line"]):
     def find(self, key: bytes, origin: int, offset: int) -> Entry | None:
         """That entry, if it waits here."""
         line = self.get(key, b"")
-        if isinstance(line, Line):
+        if isinstance(line, KeyLine):
             return line.get(origin, offset)
         return next((each for each in _entries(line) if each[:2] == (origin, offset)), None)
 
     def first_of(self, key: bytes, origin: int) -> Entry | None:
         """The key's first entry of that origin."""
         line = self.get(key, b"")
-        if isinstance(line, Line):
+        if isinstance(line, KeyLine):
             return line.at(origin)
         return next((each for each in _entries(line) if each.origin == origin), None)
 
     def remove(self, key: bytes, entry: Entry) -> None:
         """That entry is gone; the caller has seen it."""
         line = self[key]
-        if isinstance(line, Line):
+        if isinstance(line, KeyLine):
             line.remove(entry)
         else:
             kept = [each for each in _split(line) if _unpack(each)[:2] != entry[:2]]
@@ -110,11 +110,11 @@ class Lines(dict[bytes, "bytes | Line"]):
     def entries(self, key: bytes) -> Iterator[Entry]:
         """What waits of the key, in its order."""
         line = self.get(key, b"")
-        return iter(line) if isinstance(line, Line) else _entries(line)
+        return iter(line) if isinstance(line, KeyLine) else _entries(line)
 
 
-def _count(line: bytes | Line) -> int:
-    return len(line) if isinstance(line, Line) else len(line) // _SIZE
+def _count(line: bytes | KeyLine) -> int:
+    return len(line) if isinstance(line, KeyLine) else len(line) // _SIZE
 
 
 def _split(line: bytes) -> list[bytes]:

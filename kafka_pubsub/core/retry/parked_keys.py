@@ -16,7 +16,7 @@ Rules
 1. A key that a holder has isn't settled; it is settled anew when the holder is through.
 2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; what
    may be handed out is only what `ready` says, with the origin that it was said of.
-3. Messages without a key wait by themselves (`loose`), each until it is due, and never park each other.
+3. Messages without a key wait by themselves (`unkeyed`), each until it is due, and never park each other.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from enum import IntEnum
 
 from kafka_pubsub.core.retry.appointments import Appointments
 from kafka_pubsub.core.retry.key_line import FEW, NEVER_TICKS, passed
-from kafka_pubsub.core.retry.packed_lines import Lines
-from kafka_pubsub.core.retry.unkeyed import Loose
+from kafka_pubsub.core.retry.packed_lines import PackedLines
+from kafka_pubsub.core.retry.unkeyed import Unkeyed
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Parking", "Standing"]
+__all__ = ["ParkedKeys", "Standing"]
 
 
 class Standing(IntEnum):
@@ -50,19 +50,19 @@ class Standing(IntEnum):
 _TIMES, _ORIGINS = 22, 12
 
 
-class Parking:
+class ParkedKeys:
     """The keys of one partition that are parked."""
 
     def __init__(self) -> None:
         #: Empty: no key is parked.
-        self.lines = Lines()
+        self.lines = PackedLines()
         #: By key: origins on their way into the retry partition, or to the dead letters, and how often each: it may
         #: move on before its first transaction was answered.
         self.moving: dict[bytes, dict[int, int]] = {}
         #: Of the parked keys, those behind which messages of main wait: since when, or since when the last was acked. A
         #: key may stay here for a while when its last one has gone.
         self.backlogged: dict[bytes, float] = {}
-        self.loose = Loose()
+        self.loose = Unkeyed()
         self._due = Appointments(self.lines, self._due_of, _TIMES)
         self._behind = Appointments(self.lines, self._origin_of, _ORIGINS)
         # Keys that may go, with the origin that is next; and these as a heap, among some that count no longer.

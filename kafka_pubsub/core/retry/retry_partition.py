@@ -1,8 +1,8 @@
 """A partition's dealings with its retry partition, in one place: what begins, what is sent, what is answered.
 
-Theory. `retries` holds what waits, `retry_leases` hands it out, `chores` does what time brings. Here is what they and
-the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and which
-leases wait for it.
+Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. Here is what they
+and the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and
+which leases wait for it.
 
 Rules
 1. Nothing begins before the retry partition was read up to its high watermark (a relocation may hide behind the last
@@ -29,26 +29,26 @@ from kafka_pubsub.core.commit.started_notes import StartedNotes
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Lease, Leases
 from kafka_pubsub.core.effects import (
-    Bury,
     CommitBoth,
     Deliver,
     Effect,
     ReadBodies,
-    Relocate,
+    StoreMoves,
     Trim,
+    WriteDeadLetters,
 )
-from kafka_pubsub.core.events import Bodies, Relocated, RetryCaughtUp, RetryFetched, Tick
+from kafka_pubsub.core.events import Bodies, MovesAnswered, RetryCaughtUp, RetryFetched, Tick
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.core.retry.crash_suspects import Turn
-from kafka_pubsub.core.retry.dead_lettering import Burying
-from kafka_pubsub.core.retry.handout import RetryLeases
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
+from kafka_pubsub.core.retry.dead_lettering import DeadLettering
+from kafka_pubsub.core.retry.handout import Handout
 from kafka_pubsub.core.retry.intake import Intake
-from kafka_pubsub.core.retry.maintenance import LOOSE, Chores
-from kafka_pubsub.core.retry.retry_state import Retries
+from kafka_pubsub.core.retry.maintenance import LOOSE, Maintenance
+from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.model import Ending
 
-__all__ = ["RetryHalf"]
+__all__ = ["RetryPartition"]
 
 #: Records of the retry partition that are deleted together, so that a request for it is rare.
 TRIM = 10_000
@@ -57,7 +57,7 @@ TRIM = 10_000
 TOGETHER = 0.02
 
 
-class RetryHalf:
+class RetryPartition:
     """The retry half of one partition under one ownership."""
 
     def __init__(
@@ -65,21 +65,21 @@ class RetryHalf:
         start: Start,
         rules: Rules,
         jitter: Callable[[], float],
-        turn: Turn,
+        turn: TrialLock,
         queues: KeyQueues,
         offsets: Offsets,
         leases: Leases,
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = Retries(start.number, start.retry, rules, jitter, queues, offsets, turn)
+        self.retries = RetryState(start.number, start.retry, rules, jitter, queues, offsets, turn)
         self._notes = StartedNotes(leases, self.retries)
         self.commits = Commits(start, offsets, self.retries.books, self._notes)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries, queues, ordered=rules.ordered)
-        self.lending = RetryLeases(self.retries, queues, offsets)
-        self.burying = Burying(self.retries)
-        self.chores = Chores(self.retries, queues, offsets, leases, rules)
+        self.lending = Handout(self.retries, queues, offsets)
+        self.burying = DeadLettering(self.retries)
+        self.chores = Maintenance(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         self._tried = self.retries.main_suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
@@ -225,7 +225,7 @@ class RetryHalf:
             elif commits.due(now):
                 yield commits.make(now)
         if self.may_begin and (letters := self.burying.write(now)):
-            yield Bury(records_of(letters))
+            yield WriteDeadLetters(records_of(letters))
         if offsets := retries.bodies.requests():
             yield ReadBodies(offsets)
         if (low := self._needed()) - self._trimmed >= TRIM:
@@ -244,7 +244,7 @@ class RetryHalf:
         low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
         return low if named is None else min(low, named.offset)
 
-    def last_word(self, now: float, *, closing: bool) -> CommitBoth | Relocate | None:
+    def last_word(self, now: float, *, closing: bool) -> CommitBoth | StoreMoves | None:
         """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
         if not self.announced or self.commits.in_flight is not None:
             return self.plain_last_word()
@@ -290,7 +290,7 @@ class RetryHalf:
         leases = [lease for suspects in self._both for lease in suspects.answered(accepted=fresh)]
         return (Deliver(leases),) if leases else ()
 
-    def relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
+    def relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         """The transaction has an outcome that is known."""
         stored = event.ending is Ending.STORED
         if self.retries.burials.flying:

@@ -1,13 +1,14 @@
 """The retry half of a partition: what waits in the retry partition, when it goes, and what moves there.
 
-Theory. `retry_books` knows what is finished in it, `parking` which keys wait and where each stands, `bodies` what is at
-hand, `moves` what is on its way, `fates` what becomes of a message, `suspects` what must not start unnoted. This file
-connects them, as `partition` connects the main half; it shares `queues` and `offsets` with it.
+Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
+what is at hand, `moves` what is on its way, `next_move` what becomes of a message, `crash_suspects` what must not
+start unnoted. This file connects them, as `partition` connects the main half; it shares `queues` and `offsets` with
+it.
 
 Rules
 1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
    Until then its origin *moves*, and holds its key.
-2. A key is parked as long as it has a line in `parking`; `queues` looks there and hands nothing of it out.
+2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands nothing of it out.
 3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
 4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
 """
@@ -22,27 +23,27 @@ from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.body_cache import Bodies
-from kafka_pubsub.core.retry.crash_suspects import Suspects, Turn
-from kafka_pubsub.core.retry.dead_letter_queue import Burial, Burials
-from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.core.retry.dead_letter_queue import DeadLetterQueue, PendingDeadLetter
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.core.retry.key_line import NEVER, Entry, outdated
 from kafka_pubsub.core.retry.moves import PATIENCE, Move, Moves
-from kafka_pubsub.core.retry.next_move import Fates
-from kafka_pubsub.core.retry.origin_check import Origins
+from kafka_pubsub.core.retry.next_move import NextMoves
+from kafka_pubsub.core.retry.origin_check import OriginCheck
 from kafka_pubsub.core.retry.outage import Outage
-from kafka_pubsub.core.retry.parked_keys import Parking, Standing
+from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
 from kafka_pubsub.core.settings import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["Retries"]
+__all__ = ["RetryState"]
 
 _NO_HEADER: Sequence[Header] = (("", None),)
 #: Bodies of a key that are read ahead when its turn comes.
 AHEAD = 64
 
 
-class Retries:
+class RetryState:
     """The retry partition that goes with one partition."""
 
     def __init__(
@@ -53,22 +54,22 @@ class Retries:
         jitter: Callable[[], float],
         queues: KeyQueues,
         offsets: Offsets,
-        turn: Turn,
+        turn: TrialLock,
     ) -> None:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.books = RetryBooks(start.position, start.known, start.told, start.read)
-        self.origins = Origins(number, start, offsets)
-        self.parking = Parking()
+        self.books = FinishedRuns(start.position, start.known, start.told, start.read)
+        self.origins = OriginCheck(number, start, offsets)
+        self.parking = ParkedKeys()
         queues.parked = self.parking.lines
         self.bodies = Bodies()
         self.moves = Moves()
-        self.burials = Burials()
+        self.burials = DeadLetterQueue()
         self.outage = Outage()
-        self.fates = Fates(number, start, rules, jitter, self.outage)
-        self.suspects = Suspects(turn, start.notes, start.doubt)
-        self.main_suspects = Suspects(turn, start.main_notes, start.main_doubt)
+        self.fates = NextMoves(number, start, rules, jitter, self.outage)
+        self.suspects = CrashSuspects(turn, start.notes, start.doubt)
+        self.main_suspects = CrashSuspects(turn, start.main_notes, start.main_doubt)
         #: Due, without a key: at hand, and being read.
         self.loose: deque[tuple[Entry, RetryRecord]] = deque()
         self.loose_wanted: dict[int, Entry] = {}
@@ -87,7 +88,7 @@ class Retries:
         #: What to tell the shell.
         self.news: list[Announce] = []
 
-    # What is read (`retry_intake`)
+    # What is read (`intake`)
 
     def settle_everybody(self, now: float) -> None:
         """All that waits has been read."""
@@ -181,7 +182,7 @@ class Retries:
             if front is not None and self.fates.is_spent(front):
                 lines.drop_first(key)
                 self.parking.departs(key, front.origin)
-                self.burials.add(Burial(front.offset, front.origin, key))
+                self.burials.add(PendingDeadLetter(front.offset, front.origin, key))
             elif front is not None and front.offset in self.bodies.kept:
                 self.parking.ready(key)
             else:
@@ -228,16 +229,18 @@ class Retries:
             self.depart(move)
         self.settle(key, now)
 
-    def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | Burial | None:
+    def release(
+        self, record: RetryRecord, now: float, *, drop: bool = False
+    ) -> Move | PendingDeadLetter | None:
         """A message that waits may go at once; `drop`: to the dead letters. None: a handler holds it."""
         touched: dict[bytes, None] = {}
         if not self._leaves(record, touched, now):
             return None
         key = self.key(record)
-        left: Move | Burial
+        left: Move | PendingDeadLetter
         if drop:
             move = self.fates.dropped(record, key, now)
-            left = Burial(record.retry_offset, record.offset(), key, move)
+            left = PendingDeadLetter(record.retry_offset, record.offset(), key, move)
             self.burials.add(left)
             if key is not None:
                 self.parking.departs(key, left.origin)
@@ -273,7 +276,7 @@ class Retries:
         """An unreadable record goes to the dead letters as it is."""
         del self.stranded[offset]
         move = self.fates.unreadable(record, self.origins.flaw(record), now)
-        self.burials.add(Burial(offset, offset, None, move))
+        self.burials.add(PendingDeadLetter(offset, offset, None, move))
 
     def depart(self, move: Move) -> None:
         """A message leaves its place."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kafka_pubsub.core.retry.key_line import NEVER_TICKS, Entry, Line, passed, ticks
+from kafka_pubsub.core.retry.key_line import NEVER_TICKS, Entry, KeyLine, passed, ticks
 
-__all__ = ["Loose"]
+__all__ = ["Unkeyed"]
 
 
-class Loose:
+class Unkeyed:
     """What waits without a key, as numbers."""
 
     def __init__(self) -> None:
         self._count = 0
         self._seconds: list[int] = []
-        self._later: dict[int, Line] = {}
+        self._later: dict[int, KeyLine] = {}
         #: Those of the seconds that have begun.
         self._soon: list[tuple[int, Entry]] = []
 
@@ -28,7 +28,7 @@ class Loose:
         second = ticks(entry.due) // 1_000_000
         line = self._later.get(second)
         if line is None:
-            line = self._later[second] = Line()
+            line = self._later[second] = KeyLine()
             heapq.heappush(self._seconds, second)
         line.add(entry)
         self._count += 1

@@ -22,7 +22,7 @@ from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from tests.unit.app.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import another
 
@@ -168,26 +168,26 @@ def test_a_selection_that_cannot_be_right_is_refused(
 class FailOnce(FaultPlan):
     """Fails one step of the n-th transaction of the replay; then all is well."""
 
-    def __init__(self, number: int, step: Step, fate: Fate) -> None:
+    def __init__(self, number: int, step: Step, fate: RequestOutcome) -> None:
         self._left, self._step, self._fate = number, step, fate
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         if step is self._step and transactional_id.startswith("_kafka_pubsub.deadletter"):
             self._left -= 1
             if self._left == 0:
                 return self._fate
-        return Fate.DONE
+        return RequestOutcome.DONE
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize(
     ("step", "fate"),
     [
-        (Step.WRITE, Fate.REFUSED),
-        (Step.OFFSETS, Fate.ANSWER_LOST),
-        (Step.COMMIT, Fate.REFUSED),
-        (Step.COMMIT, Fate.ANSWER_LOST),
-        (Step.COMMIT, Fate.LATE),
+        (Step.WRITE, RequestOutcome.REFUSED),
+        (Step.OFFSETS, RequestOutcome.ANSWER_LOST),
+        (Step.COMMIT, RequestOutcome.REFUSED),
+        (Step.COMMIT, RequestOutcome.ANSWER_LOST),
+        (Step.COMMIT, RequestOutcome.LATE),
     ],
 )
 def test_whatever_becomes_of_a_transaction_each_letter_comes_back_once(
@@ -197,7 +197,7 @@ def test_whatever_becomes_of_a_transaction_each_letter_comes_back_once(
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     step: Step,
-    fate: Fate,
+    fate: RequestOutcome,
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 4)
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(10)))

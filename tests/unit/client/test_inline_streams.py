@@ -18,7 +18,7 @@ from kafka_pubsub import FlowControl, Message, PubSub
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.client.workers.inline_runner import LONGEST_WALK, QUICK
-from kafka_pubsub.client.workers.lease_runner import HeldMessage, Holder
+from kafka_pubsub.client.workers.lease_runner import HeldMessage, LeaseRunner
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.support import until
@@ -99,7 +99,7 @@ def settled(sub: Subscription) -> bool:
 def alive() -> Counter[str]:
     """What holds messages, by kind, once the collector was there."""
     gc.collect()
-    kinds = (HeldMessage, Holder, Lease)
+    kinds = (HeldMessage, LeaseRunner, Lease)
     return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))
 
 

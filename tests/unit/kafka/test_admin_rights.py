@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.errors import PermissionDenied
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration
 
 
@@ -45,7 +45,7 @@ def _denial() -> Future[object]:
 
 
 def _admin(monkeypatch: pytest.MonkeyPatch, client: ScriptedClient) -> KafkaAdmin:
-    handles = Handles(Configuration("localhost:1", {}))
+    handles = ClientFactory(Configuration("localhost:1", {}))
     monkeypatch.setattr(handles, "admin", lambda on_error=None: client)
     return KafkaAdmin(handles)
 

@@ -25,7 +25,7 @@ from kafka_pubsub.errors import (
 )
 from kafka_pubsub.kafka import admin, bounded_calls
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.model import TopicInfo, TopicPartition
 
 PLACE = TopicPartition("t", 0)
@@ -65,7 +65,7 @@ class Admin(KafkaAdmin):
 
     def __init__(self, client: Client, address: str = NOWHERE) -> None:
         handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)
-        super().__init__(cast("Handles", handles))
+        super().__init__(cast("ClientFactory", handles))
 
     def topic(self, name: str) -> TopicInfo:
         return TopicInfo(name, "id", 1, 3, 1000, {})
@@ -152,7 +152,7 @@ def _answer(found: object) -> Future[Any]:
 
 def over(client: Forgetful) -> KafkaAdmin:
     handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
-    return KafkaAdmin(cast("Handles", handles))
+    return KafkaAdmin(cast("ClientFactory", handles))
 
 
 def test_a_topic_that_we_have_made_is_asked_for_again_when_a_broker_denies_it() -> None:
