@@ -249,7 +249,7 @@ def release(
             "Stopped. Some may have been released; the same command releases the others.",
         )
         lonely = not dry_run and bool(result.count) and not source.state().members
-    past, verb = ("Dropped", "drop") if drop else ("LeasesReported", "release")
+    past, verb = ("Dropped", "drop") if drop else ("Released", "release")
     _answer(session, subscription, past.lower(), past, verb, result, dry_run, "parked message")
     if lonely:
         session.output.note(
