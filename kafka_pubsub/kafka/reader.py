@@ -219,15 +219,17 @@ class KafkaLogReader:
         """The next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
         with self._calls.one():
             mine = [each for each in partitions if self._assigned.get(each) is not None]
-            return {place: position.offset for place, position in self._positions(mine).items()}
+            return self._positions(mine)
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Returns those whose end librdkafka reported at the present position."""
-        return {place for place, at in self.positions(partitions).items() if at == self._ends.get(place)}
+        return {
+            place for place, at in self.positions(partitions).items() if at.offset == self._ends.get(place)
+        }
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """The next record read of the partition is the first from there on."""
