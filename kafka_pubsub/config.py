@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
@@ -45,17 +46,47 @@ def _seconds(value: object) -> object:
     return value
 
 
+#: Of the variables of the environment.
+_PREFIX = "KAFKA_PUBSUB_"
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
-def explain(error: ValidationError, what: str) -> InvalidArgument:
-    """One line for a person: each wrong field, what is wrong with it, what was given."""
+#: What pydantic finds, in plain words; its own text stands where there is none here.
+_WORDS: Mapping[str, str] = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object of names and values",
+    "extra_forbidden": "is no setting",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "string_type": "must be text",
+}
+
+
+def explain(error: ValidationError, what: str, *, prefix: str = "") -> InvalidArgument:
+    """One line for a person: each wrong field, what is wrong with it, what was given.
+
+    With a `prefix` the fields are variables of the environment, whose names begin with it.
+    """
     problems = []
     for item in error.errors(include_url=False):
         field = ".".join(str(part) for part in item["loc"])
-        text = item["msg"].removeprefix("Value error, ")
+        if prefix:
+            name, *rest = field.split(".")
+            field = ".".join([prefix + name.upper(), *rest])
+        words, text = _WORDS.get(item["type"]), item["msg"].removeprefix("Value error, ")
+        wrong = f"{field}: {text}" if words is None else f"{field} {words.format(**item.get('ctx', {}))}"
         # What is wrong between several fields has none of its own, and its text names them.
-        problems.append(f"{field}: {text} (got {item['input']!r:.80})" if field else text)
+        problems.append(f"{wrong} (got {item['input']!r:.80})" if item["loc"] else text)
     return InvalidArgument(f"{what}: " + "; ".join(problems))
 
 
@@ -223,7 +254,7 @@ class SubscriptionRecord(Value):
 class Settings(BaseSettings):
     """Settings from the environment: `KAFKA_PUBSUB_BOOTSTRAP`, `KAFKA_PUBSUB_CREATE`, ..."""
 
-    model_config = SettingsConfigDict(env_prefix="KAFKA_PUBSUB_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
 
     bootstrap: str | None = None
     create: bool = True
@@ -237,8 +268,10 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise explain(error, "settings from KAFKA_PUBSUB_*") from None
-    except SettingsError as error:
+        raise explain(error, "environment", prefix=_PREFIX) from None
+    except SettingsError:
+        # Only `config` isn't plain text.
         raise InvalidArgument(
-            f"settings from KAFKA_PUBSUB_*: {error} (KAFKA_PUBSUB_CONFIG is JSON)"
+            f"environment: {_PREFIX}CONFIG isn't JSON: write an object, such as "
+            '{"security.protocol": "SASL_SSL"}'
         ) from None

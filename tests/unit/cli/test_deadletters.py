@@ -124,7 +124,7 @@ def test_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...], co
     ("arguments", "code", "text"),
     [
         (("list", "nobody"), 1, "subscription 'nobody' not found: `kafka-pubsub subscription create nobody"),
-        (("list", "plain"), 1, "has no dead-letter policy: if it had one, name the topic"),
+        (("list", "plain"), 1, "has no dead-letter policy, so it makes no dead letters: if it had a policy"),
         (
             ("list", "billing", "--topic", "nowhere"),
             1,
