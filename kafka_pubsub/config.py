@@ -105,7 +105,8 @@ class Value(BaseModel):
 class FlowControl(Value):
     """How much one stream takes on at once.
 
-    `max_messages` bounds messages that were started and not finished; `max_bytes` what this process buffers.
+    `max_messages` (default 1000) bounds messages that were started and not finished; `max_bytes` (default 64 MiB)
+    what this process buffers.
     """
 
     max_messages: int = Field(default=1000, ge=1, le=1_000_000)
@@ -115,7 +116,8 @@ class FlowControl(Value):
 class Batching(Value):
     """When a batch of published messages is sent: the first limit reached sends it.
 
-    `max_latency` is in seconds. The default of 1 ms keeps publish to callback below 5 ms at 5,000 messages a second
+    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch; `max_latency` (default 0.001) is
+    in seconds. That default keeps publish to callback below 5 ms at 5,000 messages a second
     (librdkafka's own 5 ms doesn't), and costs no throughput: under load batches fill while others are on their way.
     """
 
@@ -125,7 +127,11 @@ class Batching(Value):
 
 
 class PublishFlow(Value):
-    """How much may wait to be published, and what `publish` does beyond that."""
+    """How much may wait to be published, and what `publish` does beyond that.
+
+    `max_messages` (default 100,000) and `max_bytes` (default 256 MiB) bound what waits. Beyond that `publish` waits
+    (`on_limit="block"`, the default), fails with `ResourceExhausted` ("error"), or queues all the same ("ignore").
+    """
 
     max_messages: int = Field(default=100_000, ge=1)
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1)
@@ -133,7 +139,11 @@ class PublishFlow(Value):
 
 
 class RetryPolicy(Value):
-    """Backoff between redeliveries: exponential with full jitter from `min_backoff` to `max_backoff` seconds."""
+    """The backoff between redeliveries, drawn at random.
+
+    It lies between `min_backoff` (0 to 600 seconds, default 0.1) and a ceiling that doubles with every attempt and
+    ends at `max_backoff` (0 to 86,400 seconds, default 600).
+    """
 
     min_backoff: Seconds = Field(default=0.1, ge=0, le=600)
     max_backoff: Seconds = Field(default=600, ge=0, le=86_400)
@@ -149,9 +159,11 @@ class RetryPolicy(Value):
 
 
 class DeadLetterPolicy(Value):
-    """Where a message goes whose attempts are used up.
+    """What happens to a message whose attempts are used up.
 
-    `on_exhausted="park"` keeps it, and the later messages of its key behind it, until it is released.
+    `topic` is the dead-letter topic, which must exist. `max_attempts` (5 to 100, default 5) are the deliveries before
+    that. `on_exhausted="dead_letter"`, the default, writes the message to the topic; `"park"` keeps it, and the later
+    messages of its key behind it, until it is released.
     """
 
     topic: str
@@ -160,7 +172,10 @@ class DeadLetterPolicy(Value):
 
 
 class TopicOptions(Value):
-    """A topic's stored configuration. `message_ordering=None`: never said either way, keys are accepted."""
+    """A topic's stored configuration; `PubSub.create_topic` explains each setting.
+
+    None: `replication` and `retention` are the broker's, and `message_ordering` was never given, so keys are accepted.
+    """
 
     partitions: int = Field(default=8, ge=1, le=10_000)
     replication: int | None = Field(default=None, ge=1, le=100)
@@ -170,7 +185,7 @@ class TopicOptions(Value):
 
 
 class SubscriptionOptions(Value):
-    """A subscription's stored configuration."""
+    """A subscription's stored configuration; `PubSub.create_subscription` explains each setting."""
 
     ack_deadline: Seconds = Field(default=10, ge=1, le=600)
     max_extension: Seconds = Field(default=3600, ge=0, le=7 * 86_400)
@@ -252,7 +267,7 @@ class SubscriptionRecord(Value):
 
 
 class Settings(BaseSettings):
-    """Settings from the environment: `KAFKA_PUBSUB_BOOTSTRAP`, `KAFKA_PUBSUB_CREATE`, ..."""
+    """Settings from the environment: `KAFKA_PUBSUB_` and a field's name; docs/operations.md explains each."""
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
 
