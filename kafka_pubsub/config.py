@@ -116,9 +116,9 @@ class FlowControl(Value):
 class Batching(Value):
     """When a batch of published messages is sent: the first limit reached sends it.
 
-    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch; `max_latency` (default 0.001) is
-    in seconds. That default keeps publish to callback below 5 ms at 5,000 messages a second
-    (librdkafka's own 5 ms doesn't), and costs no throughput: under load batches fill while others are on their way.
+    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch. `max_latency` is in seconds: its
+    default of 0.001 keeps publish to callback below 5 ms at 5,000 messages a second (librdkafka's own 5 ms doesn't), and
+    costs no throughput: under load batches fill while others are on their way.
     """
 
     max_messages: int = Field(default=10_000, ge=1, le=1_000_000)
