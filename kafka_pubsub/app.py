@@ -16,14 +16,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
+from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of, refuse_unbuilt
+from kafka_pubsub.client.admin.repartition import RepartitionProgress
+from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
-from kafka_pubsub.client.history import Histories
-from kafka_pubsub.client.lost_tails import LostTail
-from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.repartition import RepartitionProgress
-from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
-from kafka_pubsub.client.subscription import Subscription
-from kafka_pubsub.client.topic import Topic
+from kafka_pubsub.client.history.protocol import Histories
+from kafka_pubsub.client.publish.topic import Topic
+from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (
     DeadLetterPolicy,
     RetryPolicy,
@@ -33,6 +32,7 @@ from kafka_pubsub.config import (
     load_settings,
 )
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.ports import Backend
 
 __all__ = ["PubSub"]
 

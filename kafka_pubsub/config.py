@@ -116,9 +116,9 @@ class FlowControl(Value):
 class Batching(Value):
     """When a batch of published messages is sent: the first limit reached sends it.
 
-    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch. `max_latency` is in seconds: its
-    default of 0.001 keeps publish to callback below 5 ms at 5,000 messages a second (librdkafka's own 5 ms doesn't), and
-    costs no throughput: under load batches fill while others are on their way.
+    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch. `max_latency` is in seconds:
+    its default of 0.001 keeps publish to callback below 5 ms at 5,000 messages a second (librdkafka's own 5 ms
+    doesn't), and costs no throughput: under load batches fill while others are on their way.
     """
 
     max_messages: int = Field(default=10_000, ge=1, le=1_000_000)
@@ -203,7 +203,7 @@ ResourceState = Literal["creating", "ready", "deleting"]
 
 
 class Repartition(Value):
-    """A change of a topic's partition count that is under way; see `client/repartition.py`.
+    """A change of a topic's partition count that is under way; see `client/admin/repartition.py`.
 
     `barrier` is where each old partition ended when publishers had stopped using keys: what lies below it must be
     finished before the topic grows. Empty while they are waited for.

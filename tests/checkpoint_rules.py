@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.core.effects import CommitBoth
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
 
 __all__ = ["checkpoint_is_all", "trimmed_before_the_answer", "trimmed_past_the_checkpoint"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafka_pubsub.model import Header
 
 if TYPE_CHECKING:
-    from kafka_pubsub.core.checkpoint import Part
-    from kafka_pubsub.core.events import Record
-    from kafka_pubsub.core.leases import Lease
+    from kafka_pubsub.core.commit.checkpoint import Part
+    from kafka_pubsub.core.delivery.leases import Lease
+    from kafka_pubsub.core.records import Record
 
 __all__ = [
     "Announce",

@@ -1,18 +1,14 @@
-"""What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message.
-
-A record is whatever the log gave, seen here through three methods only, so that nothing is copied on the way.
-"""
+"""What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Ending, StoredRecord
-
-if TYPE_CHECKING:
-    from kafka_pubsub.core.leases import Lease
 
 __all__ = [
     "Ask",
@@ -29,7 +25,6 @@ __all__ = [
     "Passed",
     "Progress",
     "Progressed",
-    "Record",
     "Release",
     "Released",
     "Relocated",
@@ -38,19 +33,10 @@ __all__ = [
     "Returned",
     "Revoked",
     "Settled",
-    "Settlement",
     "Tick",
     "Verdict",
     "Written",
 ]
-
-
-class Record(Protocol):
-    """A record of the log; `len()` is the size of its body."""
-
-    def offset(self) -> int: ...
-    def key(self) -> bytes | None: ...
-    def __len__(self) -> int: ...
 
 
 class Verdict(IntEnum):
@@ -123,20 +109,6 @@ class Progressed(NamedTuple):
     """Holders are on their way."""
 
     steps: Sequence[Progress]
-
-
-class Settlement(NamedTuple):
-    """The fate of the lease's record number `done`: acked, or nacked (`delay` None: by the backoff).
-
-    It may overtake the release that says its handler has ended.
-    """
-
-    lease: Lease
-    done: int
-    acked: bool
-    delay: float | None = None
-    #: What was being dealt with when it was nacked, "Class: text".
-    error: str = ""
 
 
 class Settled(NamedTuple):

@@ -25,9 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.checks import check
-from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.lease_outcomes import Places
+from kafka_pubsub.core.delivery.lease_reports import Verdicts
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import Deliver, Effect, Restart, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
     Awaited,
@@ -42,7 +46,6 @@ from kafka_pubsub.core.events import (
     Passed,
     Progressed,
     ReadUpTo,
-    Record,
     Released,
     Relocated,
     RetryCaughtUp,
@@ -53,14 +56,11 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.rules import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
-from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.invariants import check
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.crash_suspects import Turn
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.settings import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
 from kafka_pubsub.model import Ending
 
 __all__ = ["Partition"]
@@ -159,7 +159,7 @@ class Partition:
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
         """The news as one lease (`inline`), if they may be taken at all, and those of them that have to queue."""
         busy, parked = self.queues.queues, self.queues.parked
-        free, queued = inline.apart(news, busy, parked) if busy or parked else (news, ())
+        free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
             return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)
@@ -168,7 +168,7 @@ class Partition:
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
         """An inline lease has ended, or its current record goes on as a lease like any other."""
-        lease, acked = event.lease, inline.finished(event)
+        lease, acked = event.lease, inline_lease.finished(event)
         if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
             return (Stale(len(acked)),)
         rest = lease.records[event.reached :]

@@ -46,11 +46,11 @@ from kafka_pubsub.errors import (
     NotFound,
     PermissionDenied,
 )
+from kafka_pubsub.kafka.bounded_calls import DEADLINE, LOOK, ask, serving, wait_for
 from kafka_pubsub.kafka.broker_settings import least_setting
-from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
+from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import STALE_LEADER, denied_topic, error_of
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import kafka_partition
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 

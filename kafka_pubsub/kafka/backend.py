@@ -16,8 +16,8 @@ from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.catalog import KafkaCatalog
+from kafka_pubsub.kafka.client_factory import Handles
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
-from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.record_fetch import KafkaRecordFetch
 from kafka_pubsub.kafka.transactions import KafkaTransactions

@@ -18,8 +18,8 @@ from typing import Generic, TypeVar
 from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.catalog_log import CATALOG_TOPIC, CatalogLog, unreadable
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.compacted_log import CATALOG_TOPIC, CatalogLog, unreadable
 
 __all__ = ["KafkaCatalog", "Kind"]
 

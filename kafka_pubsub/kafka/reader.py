@@ -34,8 +34,18 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.calls import Bounded, ask
-from kafka_pubsub.kafka.commits import Commits
+from kafka_pubsub.kafka.bounded_calls import Bounded, ask
+from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.commit_requests import Commits
+from kafka_pubsub.kafka.consumer_guard import Gate
+from kafka_pubsub.kafka.conversions import (
+    committed_of,
+    kafka_partition,
+    name_of,
+    plain,
+    say_nothing,
+    where_of,
+)
 from kafka_pubsub.kafka.errors import (
     CONNECTION,
     PARTITION_FATAL,
@@ -44,11 +54,8 @@ from kafka_pubsub.kafka.errors import (
     translate,
     unreachable,
 )
-from kafka_pubsub.kafka.gate import Gate
-from kafka_pubsub.kafka.handles import Handles, Trouble
+from kafka_pubsub.kafka.group_membership import membership_of, renewed
 from kafka_pubsub.kafka.listener import Listener
-from kafka_pubsub.kafka.membership import membership_of, renewed
-from kafka_pubsub.kafka.places import committed_of, kafka_partition, name_of, plain, say_nothing, where_of
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition

@@ -25,10 +25,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.calls import explain
+from kafka_pubsub.kafka.bounded_calls import explain
+from kafka_pubsub.kafka.client_factory import Handles, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
-from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.model import Fetched, LogEnd, StoredRecord, TopicPartition
 

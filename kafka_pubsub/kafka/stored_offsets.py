@@ -12,10 +12,10 @@ from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import NotFound
-from kafka_pubsub.kafka.calls import ask
+from kafka_pubsub.kafka.bounded_calls import ask
+from kafka_pubsub.kafka.client_factory import Handles, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import committed_of
+from kafka_pubsub.kafka.conversions import committed_of
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["stored_offsets"]

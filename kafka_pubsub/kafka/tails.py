@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.kafka.calls import explain
+from kafka_pubsub.kafka.bounded_calls import explain
+from kafka_pubsub.kafka.client_factory import Handles, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
+from kafka_pubsub.kafka.conversions import kafka_partition, plain, where_of
 from kafka_pubsub.kafka.errors import PARTITION_FATAL, TRANSIENT
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import kafka_partition, plain, where_of
 from kafka_pubsub.model import LogEnd, TopicPartition
 
 __all__ = ["find_lost_tails"]

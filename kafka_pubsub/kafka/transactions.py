@@ -34,12 +34,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
-from kafka_pubsub.kafka.calls import Bounded, ask, explain
-from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.bounded_calls import Bounded, ask, explain
+from kafka_pubsub.kafka.client_factory import Handles, Trouble
+from kafka_pubsub.kafka.commit_requests import requests
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.membership import in_force
+from kafka_pubsub.kafka.group_membership import in_force
 from kafka_pubsub.model import (
     Ending,
     Further,

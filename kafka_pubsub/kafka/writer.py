@@ -27,10 +27,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError, PubSubError
+from kafka_pubsub.kafka.client_factory import Handles
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
-from kafka_pubsub.kafka.handles import Handles
-from kafka_pubsub.kafka.primer import NOT_SENT, PRIMED_FOR_S, Held, Primer, Report
+from kafka_pubsub.kafka.partition_warmup import NOT_SENT, PRIMED_FOR_S, Held, Primer, Report
 from kafka_pubsub.model import Header
 
 __all__ = ["KafkaLogWriter"]

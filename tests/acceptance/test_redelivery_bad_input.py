@@ -22,7 +22,7 @@ from kafka_pubsub import (
     Subscription,
     Topic,
 )
-from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, encode
+from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, encode
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Header

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.client.companion import companion_settings
+from kafka_pubsub.client.admin.companion_topics import companion_settings
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,

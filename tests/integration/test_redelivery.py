@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.retry.retry_io import Relocating
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.kafka import commits
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.kafka import commit_requests
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from tests.support import until
 
@@ -256,7 +256,7 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
             assert thaw.wait(PATIENCE)
         return commit_now(self, offsets)
 
-    monkeypatch.setattr(commits, "_PATIENCE", 0.5)
+    monkeypatch.setattr(commit_requests, "_PATIENCE", 0.5)
     monkeypatch.setattr(KafkaLogReader, "_commit_now", commit_late)
     seen = Seen(lambda message: False)
     with sub.pull(seen) as stream:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.events import Record, Release
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import Release
+from kafka_pubsub.core.records import Record
 
 __all__ = ["Inline", "Walker"]
 

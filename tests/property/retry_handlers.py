@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kafka_pubsub.core.delivery.leases import Lease, Settlement, attempt_of, entry_of
 from kafka_pubsub.core.effects import Bury, CommitBoth
-from kafka_pubsub.core.events import (
-    Ended,
-    Event,
-    Nacked,
-    Passed,
-    Release,
-    Released,
-    Settled,
-    Settlement,
-    Verdict,
-)
-from kafka_pubsub.core.leases import Lease, attempt_of, entry_of
+from kafka_pubsub.core.events import Ended, Event, Nacked, Passed, Release, Released, Settled, Verdict
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.retry.record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
 

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from random import Random
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.checkpoint import Named
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.notes import NO_DOUBT, NOTHING
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import (
     Bury,
     CommitBoth,
@@ -50,13 +52,11 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.fates import LATEST
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.notes import NO_DOUBT, NOTHING
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import LONGEST_DELAY, Backoff, Policy
-from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Backoff, Policy
+from kafka_pubsub.core.retry.next_move import LATEST
+from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.retry_handlers import Handlers, Owner, Walker
 from tests.property.retry_kafka import WALL, Plan, Transaction

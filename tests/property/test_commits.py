@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.checkpoints import Checkpoints
-from kafka_pubsub.core.commits import COMMIT_INTERVAL, Commits
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL, Commits
+from kafka_pubsub.core.commit.notes import NO_DOUBT, NOTHING, Notes
+from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
-from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Notes
-from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.rules import RetryStart, Start
+from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.settings import RetryStart, Start
 from kafka_pubsub.errors import InvariantViolated
 from tests.support import FakeBody
 

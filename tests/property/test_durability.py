@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.delivery.lease_reports import Verdicts
 from kafka_pubsub.core.effects import Durable, Effect, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, Lost, Verdict
-from kafka_pubsub.core.retry_record import RetryRecord
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.retry.record import RetryRecord
 from tests.property.retry_handlers import Owner, Walker
 from tests.property.retry_world import Plan, World
 from tests.property.waiting import Handler, PromptMachine, Waiter, WaitingMachine, tell

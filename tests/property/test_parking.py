@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core import lines, parked
-from kafka_pubsub.core.lines import SHORT, Lines
-from kafka_pubsub.core.loose import Loose
-from kafka_pubsub.core.parked import FEW, NEVER, Entry, Line, ticks
-from kafka_pubsub.core.parking import Parking, Standing
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.retry import key_line as parked
+from kafka_pubsub.core.retry import packed_lines
+from kafka_pubsub.core.retry.key_line import FEW, NEVER, Entry, Line, ticks
+from kafka_pubsub.core.retry.packed_lines import SHORT, Lines
+from kafka_pubsub.core.retry.parked_keys import Parking, Standing
+from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.core.retry.unkeyed import Loose
 
 KEYS = [b"a", b"b", b"c"]
 DUES = st.sampled_from([0.0, 0.0, 0.5, 3.0, NEVER])
@@ -95,7 +96,7 @@ def compare(steps: list[tuple[Entry, int, bool]]) -> None:
 def test_what_waits_of_each_key_is_a_sorted_list(
     steps: list[tuple[Entry, int, bool, bytes]], short: int
 ) -> None:
-    with patch.object(lines, "SHORT", short):
+    with patch.object(packed_lines, "SHORT", short):
         compare_keys(steps)
 
 

@@ -22,6 +22,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
 from kafka_pubsub.core.effects import (
     CommitBoth,
     Deliver,
@@ -44,7 +45,6 @@ from kafka_pubsub.core.events import (
     Progress,
     Progressed,
     ReadUpTo,
-    Record,
     Release,
     Released,
     Relocated,
@@ -53,14 +53,13 @@ from kafka_pubsub.core.events import (
     Returned,
     Revoked,
     Settled,
-    Settlement,
     Tick,
     Verdict,
 )
-from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff
-from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.backoff import Backoff
+from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.holders import Inline, Walker
 from tests.property.two_logs import TwoLogs

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.primer import NOT_SENT, Held, Primer, Report
+from kafka_pubsub.kafka.partition_warmup import NOT_SENT, Held, Primer, Report
 
 PARTITIONS = 3
 KEYS = [b"a", b"b", b"c", b"d", b"e"]

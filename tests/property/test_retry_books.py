@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import united
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import united
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.retry.finished_runs import RetryBooks
 from kafka_pubsub.errors import InvariantViolated
 
 

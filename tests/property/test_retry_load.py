@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, Relocate
 from kafka_pubsub.core.events import (
     Bodies,
@@ -20,11 +21,10 @@ from kafka_pubsub.core.events import (
     Tick,
     Verdict,
 )
-from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff, Policy
-from kafka_pubsub.core.retry_record import RetryRecord
-from kafka_pubsub.core.rules import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.core.retry.backoff import Backoff, Policy
+from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody

@@ -9,10 +9,12 @@ from random import Random
 
 import pytest
 
-from kafka_pubsub.core import ack_map, chores, commits, parking, retries, retry_half
-from kafka_pubsub.core.appointments import Appointments
-from kafka_pubsub.core.checkpoint import split
-from kafka_pubsub.core.checkpoints import Checkpoints
+from kafka_pubsub.core.commit import ack_map, commits
+from kafka_pubsub.core.commit.checkpoint import split
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.delivery.lease_outcomes import Places
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver
 from kafka_pubsub.core.events import (
     CommitAnswered,
@@ -24,19 +26,18 @@ from kafka_pubsub.core.events import (
     RetryFetched,
     Tick,
 )
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.moves import Move, Moves
-from kafka_pubsub.core.parked import NEVER, Entry
-from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.redelivery import Exhausted
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_leases import RetryLeases, Taken
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
-from kafka_pubsub.core.started_notes import StartedNotes
-from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.retry import maintenance, parked_keys, retry_partition, retry_state
+from kafka_pubsub.core.retry.appointments import Appointments
+from kafka_pubsub.core.retry.backoff import Exhausted
+from kafka_pubsub.core.retry.crash_suspects import Suspects, Turn
+from kafka_pubsub.core.retry.handout import RetryLeases, Taken
+from kafka_pubsub.core.retry.key_line import NEVER, Entry
+from kafka_pubsub.core.retry.moves import Move, Moves
+from kafka_pubsub.core.retry.parked_keys import Parking, Standing
+from kafka_pubsub.core.retry.record import RetryInfo, Why, retry_headers
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending
 from tests.checkpoint_rules import (
@@ -103,18 +104,18 @@ def clock_of_the_takeover(patch: Patch) -> None:
 
 def before_it_is_due(patch: Patch) -> None:
     """Nobody looks at the clock."""
-    patch.setattr(parking, "passed", lambda now: 2**61)
+    patch.setattr(parked_keys, "passed", lambda now: 2**61)
 
 
 def parked_keys_taken(patch: Patch) -> None:
     """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
-    real = retries.Retries.__init__
+    real = retry_state.Retries.__init__
 
-    def init(self: retries.Retries, *arguments: object) -> None:
+    def init(self: retry_state.Retries, *arguments: object) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
         self._queues.parked = ()
 
-    patch.setattr(retries.Retries, "__init__", init)
+    patch.setattr(retry_state.Retries, "__init__", init)
 
 
 def keys_of_a_span_forgotten(patch: Patch) -> None:
@@ -155,15 +156,15 @@ def unknown_is_aborted(patch: Patch) -> None:
 
 def source_finished_at_once(patch: Patch) -> None:
     """A plain commit calls finished what is only on its way."""
-    real = retries.Retries.depart
+    real = retry_state.Retries.depart
 
-    def depart(self: retries.Retries, move: Move) -> None:
+    def depart(self: retry_state.Retries, move: Move) -> None:
         real(self, move)
         if move.source is None:
             self._offsets.finish([move.record])
             patch.setattr(Partition, "check", lambda self: None)
 
-    patch.setattr(retries.Retries, "depart", depart)
+    patch.setattr(retry_state.Retries, "depart", depart)
 
 
 def no_checkpoints(patch: Patch) -> None:
@@ -213,12 +214,12 @@ def aborted_is_stored(patch: Patch) -> None:
 
 def older_records_count(patch: Patch) -> None:
     """Of several records of one origin all are delivered."""
-    patch.setattr(retries.Retries, "_keep_newest", lambda self: None)
+    patch.setattr(retry_state.Retries, "_keep_newest", lambda self: None)
 
 
 def originals_count(patch: Patch) -> None:
     """A message of main is delivered though a newer copy of it waits."""
-    patch.setattr(retries.Retries, "without_copies", lambda self, records: records)
+    patch.setattr(retry_state.Retries, "without_copies", lambda self, records: records)
 
 
 def forgotten_once_only(patch: Patch) -> None:
@@ -295,10 +296,10 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
 def tighten(patch: Patch) -> None:
     """A map of a few runs, checkpoints of several records, a backlog of a few messages."""
     patch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 38)
-    patch.setattr(retry_half, "TRIM", 1)
+    patch.setattr(retry_partition, "TRIM", 1)
     patch.setattr(commits, "split", partial(split, most=5))
-    patch.setattr(retries, "BACKLOG", 2)
-    patch.setattr(chores, "BACKLOG", 2)
+    patch.setattr(retry_state, "BACKLOG", 2)
+    patch.setattr(maintenance, "BACKLOG", 2)
 
 
 @pytest.mark.parametrize("tight", [False, True])

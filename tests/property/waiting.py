@@ -7,9 +7,10 @@ from typing import cast
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
-from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, Record, Release, Released, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, Release, Released, Verdict
+from kafka_pubsub.core.records import Record
 from tests.property.holders import Walker as Handler
 from tests.property.test_partition import PartitionMachine
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.holders import PENDING, Holder
-from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.client.workers.lease_runner import PENDING, Holder
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.delivery.lease_reports import Verdicts
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Unstored
-from kafka_pubsub.core.events import Ask, Record
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.events import Ask
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Message
 
 __all__ = ["ANSWER_MUTATIONS"]

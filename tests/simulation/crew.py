@@ -1,13 +1,14 @@
 """A crew whose handlers do what the seed says, one small step at a time.
 
-Theory. `ScriptedCrew` keeps the holders that the client gives it and moves one when it is told to: begin a
-message, use its verbs, end the callback, or say something long after. What it tells the client is what the thread
-crew, the batch crew and the mailbox tell (`client/crews.py`, `client/mailbox.py`); what it tells the ledger is
-what a handler saw.
+Theory. `ScriptedCrew` keeps the holders that the client gives it and moves one when it is told to: begin a message,
+use its verbs, end the callback, or say something long after. What it tells the client is what the thread crew, the
+batch crew and the mailbox tell (`client/workers/thread_workers.py`, `client/workers/pull_queue.py`); what it tells
+the ledger is what a handler saw.
 
 Rules
-1. A walking crew lets the fetcher call the callback itself (`client/inline.py`). What else happens while such a
-   callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes on.
+1. A walking crew lets the fetcher call the callback itself (`client/workers/inline_runner.py`). What else happens
+   while such a callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes
+   on.
 2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
 3. When the world is `calm`, handlers ack at once and nobody is silent. Poison is poison still.
@@ -21,11 +22,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kafka_pubsub.client.crews import Callback, Inline
-from kafka_pubsub.client.holders import ACKED, PENDING, BatchHolder, Holder, Reports
-from kafka_pubsub.client.inline import InlineHolder
+from kafka_pubsub.client.workers.inline_runner import InlineHolder
+from kafka_pubsub.client.workers.lease_runner import ACKED, PENDING, BatchHolder, Holder, Reports
+from kafka_pubsub.client.workers.thread_workers import Callback, Inline
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState
 from kafka_pubsub.model import AckFuture, Message
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Plan
@@ -198,7 +199,7 @@ class ScriptedCrew:
         """Callbacks that run, the fetcher's too."""
         return self._lent + sum(hand.working and not hand.kept and not hand.inline for hand in self.hands)
 
-    # The crew's side (client/crews.py)
+    # The crew's side (client/workers/thread_workers.py)
 
     def wants(self, free: int) -> int:
         if self._mode == "mailbox":

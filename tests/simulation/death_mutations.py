@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_pubsub.core.fates import Fates
-from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.notes import NOTHING, Doubt
-from kafka_pubsub.core.outage import Outage
-from kafka_pubsub.core.retry_record import RetryInfo, Why
-from kafka_pubsub.core.started_notes import StartedNotes
-from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.commit.notes import NOTHING, Doubt
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.retry.crash_suspects import Suspects, Turn
+from kafka_pubsub.core.retry.moves import Move
+from kafka_pubsub.core.retry.next_move import Fates
+from kafka_pubsub.core.retry.outage import Outage
+from kafka_pubsub.core.retry.record import RetryInfo, Why
 from tests.simulation import foci
 from tests.simulation.plan import Focus
 

@@ -12,24 +12,25 @@ from typing import cast
 
 import pytest
 
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.holders import Holder, Reports
-from kafka_pubsub.client.inline import InlineHolder
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.runner import Engine
+from kafka_pubsub.client.workers.inline_runner import InlineHolder
+from kafka_pubsub.client.workers.lease_runner import Holder, Reports
+from kafka_pubsub.core.commit.commits import Commits
+from kafka_pubsub.core.commit.offsets import Offsets, Run
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.lease_outcomes import Places
+from kafka_pubsub.core.delivery.lease_reports import Verdicts
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, Effect, Stop, Withdraw
-from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
-from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.offsets import Offsets, Run
+from kafka_pubsub.core.events import Event, Passed, Release, Returned, Verdict
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import Why
-from kafka_pubsub.core.rules import Rules, Start
-from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.crash_suspects import Turn
+from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message
 
@@ -312,7 +313,7 @@ def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
 
 def busy_key_walked(patch: pytest.MonkeyPatch) -> None:
     """The fetcher takes records of keys that wait, or are with somebody."""
-    patch.setattr(inline, "apart", lambda records, *busy: (records, []))
+    patch.setattr(inline_lease, "apart", lambda records, *busy: (records, []))
     patch.setattr(Partition, "check", lambda self: None)
 
 

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from kafka_pubsub.client.engine import READ_WAIT, Engine
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.subscriber import Subscriber
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.subscribe.runner import READ_WAIT, Engine
+from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
+from kafka_pubsub.core.delivery.inline_lease import finished
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.core.effects import Bury, CommitBoth, ReadBodies, Relocate, Restart, Trim
-from kafka_pubsub.core.events import Passed, Release, Settlement
-from kafka_pubsub.core.inline import finished
-from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.events import Passed, Release
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader

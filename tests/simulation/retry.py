@@ -1,10 +1,10 @@
 """The relocating half of a simulated process: transactions in steps, bodies that come late.
 
-Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a process
-may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again without a
-record that was refused, is decided as `client/mover.py` does, by its own functions. Dead letters are
-written beside it as by `client/letter_writer.py`, in a transaction that waits for its positions between two of its
-steps. When their topic doesn't answer, it stands there.
+Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a
+process may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again
+without a record that was refused, is decided as `client/retry/transaction_thread.py` does, by its own functions. Dead
+letters are written beside it as by `client/retry/dead_letter_writer.py`, in a transaction that waits for its
+positions between two of its steps. When their topic doesn't answer, it stands there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
-from kafka_pubsub.client.body_reader import BodyRequest, FoundBodies
-from kafka_pubsub.client.letter_writer import PATIENCE, Written, completed, further
-from kafka_pubsub.client.mover import Flight, Landing, _by_flight, positions_of_all
-from kafka_pubsub.client.relocating import LANDING, Relocating, dead_letter_id, transactional_id
+from kafka_pubsub.client.retry.body_reader import BodyRequest, FoundBodies
+from kafka_pubsub.client.retry.dead_letter_writer import PATIENCE, Written, completed, further
+from kafka_pubsub.client.retry.retry_io import LANDING, Relocating, dead_letter_id, transactional_id
+from kafka_pubsub.client.retry.transaction_thread import Flight, Landing, _by_flight, positions_of_all
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.checkpoint import Checkpoint, Named
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import Step

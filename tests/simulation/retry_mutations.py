@@ -12,24 +12,24 @@ from math import inf
 
 import pytest
 
-from kafka_pubsub.client.attention import Attention
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.takeovers import Takeovers
-from kafka_pubsub.core import parking, retries
-from kafka_pubsub.core.chores import Chores
+from kafka_pubsub.client.assignment.paired_partitions import Takeovers
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.retry.transaction_thread import Landing
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.due_partitions import Attention
+from kafka_pubsub.client.subscribe.runner import Engine
+from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.effects import Effect
-from kafka_pubsub.core.fates import Fates
-from kafka_pubsub.core.moves import Move, Moves
-from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retries import Retries
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry import parked_keys, retry_state
+from kafka_pubsub.core.retry.finished_runs import RetryBooks
+from kafka_pubsub.core.retry.maintenance import Chores
+from kafka_pubsub.core.retry.moves import Move, Moves
+from kafka_pubsub.core.retry.next_move import Fates
+from kafka_pubsub.core.retry.parked_keys import Parking, Standing
+from kafka_pubsub.core.retry.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.retry.retry_state import Retries
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
@@ -168,7 +168,7 @@ def retries_on_credit(patch: Patch) -> None:
 
 def before_it_is_due(patch: Patch) -> None:
     """Nobody looks at the clock."""
-    patch.setattr(parking, "passed", lambda now: 2**61)
+    patch.setattr(parked_keys, "passed", lambda now: 2**61)
 
 
 def waits_without_limit(patch: Patch) -> None:
@@ -218,7 +218,7 @@ def key_freed_when_stored(patch: Patch) -> None:
 
 def backlog_stays(patch: Patch) -> None:
     """What waits behind a parked key is never moved, so others can't get by (I6)."""
-    patch.setattr(retries.Retries, "relieve", lambda self, key, now: False)
+    patch.setattr(retry_state.Retries, "relieve", lambda self, key, now: False)
     patch.setattr(Chores, "_stands", lambda self, now: False)
     patch.setattr(Chores, "_thin_out", lambda self, now, most=0: None)
 
@@ -282,14 +282,14 @@ def commit_before_ack(patch: Patch) -> None:
 
 def source_finished_at_once(patch: Patch) -> None:
     """A plain commit calls finished what is only on its way."""
-    real = retries.Retries.depart
+    real = retry_state.Retries.depart
 
-    def depart(self: retries.Retries, move: Move) -> None:
+    def depart(self: retry_state.Retries, move: Move) -> None:
         real(self, move)
         if move.source is None:
             self._offsets.finish([move.record])
 
-    patch.setattr(retries.Retries, "depart", depart)
+    patch.setattr(retry_state.Retries, "depart", depart)
     _unchecked(patch)
 
 

@@ -20,11 +20,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kafka_pubsub.client.evidence import Evidence
-from kafka_pubsub.client.told_reader import ToldReader
-from kafka_pubsub.client.told_stream import ToldCoordinator, ToldRelocating
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.client.history.recorded_reader import ToldReader
+from kafka_pubsub.client.history.recorded_stream import ToldCoordinator, ToldRelocating
+from kafka_pubsub.client.history.recorder import Evidence
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.retry.backoff import Exhausted
 from kafka_pubsub.model import Header, Message, StoredRecord
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.checker.settings import Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.local import LocalKafkaError, down, status, up
-from kafka_pubsub.local.ports import free_ports
+from kafka_pubsub.local.tcp_ports import free_ports
 from tests.integration.local.records import append, contents, create_topic
 
 

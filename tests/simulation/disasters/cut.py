@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.client import takeovers
-from kafka_pubsub.client.lost_tails import LostTail, Recovery
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.client.assignment import paired_partitions as takeovers
+from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
+from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation import foci

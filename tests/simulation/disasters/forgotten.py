@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_pubsub.client.checkpoints import stored_by
-from kafka_pubsub.core import checkpoints, commits
-from kafka_pubsub.core.checkpoint import Checkpoint, Named
-from kafka_pubsub.core.checkpoints import Checkpoints
-from kafka_pubsub.core.retries import Retries
-from kafka_pubsub.core.started_notes import StartedNotes
+from kafka_pubsub.client.retry.checkpoint_reader import stored_by
+from kafka_pubsub.core.commit import checkpoint_schedule, commits
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.retry.retry_state import Retries
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation import foci
 from tests.simulation.disaster import Disaster, end_all
@@ -63,7 +63,7 @@ def befall(world: SimulatedWorld) -> None:
         ledger.goes_on_from(number, *stored)
         again = known - log.durable
         world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
-        limit = died - checkpoints.EVERY - SLACK
+        limit = died - checkpoint_schedule.EVERY - SLACK
         if max(troubled, beside.owned_since) < limit:  # else its owner couldn't have written one
             old = sorted(at for at in again if finished[at] < limit)
             promise(not old, f"minutes: {old} of {number} were finished long ago, and are in no checkpoint")

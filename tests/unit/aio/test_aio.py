@@ -23,7 +23,7 @@ from kafka_pubsub import (
     RetryPolicy,
     aio,
 )
-from kafka_pubsub.aio.line import PublishLine
+from kafka_pubsub.aio.publish_queue import PublishLine
 
 SECONDS = 20
 

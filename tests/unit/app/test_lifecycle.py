@@ -174,7 +174,7 @@ def test_an_error_while_closing_does_not_leave_the_rest_open(
         raise RuntimeError("a defect")
 
     ps.create_topic("orders").publish(b"x").result(timeout=10)
-    monkeypatch.setattr("kafka_pubsub.client.publisher.TopicPublisher.close", fail)
+    monkeypatch.setattr("kafka_pubsub.client.publish.publisher.TopicPublisher.close", fail)
     monkeypatch.setattr(MemoryBackend, "close", lambda self: closed.append("backend"))
     with pytest.raises(RuntimeError, match="a defect"):
         ps.close()

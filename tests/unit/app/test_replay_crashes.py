@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from kafka_pubsub import DeadLetterProgress, PubSub, PubSubError, Subscription
-from kafka_pubsub.client import replaying, seat
-from kafka_pubsub.client.marks import MARKS, MARKS_TOPIC, Marks
-from kafka_pubsub.client.seat import Seat, seat_group
+from kafka_pubsub.client.dead_letters import exclusive_session, replay
+from kafka_pubsub.client.dead_letters.exclusive_session import Seat, seat_group
+from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, Marks
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from tests.unit.app.dying import POLICY, QUICK, deliver, kill, publish, until
@@ -21,9 +21,9 @@ LETTERS = 6
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "PAUSE", 0.0)
-    monkeypatch.setattr(replaying, "BATCH", 2)
-    monkeypatch.setattr(seat, "PATIENCE", 0.3)
+    monkeypatch.setattr(replay, "PAUSE", 0.0)
+    monkeypatch.setattr(replay, "BATCH", 2)
+    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kafka_pubsub.client.durable_acks import DurableAcks
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.observer import UNOBSERVED, LeaseObserver
-from kafka_pubsub.core.events import Release, Settlement
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.client.workers.ack_futures import DurableAcks
+from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import Release
 from kafka_pubsub.model import AckFuture, Message
 from tests.support import FakeBody
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kafka_pubsub.client.clocks import AWAY, DRIFT, QUICK, Pulse, WallClock, steady_time
-from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.subscribe.runner import Engine
 
 
 class Clocks:

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.ownership import Ownership
+from kafka_pubsub.client.assignment.start_position import Ownership
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.workers.lease_runner import Holder
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.core.effects import Bury, Commit, CommitBoth, Relocate
-from kafka_pubsub.core.events import Release, Relocated, Settlement, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.rules import RetryStart, Rules
+from kafka_pubsub.core.events import Release, Relocated, Verdict
+from kafka_pubsub.core.settings import RetryStart, Rules
 from kafka_pubsub.model import Committed, Ending
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported

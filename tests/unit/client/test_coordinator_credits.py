@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.core.events import Settlement, Verdict
-from kafka_pubsub.core.flow import WINDOW
-from kafka_pubsub.core.leases import LeaseState
+from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.core.delivery.fetch_window import WINDOW
+from kafka_pubsub.core.delivery.leases import LeaseState, Settlement
+from kafka_pubsub.core.events import Verdict
 from tests.unit.client.test_coordinator import World
 
 

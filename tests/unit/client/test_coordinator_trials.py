@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.ownership import Ownership
+from kafka_pubsub.client.assignment.start_position import Ownership
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core import notes, suspects
+from kafka_pubsub.core.commit import notes
+from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.notes import Doubt, Notes
-from kafka_pubsub.core.rules import RetryStart, Rules
-from kafka_pubsub.core.suspects import Turn
+from kafka_pubsub.core.retry import crash_suspects as suspects
+from kafka_pubsub.core.retry.crash_suspects import Turn
+from kafka_pubsub.core.settings import RetryStart, Rules
 from kafka_pubsub.model import Committed
 from tests.support import FakeBody
 from tests.unit.client.test_coordinator import Hands, Moving

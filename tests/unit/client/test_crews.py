@@ -10,8 +10,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
-from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
-from kafka_pubsub.client.holders import Holder
+from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.client.workers.thread_workers import BatchCrew, Crew, ExecutorCrew, ThreadCrew
 from kafka_pubsub.core.events import Verdict
 from tests.support import until
 from tests.unit.client.holding import PATIENCE, Reported, lease_of

@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import AckError, Message, PubSub, StaleAck, UnknownAck, aio
-from kafka_pubsub.client import walks
-from kafka_pubsub.client.stream import Stream
-from kafka_pubsub.client.subscription import Subscription
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.client.subscribe.stream import Stream
+from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub.client.workers import inline_scheduler
+from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster, Step
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.unit.client.holding import PATIENCE
@@ -198,7 +198,7 @@ def test_a_callback_that_the_fetcher_walks_makes_way_before_it_waits(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds up the thread that commits; here nobody else would notice."""
-    monkeypatch.setattr(walks, "LOOK", 1e9)
+    monkeypatch.setattr(inline_scheduler, "LOOK", 1e9)
     durable = Durable(cluster)
     with sub.pull(durable):
         publish(ps)

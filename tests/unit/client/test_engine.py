@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 import pytest
 
-from kafka_pubsub.client.batches import by_partition
+from kafka_pubsub.client.assignment.batches import by_partition
 from kafka_pubsub.client.clocks import WallClock
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import READ, TICK, Engine
-from kafka_pubsub.client.idling import TICK_WAIT
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.retry.retry_io import Relocating
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.idle_waits import TICK_WAIT
+from kafka_pubsub.client.subscribe.runner import READ, TICK, Engine
+from kafka_pubsub.client.workers.pull_queue import Mailbox
 from kafka_pubsub.config import FlowControl, RetryTopic, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core.delivery.fetch_window import Change
 from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.flow import Change
-from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.record import MemoryRecord

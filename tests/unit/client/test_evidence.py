@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.crews import BatchCrew
-from kafka_pubsub.client.evidence import Evidence
-from kafka_pubsub.client.holders import BatchHolder, Holder
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.ownership import Ownership
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named, split
+from kafka_pubsub.client.assignment.start_position import Ownership
+from kafka_pubsub.client.history.recorder import Evidence
+from kafka_pubsub.client.retry.transaction_thread import Flight, Landing
+from kafka_pubsub.client.workers.lease_runner import BatchHolder, Holder
+from kafka_pubsub.client.workers.pull_queue import Mailbox
+from kafka_pubsub.client.workers.thread_workers import BatchCrew
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named, split
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate, Relocation, Withdraw
 from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
-from kafka_pubsub.core.rules import RetryStart
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
+from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import Committed, Ending, Membership, Message
 from kafka_pubsub.observe.history import HistoryFile

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, StaleAck
-from kafka_pubsub.client.holders import BatchHolder, Holder
-from kafka_pubsub.core.events import Release, Settlement, Verdict
-from kafka_pubsub.core.retry_record import ERROR_BYTES
+from kafka_pubsub.client.workers.lease_runner import BatchHolder, Holder
+from kafka_pubsub.core.delivery.leases import Settlement
+from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.core.retry.record import ERROR_BYTES
 from kafka_pubsub.model import AckId
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.client import clocks
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.idling import AFTER, READ_WAIT, TICK_WAIT, Idling
+from kafka_pubsub.client.subscribe.idle_waits import AFTER, READ_WAIT, TICK_WAIT, Idling
+from kafka_pubsub.client.subscribe.runner import Engine
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.reader import MemoryReader
 from tests.support import until

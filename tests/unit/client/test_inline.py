@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import Passed, Release, Verdict
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,
@@ -41,7 +41,7 @@ def test_all_acked_is_one_word() -> None:
     passed = is_passed(holder.pass_through(handle))
     assert passed == Passed(holder.lease, len(KEYS), [], [], False, [])
     assert seen == [(at, 1) for at in range(len(KEYS))]
-    assert offsets(inline.finished(passed)) == [0, 1, 2, 3, 4, 5]
+    assert offsets(inline_lease.finished(passed)) == [0, 1, 2, 3, 4, 5]
     assert holder.lease.holder is None
     assert (reports.releases, reports.settlements, reports.late) == ([], [], 0)
 
@@ -61,7 +61,7 @@ def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None
         assert (record.offset(), delay) == (0, 2.5 if name == "nack later" else None)
         assert not passed.left
     assert offsets(passed.skipped) == [2]
-    assert offsets(inline.finished(passed)) == [1, 3, 4, 5]
+    assert offsets(inline_lease.finished(passed)) == [1, 3, 4, 5]
 
 
 def test_records_without_a_key_are_never_passed_over() -> None:
@@ -75,7 +75,7 @@ def test_without_an_order_no_key_is_blocked_nor_passed_over() -> None:
     holder, _ = holder_of([b"a", b"a"], ordered=False)
     passed = is_passed(holder.pass_through(at(0, VERBS["keep"])))
     assert [release.lease.key for release in passed.left] == [None]
-    assert offsets(inline.finished(passed)) == [1]
+    assert offsets(inline_lease.finished(passed)) == [1]
 
 
 def test_the_delay_of_a_nack_is_its_own() -> None:
@@ -111,7 +111,7 @@ def test_whatever_a_callback_raises_the_walk_goes_on(error: BaseException) -> No
 
     passed = is_passed(holder.pass_through(at(0, raises)))
     assert left(passed) == {0: Verdict.NACKED}
-    assert offsets(inline.finished(passed)) == [1]
+    assert offsets(inline_lease.finished(passed)) == [1]
 
 
 def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
@@ -237,7 +237,7 @@ def test_an_ack_between_the_callback_and_the_lock_counts_in_the_walk() -> None:
     messages: list[Message] = []
     holder._lock = Moments(0, lambda: acked(messages[0]))  # type: ignore[assignment]
     passed = is_passed(holder.pass_through(at(0, messages.append)))
-    assert offsets(inline.finished(passed)) == [0, 1]
+    assert offsets(inline_lease.finished(passed)) == [0, 1]
     assert not passed.left
     # It was told by itself as well or not at all; a settlement of a lease that was never opened changes nothing.
     assert all(settlement.lease is not holder.lease for settlement in reports.settlements)

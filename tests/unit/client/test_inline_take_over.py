@@ -12,11 +12,12 @@ from itertools import product
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.inline import (
+from kafka_pubsub.client.workers.inline_runner import (
     InlineHolder,
 )
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.leases import Settlement
+from kafka_pubsub.core.events import Passed, Release, Verdict
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,
@@ -141,7 +142,7 @@ class Story:
         passed = self.holder.take_over()
         if passed is not None:
             self.taken.append(passed)
-            self.finished = offsets(inline.finished(passed))
+            self.finished = offsets(inline_lease.finished(passed))
             self.rest = offsets(self.lease.records[passed.reached :])
             narrow(self.lease, passed)
 
@@ -154,7 +155,7 @@ class Story:
     def holds(self) -> None:
         if not self.taken:
             self.taken.append(is_passed(self.told))
-            self.finished, self.rest = offsets(inline.finished(self.taken[0])), []
+            self.finished, self.rest = offsets(inline_lease.finished(self.taken[0])), []
         (passed,) = self.taken
         current = [self.rest.pop(0)] if passed.current else []
         places = [*self.finished, *left(passed), *offsets(passed.skipped), *self.rest, *current]

@@ -8,11 +8,11 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from kafka_pubsub.client import letter_writer
-from kafka_pubsub.client import relocating as relocating_module
-from kafka_pubsub.client.letter_writer import LetterWriter, Written
-from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.retry import dead_letter_writer
+from kafka_pubsub.client.retry import retry_io as relocating_module
+from kafka_pubsub.client.retry.dead_letter_writer import LetterWriter, Written
+from kafka_pubsub.client.retry.retry_io import Relocating
+from kafka_pubsub.client.retry.transaction_thread import Flight, Landing
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvalidArgument
 from kafka_pubsub.memory.backend import MemoryBackend
@@ -136,7 +136,7 @@ def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(
 
 
 def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_writer, "PATIENCE", 0.01)
+    monkeypatch.setattr(dead_letter_writer, "PATIENCE", 0.01)
     scene.writer.send(flight())
     assert scene.next_written().taken
     assert scene.log.aborted.get(timeout=PATIENCE) == 1

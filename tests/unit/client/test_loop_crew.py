@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.loop_crew import LoopCrew
+from kafka_pubsub.client.workers.asyncio_workers import LoopCrew
 from kafka_pubsub.core.events import Release, Verdict
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.mailbox import Mailbox
+from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.client.workers.pull_queue import Mailbox
 from kafka_pubsub.core.events import Verdict
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 

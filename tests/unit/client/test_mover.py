@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from kafka_pubsub.client.mover import MOST_BYTES, Flight, Landing, Mover
+from kafka_pubsub.client.retry.transaction_thread import MOST_BYTES, Flight, Landing, Mover
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.model import (
     Committed,

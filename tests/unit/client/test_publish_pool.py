@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.client.ports import DeliveryReport
-from kafka_pubsub.client.publish_pool import Pump
+from kafka_pubsub.client.publish.writer_pool import Pump
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Header
+from kafka_pubsub.ports import DeliveryReport
 
 PATIENCE = 20.0
 

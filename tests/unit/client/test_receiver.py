@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import Message, PubSub, StaleAck, Subscription
-from kafka_pubsub.client import receiver
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.rebalances import Rebalances
+from kafka_pubsub.client.assignment.listener import Rebalances
+from kafka_pubsub.client.subscribe import receiver
+from kafka_pubsub.client.workers.pull_queue import Mailbox
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.support import until
 from tests.unit.client.holding import PATIENCE

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client.ports import RebalanceListener
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.retry.retry_io import Relocating
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.ports import RebalanceListener
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

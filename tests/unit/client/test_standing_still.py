@@ -12,7 +12,7 @@ import pytest
 
 from kafka_pubsub import Message, PubSub, Stream
 from kafka_pubsub.client.clocks import AWAY
-from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.subscribe.runner import Engine
 from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.unit.client.holding import PATIENCE

@@ -11,22 +11,22 @@ from typing import ClassVar, cast
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.client import checkpoints
-from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.observer import UNOBSERVED
-from kafka_pubsub.client.passing import PassingReader
-from kafka_pubsub.client.ports import LogReader, RebalanceListener
-from kafka_pubsub.client.takeovers import BLOCKED, DEAD, Takeovers
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named
+from kafka_pubsub.client.assignment.delegating_reader import PassingReader
+from kafka_pubsub.client.assignment.paired_partitions import BLOCKED, DEAD, Takeovers
+from kafka_pubsub.client.retry import checkpoint_reader
+from kafka_pubsub.client.retry.transaction_thread import Flight, Landing
+from kafka_pubsub.client.workers.observer import UNOBSERVED
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named
 from kafka_pubsub.core.events import Relocated
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import FaultPlan
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
 from kafka_pubsub.model import Committed, Ending, Fetched, Membership, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogReader, RebalanceListener
 from tests.checkpoints import headers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -218,7 +218,7 @@ def test_a_checkpoint_of_an_earlier_retry_topic_is_not_waited_for() -> None:
         began = time.monotonic()
         with sub.pull(lambda message: message.ack()):
             until(lambda: sub.state().lag == 0)
-        assert time.monotonic() - began < checkpoints._PATIENCE
+        assert time.monotonic() - began < checkpoint_reader._PATIENCE
 
 
 class Counted(FaultPlan):

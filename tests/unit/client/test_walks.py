@@ -13,13 +13,20 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.crews import Callback, Inline, ThreadCrew
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.inline import LONGEST, LONGEST_DOUBT, LONGEST_PENALTY, PENALTY, SHORTEST, Pace
-from kafka_pubsub.client.runner_api import InlineRunner
-from kafka_pubsub.client.walks import HELP, LOOK, PATIENCE, Walks
+from kafka_pubsub.client.subscribe.runner_api import InlineRunner
+from kafka_pubsub.client.workers.inline_runner import (
+    LONGEST,
+    LONGEST_DOUBT,
+    LONGEST_PENALTY,
+    PENALTY,
+    SHORTEST,
+    Pace,
+)
+from kafka_pubsub.client.workers.inline_scheduler import HELP, LOOK, PATIENCE, Walks
+from kafka_pubsub.client.workers.lease_runner import Holder
+from kafka_pubsub.client.workers.thread_workers import Callback, Inline, ThreadCrew
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.leases import Lease
 from tests.support import until
 from tests.unit.client.holding import PATIENCE as SECONDS
 from tests.unit.client.holding import Reported, lease_of

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.inline import (
+from kafka_pubsub.client.workers.inline_runner import (
     LONGEST,
     InlineHolder,
 )
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.events import Passed, Record, Release, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import Passed, Release, Verdict
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 
@@ -50,7 +51,7 @@ def acked(message: Message) -> None:
 
 def narrow(lease: Lease, passed: Passed) -> Passed:
     """What the core does when it is told of a take-over; hands on what it was told, as it stood then."""
-    finished = inline.finished(passed)
+    finished = inline_lease.finished(passed)
     assert not set(offsets(finished)) & set(left(passed))
     if passed.current:
         lease.records, lease.key = [lease.records[passed.reached]], lease.records[passed.reached].key()

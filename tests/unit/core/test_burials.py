@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.burials import LONGEST_PAUSE
 from kafka_pubsub.core.effects import Bury, CommitBoth, Effect, ReadBodies, Relocate
 from kafka_pubsub.core.events import Bodies, CommitAnswered, Relocated, Returned, Revoked, Written
-from kafka_pubsub.core.redelivery import Policy
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.retry.backoff import Policy
+from kafka_pubsub.core.retry.dead_letter_queue import LONGEST_PAUSE
+from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core import ack_map, checkpoints, commits, retry_half
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Checkpoint, Named, joined
-from kafka_pubsub.core.checkpoints import EVERY, PAUSE
+from kafka_pubsub.core.commit import ack_map, checkpoint_schedule, commits
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, joined
+from kafka_pubsub.core.commit.checkpoint_schedule import EVERY, PAUSE
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Relocate, Trim
 from kafka_pubsub.core.events import (
     CommitAnswered,
@@ -18,10 +18,11 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.outage import WINDOW
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Policy
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.retry import retry_partition
+from kafka_pubsub.core.retry.backoff import Policy
+from kafka_pubsub.core.retry.outage import WINDOW
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, Stored, parked
 
@@ -173,7 +174,7 @@ def test_a_checkpoint_among_messages_that_wait_is_passed_by(
 
 
 def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_half, "TRIM", 1)
+    monkeypatch.setattr(retry_partition, "TRIM", 1)
     scene = Scene()
     for _ in range(3):
         scattered(scene, 2)
@@ -222,7 +223,7 @@ def test_nonces_of_checkpoints_differ() -> None:
             seen.add(written(effect).nonce)
             scene.take(effect)
     assert len(seen) == 3
-    assert (checkpoints.EVERY, commits.COMMIT_INTERVAL) == (600.0, 0.15), "as the documents say"
+    assert (checkpoint_schedule.EVERY, commits.COMMIT_INTERVAL) == (600.0, 0.15), "as the documents say"
 
 
 def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_pubsub.core.chores import HOARD, LOOK, SOON
 from kafka_pubsub.core.effects import CommitBoth, Deliver, ReadBodies, Relocate
 from kafka_pubsub.core.events import (
     Bodies,
@@ -17,10 +16,11 @@ from kafka_pubsub.core.events import (
     Tick,
     Verdict,
 )
-from kafka_pubsub.core.lines import Lines
-from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.retry_record import RetryInfo, Why
-from kafka_pubsub.core.rules import BACKLOG
+from kafka_pubsub.core.retry.maintenance import HOARD, LOOK, SOON
+from kafka_pubsub.core.retry.moves import Move
+from kafka_pubsub.core.retry.packed_lines import Lines
+from kafka_pubsub.core.retry.record import RetryInfo, Why
+from kafka_pubsub.core.settings import BACKLOG
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
 FOR_AN_HOUR = 3_600_000

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_pubsub.core import ack_map, notes
-from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.commit import ack_map, notes
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.notes import NO_DOUBT, Doubt, Notes
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, Relocate
 from kafka_pubsub.core.events import (
     CommitAnswered,
@@ -21,10 +23,8 @@ from kafka_pubsub.core.events import (
     Tick,
     Verdict,
 )
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.support import FakeBody
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.bodies import Bodies
 from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
 from kafka_pubsub.core.events import (
     ReadUpTo,
@@ -19,11 +18,12 @@ from kafka_pubsub.core.events import (
     RetryFetched,
     Verdict,
 )
-from kafka_pubsub.core.parked import Entry, Fate, Line
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.rules import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.core.retry.body_cache import Bodies
+from kafka_pubsub.core.retry.key_line import Entry, Fate, Line
+from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.retry.retry_partition import RetryHalf
+from kafka_pubsub.core.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked, stored
 

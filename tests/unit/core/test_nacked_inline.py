@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
 from kafka_pubsub.core.effects import Deliver
-from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Settlement, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState, attempt_of, entry_of
-from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.rules import BACKLOG
+from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Verdict
+from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.settings import BACKLOG
 from tests.support import FakeBody
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, infos, parked, stored
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core import retry_record
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Relocate
 from kafka_pubsub.core.events import Release, Released, RetryFetched, Verdict
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.redelivery import Exhausted, Policy
-from kafka_pubsub.core.retry_record import FOREVER, RetryRecord, Why
+from kafka_pubsub.core.retry import record as retry_record
+from kafka_pubsub.core.retry.backoff import Exhausted, Policy
+from kafka_pubsub.core.retry.record import FOREVER, RetryRecord, Why
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, parked
 
 

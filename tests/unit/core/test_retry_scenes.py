@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core import ack_map, outage, retry_half
-from kafka_pubsub.core.commits import COMMIT_INTERVAL
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import (
     Announce,
     Bury,
@@ -41,11 +42,11 @@ from kafka_pubsub.core.events import (
     Verdict,
     Written,
 )
-from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
-from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.retry import outage, retry_partition
+from kafka_pubsub.core.retry.backoff import Backoff, Exhausted, Policy
+from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode, retry_headers
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending, Header
 from tests.support import FakeBody
 
@@ -302,7 +303,7 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
 
 
 def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_half, "TRIM", 100)
+    monkeypatch.setattr(retry_partition, "TRIM", 100)
     scene = Scene([parked(at, at, None) for at in range(250)])
     trims: list[int] = []
     for _ in range(40):

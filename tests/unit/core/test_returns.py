@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pubsub.core.commit.notes import Doubt
 from kafka_pubsub.core.effects import CommitBoth, Relocate
 from kafka_pubsub.core.events import CommitAnswered, Relocated, Returned
-from kafka_pubsub.core.notes import Doubt
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, leases_of
 

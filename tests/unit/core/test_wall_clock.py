@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core import fates
 from kafka_pubsub.core.effects import Relocate
 from kafka_pubsub.core.events import Release, Released, RetryFetched, Tick, Verdict
-from kafka_pubsub.core.redelivery import LONGEST_DELAY, Policy
-from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.core.retry import next_move
+from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Policy
+from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, Why, decode
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 HOUR = 3600.0
@@ -54,9 +54,9 @@ def test_a_tick_that_knows_no_wall_clock_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("why", "longest"),
     [
-        (Why.NACKED, fates.LATEST),
-        (Why.EXPIRED, fates.LATEST),
-        (Why.CRASHED, fates.LATEST),
+        (Why.NACKED, next_move.LATEST),
+        (Why.EXPIRED, next_move.LATEST),
+        (Why.CRASHED, next_move.LATEST),
         (Why.DELAYED, LONGEST_DELAY),
     ],
 )

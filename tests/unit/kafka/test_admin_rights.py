@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.errors import PermissionDenied
 from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.client_factory import Handles
 from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.handles import Handles
 
 
 class ScriptedClient:

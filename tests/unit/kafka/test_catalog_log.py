@@ -8,8 +8,8 @@ from typing import cast
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.catalog_log import CatalogLog
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.compacted_log import CatalogLog
 from kafka_pubsub.model import TopicInfo
 
 

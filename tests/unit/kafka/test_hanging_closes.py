@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from kafka_pubsub.errors import BrokerUnavailable
-from kafka_pubsub.kafka import handles, reader, transactions
+from kafka_pubsub.kafka import client_factory, reader, transactions
 from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.client_factory import Handles
 from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.transactions import KafkaTransactions
 from tests.unit.kafka.test_reader_rebalance import Listener, ScriptedConsumer, ScriptedHandles
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "_CLOSE_S", LIMIT)
+    monkeypatch.setattr(client_factory, "_CLOSE_S", LIMIT)
     monkeypatch.setattr(transactions, "_CLOSE_S", LIMIT)
     monkeypatch.setattr(reader, "_CLOSE_DEADLINE", LIMIT)
 
@@ -59,8 +59,8 @@ def test_where_no_broker_has_ever_answered_a_close_is_not_waited_for(
     never: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A look for a host name may hold librdkafka's thread for long."""
-    monkeypatch.setattr(handles, "_CLOSE_S", PATIENCE)
-    monkeypatch.setattr(handles, "_UNREACHED_CLOSE_S", LIMIT)
+    monkeypatch.setattr(client_factory, "_CLOSE_S", PATIENCE)
+    monkeypatch.setattr(client_factory, "_UNREACHED_CLOSE_S", LIMIT)
     some = Handles(Configuration("localhost:1", {}))
     some.reached = False
     with caplog.at_level(logging.WARNING, "kafka_pubsub"):

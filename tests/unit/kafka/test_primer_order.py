@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.primer import Held, Primer, Report
+from kafka_pubsub.kafka.partition_warmup import Held, Primer, Report
 from tests.support import FakeBody
 
 PARTITIONS = 2

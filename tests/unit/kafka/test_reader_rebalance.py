@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka import reader
 from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.client_factory import Handles, OnError
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
-from kafka_pubsub.kafka.handles import Handles, OnError
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.model import StoredRecord, TopicPartition
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kafka_pubsub.kafka import transactions
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import Handles
 from kafka_pubsub.kafka.transactions import KafkaTransactions
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, TopicPartition
 

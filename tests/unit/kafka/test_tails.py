@@ -9,7 +9,7 @@ from typing import cast
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import Handles
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.model import LogEnd, TopicPartition
 
