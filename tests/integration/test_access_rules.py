@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub
 from kafka_pubsub.errors import PermissionDenied
-from kafka_pubsub.kafka.client_factory import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.local import LocalKafka, broker_process
@@ -139,7 +139,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
     broker.grant(TO_RECEIVE)
     # Another epoch than the log ends with: the leader is asked, by a reader that joins no group.
     place = TopicPartition("orders", 0)
-    handles = Handles(Configuration(broker.guarded, LOGIN))
+    handles = ClientFactory(Configuration(broker.guarded, LOGIN))
     assert find_lost_tails(handles, {place: LogEnd(1, 1)}, {place: LogEnd(1, 0)}, 10) == {}
     handles.close()
     with broker.shop() as ps:
