@@ -53,6 +53,7 @@ from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import STALE_LEADER, denied_topic, error_of
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
+from kafka_pubsub.ports import Admin
 
 __all__ = ["KafkaAdmin"]
 
@@ -85,7 +86,7 @@ _HAS_MEMBERS = frozenset(
 )
 
 
-class KafkaAdmin:
+class KafkaAdmin(Admin):
     """An `Admin` over librdkafka's admin client."""
 
     def __init__(self, handles: ClientFactory, *, deadline: float = DEADLINE) -> None:

@@ -35,6 +35,7 @@ from kafka_pubsub.model import (
     ReadFrom,
     TopicPartition,
 )
+from kafka_pubsub.ports import LogReader
 
 __all__ = ["MemoryReader"]
 
@@ -64,7 +65,7 @@ class Listener(Protocol):
         ...
 
 
-class MemoryReader:
+class MemoryReader(LogReader):
     """A `LogReader` of one group."""
 
     def __init__(
