@@ -121,7 +121,7 @@ def check_retry_layout(
 def retry_beginning(
     record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
 ) -> Beginning:
-    """Tells where partition `number` of the subscription's retry topic begins, by the rules of `start_position.beginning`.
+    """Tells where partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
 
     We trim below the commit only. So a log that starts above it was cut by retention or by another client: the lost
     messages are counted in the log, and the rest is delivered. A log that ends below it was cut at its end, or is

@@ -167,7 +167,7 @@ class PairedPartitions:
             at = starts[beside].offset
             if at >= ends[beside]:
                 starts[self._main(number)] = position
-                self._tell_caught_up(number, at)
+                self._tell_caught_up(number, starts[beside])
             else:
                 self._behind[number] = (ends[beside], position)
         return starts
@@ -352,7 +352,7 @@ class PairedPartitions:
         positions = self._reader.positions([self._beside(number) for number in self._behind])
         for number, (end, main) in list(self._behind.items()):
             position = positions.get(self._beside(number))
-            if position is not None and position >= end:
+            if position is not None and position.offset >= end:
                 del self._behind[number]
                 self._tell_caught_up(number, position)
                 self._late[self._main(number)] = main
@@ -362,7 +362,7 @@ class PairedPartitions:
             self._read_on(place, at)
         return begun
 
-    def _tell_caught_up(self, number: int, position: int) -> None:
+    def _tell_caught_up(self, number: int, position: LogEnd) -> None:
         coordinator, clock = self._runner.coordinator, self._runner.clock
         self._runner.post(lambda: coordinator.caught_up(number, position, clock()))
 

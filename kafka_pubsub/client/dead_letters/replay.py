@@ -172,15 +172,16 @@ class DeadLetters:
             record = self._subscriptions.record(name)
             if record.options.dead_letter is None:
                 raise FailedPrecondition(
-                    f"subscription {name!r} has no dead-letter policy: if it had one, name the topic that it named "
-                    "(topic=, --topic)"
+                    f"subscription {name!r} has no dead-letter policy, so it makes no dead letters: if it had a policy "
+                    "before, give the dead-letter topic of that policy (topic=, --topic)"
                 )
             topic = record.options.dead_letter.topic
         try:
             return record, self._backend.admin.topic(topic)
         except NotFound as error:
             raise NotFound(
-                f"dead-letter topic {topic!r} of subscription {name!r} doesn't exist (any more): its letters are gone"
+                f"dead-letter topic {topic!r} of subscription {name!r} doesn't exist: check the name; if the topic was "
+                "deleted, its dead letters are gone"
             ) from error
 
     def _receiving(self, name: str) -> SubscriptionRecord:

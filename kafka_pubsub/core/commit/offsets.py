@@ -38,7 +38,7 @@ class Offsets:
     def __init__(self, position: int, known: Sequence[Run] = (), read: LogEnd = UNREAD) -> None:
         #: The next offset that has not been received.
         self.position = position
-        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        #: How far the log was ever read. A marker may lie between that and `position`, of a later leader's epoch.
         self.read = read
         #: Offsets received and not finished, ascending, with the size of each record. Empty: nothing is outstanding.
         self.unfinished: dict[int, int] = {}
@@ -87,8 +87,13 @@ class Offsets:
         self.advance(last + 1)
         return records
 
-    def advance(self, position: int) -> None:
-        """There is nothing to be read below `position` any more: what wasn't received is a hole."""
+    def advance(self, position: int, epoch: int | None = None) -> None:
+        """There is nothing to be read below `position` any more: what wasn't received is a hole.
+
+        `epoch`: the leader epoch of what lies there last, if it is known: a loss of markers is noticed by it, too.
+        """
+        if epoch is not None and position > self.read.offset:
+            self.read = LogEnd(position, epoch)
         self.position = max(self.position, position)
         while self.known and self.known[0][0] <= self.position:
             end = self.known.pop(0)[1]

@@ -29,8 +29,8 @@ __all__ = ["Maintenance"]
 #: Unreadable records that are buried together.
 BURIED = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
-#: stops at (`fetch_window.WINDOW`). And seconds between two looks at which ones these are, at least, and for each of the keys
-#: that are looked at: two thousandths of a processor for each partition, however many these are.
+#: stops at (`fetch_window.WINDOW`). And seconds between two looks at which ones these are, at least, and for each of
+#: the keys that are looked at: two thousandths of a processor for each partition, however many these are.
 HOARD = 1000
 LOOK, LOOK_EACH = 0.05, 0.0001
 #: Seconds within which a parked key goes on soon: some times the shortest backoff and the transaction before it, and

@@ -313,16 +313,16 @@ class RetryPartition:
 
     def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
         """It was read up to where it ended at the assignment."""
-        self.retries.books.advance(event.position)
+        self.retries.books.advance(event.position, event.epoch)
         self.retries.settle_everybody(now)
         return ()
 
-    def read_up_to(self, position: int) -> None:
+    def read_up_to(self, position: int, epoch: int | None) -> None:
         """There is nothing to be read below `position` any more."""
         books = self.retries.books
         before = books.committable
         if self.retries.caught_up:
-            books.advance(position)
+            books.advance(position, epoch)
         self.commits.dirty = self.commits.dirty or books.committable != before
 
     def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
