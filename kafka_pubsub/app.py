@@ -48,10 +48,14 @@ class PubSub:
             topic = ps.create_topic("orders", message_ordering=True)
             sub = ps.create_subscription("billing", topic="orders", message_ordering=True)
 
-    `bootstrap` is the cluster's address; left out, it comes from `KAFKA_PUBSUB_BOOTSTRAP`, from
-    `config["bootstrap.servers"]`, or is the embedded broker that `kafka-pubsub up` started. `config` are further
-    settings of librdkafka. `create=False` never makes topics or groups, for clusters where clients may not. `history`
-    is a directory in which each stream and publisher writes down what it does (docs/operations.md).
+    `bootstrap`: the cluster's address. Left out, it comes from `config["bootstrap.servers"]`, else from
+        `KAFKA_PUBSUB_BOOTSTRAP`, else it is the embedded broker that `kafka-pubsub up` started.
+    `config`: further settings of librdkafka, by default those of `KAFKA_PUBSUB_CONFIG`.
+    `create`: False never makes topics or groups, for clusters where clients may not. Default: True, unless
+        `KAFKA_PUBSUB_CREATE` says otherwise.
+    `group_protocol`: "classic" (the default) or "consumer", Kafka's newer protocol for groups.
+    `history`: a directory in which each stream and publisher writes down what it does (docs/operations.md). Default:
+        none is written.
     """
 
     def __init__(
@@ -129,9 +133,15 @@ class PubSub:
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
-        """Makes a topic (8 partitions unless told otherwise).
+        """Makes a topic.
 
-        `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
+        `partitions`: 8 by default. `replication`: copies of each message, by default as many as the broker's default.
+        `message_ordering`: None, the default, accepts ordering keys; True insists on it, and False refuses keys.
+        `retention`: seconds that messages are kept, by default the broker's. `labels`: names and values of yours,
+        none by default. `schema`, `priorities`, `transient` and `causal` aren't supported yet: leave them out.
+
+        `AlreadyExists` if there is one; with `exist_ok` (default False) only if it differs in a setting that was
+        given here.
         """
         refuse_unbuilt(
             schema=schema,
@@ -248,7 +258,16 @@ class PubSub:
     ) -> Subscription:
         """Makes a subscription, which receives messages that are published after this returns.
 
-        `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
+        `ack_deadline`: seconds (1 to 600, default 10) after which a message without an ack is delivered again.
+        `max_extension`: seconds (up to a week, default 3600) for which a running callback keeps its message.
+        `message_ordering`: True delivers the messages of one key one after the other; default False. `retry`: the
+        backoff between deliveries; None, the default, delivers again as soon as possible. `dead_letter`: what happens
+        when attempts are used up; None, the default, delivers again for ever. `exactly_once` (default False):
+        `acknowledge` waits until the acks are stored. `labels`: names and values of yours, none by default. `filter`
+        and `expiration` aren't supported yet: leave them out.
+
+        `AlreadyExists` if there is one; with `exist_ok` (default False) only if it differs in a setting that was
+        given here.
         """
         refuse_unbuilt(filter=filter, expiration=expiration)
         wanted = options_of(

@@ -101,10 +101,11 @@ class LogReader(Protocol):
         because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
         """
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Of each: everything below it was read, or can never be (markers, aborted records); no request is made.
 
-        Those that aren't assigned, or have no position, are left out. What `read` hasn't returned yet is above it.
+        The epoch is that of the last record or marker below, if it is known. Those that aren't assigned, or have no
+        position, are left out. What `read` hasn't returned yet is above it.
         """
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:

@@ -331,7 +331,8 @@ def _answer(
         "dry_run": dry_run,
     }
     did = f"Would {verb}" if dry_run else past
-    said = f"{did} {_count(result.count, what)} of {_count(result.keys, 'key')} ({subscription})"
+    keys = f" of {_count(result.keys, 'key')}" if result.keys else ""  # messages without a key have none
+    said = f"{did} {_count(result.count, what)}{keys} ({subscription})"
     if not result.count:
         said = f"No {what} to {verb} ({subscription})"
     session.output.result(shown, said)

@@ -1,4 +1,4 @@
-"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` is in `waiting.py`."""
+"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` is in `subscription_keys.py`."""
 
 from __future__ import annotations
 

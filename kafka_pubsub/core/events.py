@@ -217,13 +217,19 @@ class RetryCaughtUp(NamedTuple):
     """
 
     position: int
+    epoch: int | None = None
 
 
 class ReadUpTo(NamedTuple):
-    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records)."""
+    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records).
+
+    The epochs are those of the last record or marker below, where they are known.
+    """
 
     position: int
     retry: int
+    epoch: int | None = None
+    retry_epoch: int | None = None
 
 
 class Bodies(NamedTuple):

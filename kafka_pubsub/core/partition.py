@@ -4,10 +4,10 @@
     wakeup_at() -> time or None        when to call again with a Tick; changes nothing
     check()                            raises InvariantViolated if a promise is broken
 
-Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that
-no holder has are leased: one holder for each, which takes the key's records one by one (`leases`, `verdicts`). Finished
-records are booked (`offsets`) and committed as a position plus a map of what is finished above it (`ack_map`).
-What isn't acked moves to the retry partition and waits there (`retries`).
+Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that no
+holder has are leased: one holder for each, which takes the key's records one by one (`leases`, `lease_reports`).
+Finished records are booked (`offsets`) and committed as a position plus a map of what is finished above it
+(`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
 
 Rules
 1. I1: a key is with one holder at a time, and comes back only when that holder's handler has ended.
@@ -159,7 +159,7 @@ class Partition:
         return () if lease is None else (Deliver([lease]),)
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
-        """The news as one lease (`inline`), if they may be taken at all, and those of them that have to queue."""
+        """The news as one lease (`inline_lease`), if they may be taken at all, and those of them that have to queue."""
         busy, parked = self.queues.queues, self.queues.parked
         free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
@@ -213,7 +213,7 @@ class Partition:
         return effects
 
     def _due(self, now: float) -> list[Effect]:
-        """One inline lease of what is due (`inline`)."""
+        """One inline lease of what is due (`inline_lease`)."""
         records, keys = self.half.lending.gather(DUE, now)
         if not records:
             return []

@@ -21,6 +21,7 @@ from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.record_fetch import KafkaRecordFetch
 from kafka_pubsub.kafka.transactions import KafkaTransactions
+from kafka_pubsub.ports import Backend
 
 if TYPE_CHECKING:
     from kafka_pubsub.kafka.writer import KafkaLogWriter
@@ -32,7 +33,7 @@ GroupProtocol = Literal["classic", "consumer"]
 _Other = TypeVar("_Other", KafkaTransactions, KafkaRecordFetch)
 
 
-class KafkaBackend:
+class KafkaBackend(Backend):
     """A `Backend` over librdkafka.
 
     `config` holds librdkafka's own settings (security, addresses, buffers); what our promises stand on can't be

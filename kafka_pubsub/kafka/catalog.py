@@ -20,6 +20,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.compacted_log import CATALOG_TOPIC, CatalogLog, unreadable
+from kafka_pubsub.ports import Catalog
 
 __all__ = ["KafkaCatalog", "Kind"]
 
@@ -28,7 +29,7 @@ _LOGGER = logging.getLogger("kafka_pubsub.catalog")
 _Record = TypeVar("_Record", bound=Value)
 
 
-class KafkaCatalog:
+class KafkaCatalog(Catalog):
     """A `Catalog` in Kafka."""
 
     def __init__(

@@ -83,6 +83,9 @@ WRITER_RULES: Mapping[str, ConfigValue] = {
     "linger.ms": 0,
 }
 
+#: What a reader is told and goes on after: where the log ends, and that it may not join the group, which it never does.
+_NO_FAILURE = frozenset({KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED})
+
 #: Seconds for one change, fencing and all tries included: 20 writers at once need about 10.
 _CHANGE_DEADLINE = 30.0
 
@@ -212,7 +215,7 @@ class CatalogLog:
             self._producer = producer
             ask(
                 producer.init_transactions,
-                "open the catalog for writing",
+                f"open the catalog for writing (transactional id {self._topic!r})",
                 address=self._handles.address,
                 trouble=self._trouble,
             )
@@ -373,7 +376,7 @@ class CatalogLog:
     def _take(self, records: list[Message]) -> None:
         for record in records:
             error, offset, key = record.error(), record.offset(), record.key()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error is not None and error.code() not in _NO_FAILURE:
                 raise KafkaException(error)
             if offset is None:
                 continue

@@ -55,10 +55,10 @@ from kafka_pubsub.kafka.errors import (
     unreachable,
 )
 from kafka_pubsub.kafka.group_membership import membership_of, renewed
-from kafka_pubsub.kafka.listener import Listener
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogReader, RebalanceListener
 
 __all__ = ["KafkaLogReader"]
 
@@ -82,7 +82,7 @@ _EPOCH_EVERY = 0.5
 _REPORT_EVERY = 1.0
 
 
-class KafkaLogReader:
+class KafkaLogReader(LogReader):
     """A `LogReader` over librdkafka's consumer."""
 
     def __init__(
@@ -109,7 +109,7 @@ class KafkaLogReader:
         self._reading = threading.Lock()
         # Whether no broker at all could be reached when last heard of.
         self._down = False
-        self._listener: Listener | None = None
+        self._listener: RebalanceListener | None = None
         # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
         self._assigned: dict[TopicPartition, ReadFrom | None] = {}
         # Whether the group counts us as a member, as far as we were told.
@@ -131,7 +131,7 @@ class KafkaLogReader:
         """Whether `close` was called."""
         return self._calls.closed
 
-    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Joins the group at the next `read`."""
         self._listener = listener
         with self._calls.one():
@@ -219,15 +219,17 @@ class KafkaLogReader:
         """The next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
         with self._calls.one():
             mine = [each for each in partitions if self._assigned.get(each) is not None]
-            return {place: position.offset for place, position in self._positions(mine).items()}
+            return self._positions(mine)
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Returns those whose end librdkafka reported at the present position."""
-        return {place for place, at in self.positions(partitions).items() if at == self._ends.get(place)}
+        return {
+            place for place, at in self.positions(partitions).items() if at.offset == self._ends.get(place)
+        }
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """The next record read of the partition is the first from there on."""
@@ -357,7 +359,7 @@ class KafkaLogReader:
             self._assigned.pop(each, None)
             self._ends.pop(each, None)
 
-    def _tell(self, call: Callable[[Listener], _T]) -> _T | None:
+    def _tell(self, call: Callable[[RebalanceListener], _T]) -> _T | None:
         if self._listener is None:
             return None
         try:

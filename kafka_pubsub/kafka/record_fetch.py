@@ -31,6 +31,7 @@ from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.model import Fetched, LogEnd, StoredRecord, TopicPartition
+from kafka_pubsub.ports import RecordFetch
 
 __all__ = ["KafkaRecordFetch"]
 
@@ -71,7 +72,7 @@ _SILENCE = 1.0
 _SLICE = 0.1
 
 
-class KafkaRecordFetch:
+class KafkaRecordFetch(RecordFetch):
     """A `RecordFetch`."""
 
     def __init__(self, handles: ClientFactory, admin: KafkaAdmin) -> None:

@@ -46,8 +46,9 @@ _RULES: Mapping[str, ConfigValue] = {
     "enable.partition.eof": True,
 }
 
-#: What is told of partitions that have answered already, and what passes by itself.
-_PASSING = TRANSIENT | PARTITION_FATAL | {KafkaError._PARTITION_EOF}
+#: What is told of partitions that have answered already, what passes by itself, and that the group, which is
+#: never joined, may not be joined.
+_PASSING = TRANSIENT | PARTITION_FATAL | {KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 #: Seconds between two looks for Ctrl-C while waiting.
 _SLICE = 0.1

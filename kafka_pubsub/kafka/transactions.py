@@ -50,6 +50,7 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
+from kafka_pubsub.ports import Transactions
 
 __all__ = ["KafkaTransactions"]
 
@@ -127,7 +128,7 @@ _OF_THE_RECORD = frozenset(
 _Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
 
 
-class KafkaTransactions:
+class KafkaTransactions(Transactions):
     """A `Transactions`."""
 
     def __init__(self, handles: ClientFactory, transactional_id: str) -> None:

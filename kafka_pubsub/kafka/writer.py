@@ -32,6 +32,7 @@ from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
 from kafka_pubsub.kafka.partition_warmup import NOT_SENT, PRIMED_FOR_S, Held, PartitionWarmup, Report
 from kafka_pubsub.model import Header
+from kafka_pubsub.ports import LogWriter
 
 __all__ = ["KafkaLogWriter"]
 
@@ -158,7 +159,7 @@ class _Session:
         raise BufferError("the producer stopped after a refused message and is being replaced: try again")
 
 
-class KafkaLogWriter:
+class KafkaLogWriter(LogWriter):
     """A `LogWriter`. Any thread may append; reports run in the thread that polls or flushes."""
 
     def __init__(self, handles: ClientFactory, batching: Batching, max_batch_bytes: int) -> None:

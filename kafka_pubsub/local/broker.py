@@ -1,4 +1,4 @@
-"""`LocalKafka`: a real Kafka of one broker for the length of a `with` block; see `fleet` for how it lives.
+"""`LocalKafka`: a real Kafka of one broker for the length of a `with` block; see `broker_set` for how it lives.
 
 Rule: the process dies with us, whatever we die of.
 """

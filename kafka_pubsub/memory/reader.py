@@ -26,7 +26,16 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Answered, CommitAnswers, Committed, Membership, ReadFrom, TopicPartition
+from kafka_pubsub.model import (
+    Answered,
+    CommitAnswers,
+    Committed,
+    LogEnd,
+    Membership,
+    ReadFrom,
+    TopicPartition,
+)
+from kafka_pubsub.ports import LogReader
 
 __all__ = ["MemoryReader"]
 
@@ -56,7 +65,7 @@ class Listener(Protocol):
         ...
 
 
-class MemoryReader:
+class MemoryReader(LogReader):
     """A `LogReader` of one group."""
 
     def __init__(
@@ -132,9 +141,11 @@ class MemoryReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Everything below them was read or never can be."""
-        return {each: self._positions[each] for each in partitions if each in self._positions}
+        with self._cluster.changed:
+            mine = {each: self._positions[each] for each in partitions if each in self._positions}
+            return {each: LogEnd(at, self._cluster.log(each).epoch_below(at)) for each, at in mine.items()}
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Those of which all that is committed was read."""

@@ -35,6 +35,7 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
+from kafka_pubsub.ports import Transactions
 
 __all__ = ["MemoryTransactions"]
 
@@ -43,7 +44,7 @@ Steps = Generator[Step, None, Outcome]
 Failure = tuple[PubSubError, Mapping[int, PubSubError]]
 
 
-class MemoryTransactions:
+class MemoryTransactions(Transactions):
     """A `Transactions`."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, transactional_id: str) -> None:

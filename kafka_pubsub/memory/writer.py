@@ -28,13 +28,14 @@ from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogWriter
 
 __all__ = ["MemoryWriter"]
 
 Report = Callable[[object, StoredRecord], None]
 
 
-class MemoryWriter:
+class MemoryWriter(LogWriter):
     """A `LogWriter`. Any thread may use it."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, limit: int) -> None:

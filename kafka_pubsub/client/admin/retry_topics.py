@@ -6,7 +6,7 @@ knows, the subscription delivers nothing.
 
 Rules
 1. It has the home topic's number of partitions and replicas, keeps all records, and accepts every message that the
-   home topic accepts (`companion.py`).
+   home topic accepts (`companion_topics.py`).
 2. A topic of that name that is older than the subscription is used if it fits, from its end on, and stays when the
    subscription is deleted; only this library uses the reserved name.
 3. A topic that is gone, was made again or has another number of partitions is an error, never a fresh beginning,
@@ -121,7 +121,7 @@ def check_retry_layout(
 def retry_beginning(
     record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
 ) -> Beginning:
-    """Tells where partition `number` of the subscription's retry topic begins, by the rules of `ownership.beginning`.
+    """Tells where partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
 
     We trim below the commit only. So a log that starts above it was cut by retention or by another client: the lost
     messages are counted in the log, and the rest is delivered. A log that ends below it was cut at its end, or is

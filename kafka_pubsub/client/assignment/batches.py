@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import methodcaller
 from typing import cast
 
 from kafka_pubsub.config import SubscriptionRecord
@@ -17,15 +15,19 @@ __all__ = ["HotKeyWarnings", "by_partition"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-_partition = methodcaller("partition")
-
 
 def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
     """Groups what was read by partition."""
-    batches: dict[int, list[Record]] = {}
-    for number, some in groupby(records, _partition):
-        batches.setdefault(number, []).extend(cast("Iterable[Record]", some))
-    return batches
+    batches: dict[int | None, list[StoredRecord]] = {}
+    current: int | None = -1
+    add = list[StoredRecord]().append
+    for record in records:
+        number = record.partition()
+        if number != current:
+            current = number
+            add = batches.setdefault(number, []).append
+        add(record)
+    return cast("dict[int, list[Record]]", batches)
 
 
 class HotKeyWarnings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogReader, RebalanceListener
 
 __all__ = ["DelegatingListener", "DelegatingReader"]
@@ -39,7 +39,7 @@ class DelegatingReader:
     def membership(self) -> Membership | None:
         return self._reader.membership()
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         return self._reader.positions(partitions)
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:

@@ -5,12 +5,12 @@ and waits; before that, the fetcher asks the log for what the runner needs.
 
 Rules
 1. If a layout isn't the catalog's, it is refused before any message of it is delivered. Partitions are
-   taken on as pairs (`takeovers`).
+   taken on as pairs (`paired_partitions`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
 3. At a revoke every relocation has landed before the last commit is sent, and the last commit waits for the answer to
    the one before. A partition whose last commit can't be sent in time is given up as if it were lost; then, and when a
-   commit is still unanswered, the membership ends, too (`rejoining`).
+   commit is still unanswered, the membership ends, too (`rejoining_reader`).
 4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
 """
 

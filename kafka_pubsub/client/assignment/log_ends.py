@@ -7,8 +7,8 @@ position with the core's when there is nothing to read, and tells the core if th
 
 Rules
 1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.
-2. A partition of which something has to be sought first (`takeovers`) is left out: the reader's position is that of
-   an earlier ownership until then.
+2. A partition of which something has to be sought first (`paired_partitions`) is left out: the reader's position is
+   that of an earlier ownership until then.
 3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
    but for markers: `SAVING` and `SETTLE` at most.
 """
@@ -20,7 +20,7 @@ import contextlib
 from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import LogEnd, TopicPartition
 from kafka_pubsub.ports import LogReader
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
@@ -67,12 +67,13 @@ class LogEnds:
             position, retry = positions.get(main), positions.get(beside)
             if position is None or retry is None:
                 continue
-            if position > partition.offsets.position or retry > partition.half.retries.books.position:
+            books = partition.half.retries.books
+            if position.offset > partition.offsets.position or retry.offset > books.position:
                 self._post(number, position, retry)
                 told = True
         return told
 
-    def _post(self, number: int, position: int, retry: int) -> None:
+    def _post(self, number: int, position: LogEnd, retry: LogEnd) -> None:
         coordinator, clock = self._runner.coordinator, self._runner.clock
         self._runner.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
 

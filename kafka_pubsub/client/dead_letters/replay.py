@@ -1,10 +1,11 @@
 """Dead letters: shown, replayed, purged.
 
-Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the partition
-where it was published. The partition's owner takes it as any other waiting message: in order of origin among those of
-its key, before messages that are parked behind it, with its attempts counted anew. The mark that the letter is
-finished (`marks.py`) is stored in the same transaction, by the holder of the seat (`seat.py`). So a replay that was
-stopped, killed or left without an answer goes on when it is called again, and nothing comes back twice.
+Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the
+partition where it was published. The partition's owner takes it as any other waiting message: in order of origin
+among those of its key, before messages that are parked behind it, with its attempts counted anew. The mark that the
+letter is finished (`processed_marks.py`) is stored in the same transaction, by the holder of the seat
+(`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on when it is called
+again, and nothing comes back twice.
 
 Rules
 1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
@@ -171,15 +172,16 @@ class DeadLetters:
             record = self._subscriptions.record(name)
             if record.options.dead_letter is None:
                 raise FailedPrecondition(
-                    f"subscription {name!r} has no dead-letter policy: if it had one, name the topic that it named "
-                    "(topic=, --topic)"
+                    f"subscription {name!r} has no dead-letter policy, so it makes no dead letters: if it had a policy "
+                    "before, give the dead-letter topic of that policy (topic=, --topic)"
                 )
             topic = record.options.dead_letter.topic
         try:
             return record, self._backend.admin.topic(topic)
         except NotFound as error:
             raise NotFound(
-                f"dead-letter topic {topic!r} of subscription {name!r} doesn't exist (any more): its letters are gone"
+                f"dead-letter topic {topic!r} of subscription {name!r} doesn't exist: check the name; if the topic was "
+                "deleted, its dead letters are gone"
             ) from error
 
     def _receiving(self, name: str) -> SubscriptionRecord:

@@ -1,4 +1,4 @@
-"""A stream's coordinator and its side of the retry topic, where a history is kept (`evidence`).
+"""A stream's coordinator and its side of the retry topic, where a history is kept (`recorder`).
 
 Theory. A stream without a history knows nothing of one: these are told by what is overridden here.
 

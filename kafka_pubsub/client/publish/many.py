@@ -9,7 +9,7 @@ Rules
 1. All items are read and checked before the first is queued: a wrong one is named, and nothing is sent.
 2. From the first item that can't be queued on, all fail through their futures: so no later one of a key gets ahead.
 3. A report stores the outcome first and looks for a future afterwards; a future is stored first and looks for its
-   outcome afterwards. So at least one of them sees the other, as in `futures.py`.
+   outcome afterwards. So at least one of them sees the other, as in `future.py`.
 4. A report is called once. Then it goes back to its call, until all messages of that are queued.
 """
 

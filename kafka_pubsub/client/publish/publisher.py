@@ -192,7 +192,7 @@ class TopicPublisher:
         return future
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
-        """Queues messages in their order; `publish_many.py` has the rules."""
+        """Queues messages in their order; `many.py` has the rules."""
         messages = read_items(items)
         count = len(messages.data)
         futures = PublishFutures(self._outstanding.current, count)

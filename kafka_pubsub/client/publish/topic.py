@@ -90,6 +90,10 @@ class Topic:
     ) -> Future[str]:
         """Queues a message; the future gives its id once it is on the in-sync replicas.
 
+        `ordering_key`: messages of one key are delivered in the order of their publishing; None, the default, is
+        unordered. `attributes`: names and texts beside the body, none by default; a name may not begin with `ps-`.
+        `delay`, `deliver_at`, `priority` and `durable` aren't supported yet: leave them out.
+
         Wrong arguments are raised by the call itself, everything later by the future.
         """
         if delay is not None or deliver_at is not None or priority is not None or durable is not None:
@@ -148,7 +152,10 @@ class Topic:
         self._publisher().resume(ordering_key)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published so far is stored or has failed; `DeadlineExceeded` after `timeout`."""
+        """Waits until all that was published so far is stored or has failed.
+
+        `DeadlineExceeded` after `timeout` seconds; None, the default, waits without an end.
+        """
         self._publisher().flush(timeout)
 
     def configure(
@@ -158,7 +165,11 @@ class Topic:
         flow: PublishFlow | None = None,
         message_ordering: bool | None = None,
     ) -> None:
-        """Changes how this process publishes to the topic, and the topic's stored `message_ordering`."""
+        """Changes how this process publishes to the topic, and the topic's stored `message_ordering`.
+
+        `batching`: when a batch is sent. `flow`: how much may wait, and what `publish` does beyond that.
+        `message_ordering`: whether the topic takes ordering keys. What isn't given stays as it is.
+        """
         if message_ordering is not None:
             self._admin().update(self._name, {"message_ordering": message_ordering})
         if batching is not None or flow is not None or message_ordering is not None:

@@ -1,13 +1,13 @@
 """What a stream does about its retry topic besides reading it: flights, bodies, deletions of what isn't needed.
 
 Theory. The core says what is to be moved, read again or deleted; all of that waits for the log, so it is done on
-threads of its own (`mover`, `body_reader`), and the answers are posted to the runner.
+threads of its own (`transaction_thread`, `body_reader`), and the answers are posted to the runner.
 
 Rules
 1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their flights landed.
 2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
 3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
-   (`letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
+   (`dead_letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
    knows whose it is, and ends what is open under both.
 """
 
@@ -103,7 +103,7 @@ def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
 
 
 class Answers(Protocol):
-    """Is told on the runner when an answer has come (`takeovers`)."""
+    """Is told on the runner when an answer has come (`paired_partitions`)."""
 
     def landed(self, landing: MoveResult) -> None:
         """A flight has landed."""

@@ -1,4 +1,4 @@
-"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `letter_writer`.
+"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `dead_letter_writer`.
 
 Theory. A core says what one partition's next move is: records to write, and the commits of main and retry in which
 their sources are finished. A transaction costs some milliseconds whatever is in it, so moves that come within a few

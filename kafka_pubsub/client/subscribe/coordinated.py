@@ -12,7 +12,7 @@ __all__ = ["Counts", "RetrySide", "Waiter"]
 
 
 class RetrySide(Protocol):
-    """The side of the retry topic (`relocating`): takes what a core asks for, and answers later."""
+    """The side of the retry topic (`retry_io`): takes what a core asks for, and answers later."""
 
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None: ...
     def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...

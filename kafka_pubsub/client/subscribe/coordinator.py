@@ -5,7 +5,7 @@ group's rebalances; effects become calls to the crew and commits to hand to the 
 thread and no clock: the simulation drives it step by step.
 
 Rules
-1. Which partitions there are, and which handlers outlive them, is told in `holdings`.
+1. Which partitions there are, and which handlers outlive them, is told in `owned_partitions`.
 2. A partition that begins anew (`Restart`) is gone until it is assigned again; its handlers linger.
 3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
    because of its records only one is with a handler. One that waits for its trial isn't started; while it only waits
@@ -73,7 +73,7 @@ from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules
-from kafka_pubsub.model import Ending, StoredRecord
+from kafka_pubsub.model import Ending, LogEnd, StoredRecord
 
 __all__ = ["Coordinator", "Counts", "RetrySide"]
 
@@ -141,15 +141,15 @@ class Coordinator(OwnedPartitions):
             if number in self.owned:
                 self._do(number, RetryFetched(records, records[-1].leader_epoch()), now)
 
-    def caught_up(self, number: int, position: int, now: float) -> None:
+    def caught_up(self, number: int, position: LogEnd, now: float) -> None:
         """A retry partition was read as far as it went at the assignment."""
         if number in self.owned:
-            self._do(number, RetryCaughtUp(position), now)
+            self._do(number, RetryCaughtUp(*position), now)
 
-    def read_up_to(self, number: int, position: int, retry: int, now: float) -> None:
+    def read_up_to(self, number: int, position: LogEnd, retry: LogEnd, now: float) -> None:
         """A partition was read up to there, markers included; of the retry partition up to `retry`."""
         if number in self.owned:
-            self._do(number, ReadUpTo(position, retry), now)
+            self._do(number, ReadUpTo(position.offset, retry.offset, position.epoch, retry.epoch), now)
 
     def landed(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
         """A transaction has ended; `moved` of its records went to the retry topic."""

@@ -27,7 +27,7 @@ Word = TypeVar("Word")
 
 
 class Inbox(Reports, ABC):
-    """A stream's runner, as holders see it (`holders.Reports`)."""
+    """A stream's runner, as holders see it (`lease_runner.Reports`)."""
 
     coordinator: Coordinator
 

@@ -6,7 +6,7 @@ keeps its membership only for as long as it is in use, and a few seconds more.
 
 Rules
 1. The stream is a member of the group like that of a `pull`; all calls of one `PubSub` share it.
-2. It ends when it was idle (`mailbox`) for `IDLE` seconds: so never while a message that was returned may be acked.
+2. It ends when it was idle (`pull_queue`) for `IDLE` seconds: so never while a message that was returned may be acked.
 3. It also ends at `stop`, and with the last `with` block; then open leases end, and no attempt is counted.
 4. A call that comes while it ends opens the next one: no call gets a stream that is about to end by rule 2.
 """

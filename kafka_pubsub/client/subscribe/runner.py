@@ -12,8 +12,8 @@ Rules
    is waited for. One that isn't answered in time is in flight until the library lets go of it: until then it may be
    stored, over whatever came in between.
 3. The runner never waits for the fetcher, a worker or the log.
-4. A fetcher that calls quick callbacks itself (`inline`) decides for itself in between: it is the runner then, one
-   at a time by `core`, which no thread holds while it waits or while a callback runs.
+4. A fetcher that calls quick callbacks itself (`inline_runner`) decides for itself in between: it is the runner then,
+   one at a time by `core`, which no thread holds while it waits or while a callback runs.
 5. Whatever ends a thread ends the stream, and `failure` says why.
 """
 
@@ -368,7 +368,7 @@ class StreamRunner(Inbox):
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
         """Sends last words, after the answer to what was sent before, and waits for theirs.
 
-        Without an answer in time they count as refused: the membership ends then (`rejoining`).
+        Without an answer in time they count as refused: the membership ends then (`rejoining_reader`).
         """
         if not commits:
             return

@@ -1,4 +1,4 @@
-"""What the parts of a stream ask of its runner; `engine.StreamRunner` is the one there is."""
+"""What the parts of a stream ask of its runner; `runner.StreamRunner` is the one there is."""
 
 from __future__ import annotations
 

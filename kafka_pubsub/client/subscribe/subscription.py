@@ -90,7 +90,12 @@ class Subscription:
         max_workers: int | None = None,
         executor: Executor | None = None,
     ) -> Stream:
-        """Calls `callback` with each message until the stream is closed; one message of a key at a time."""
+        """Calls `callback` with each message until the stream is closed; one message of a key at a time.
+
+        `flow`: how much the stream takes on at once, by default `FlowControl()`. `max_workers`: callbacks that run at
+        the same time, 1 to 10,000, by default 16. `executor`: runs the callbacks; by default the stream has threads
+        of its own.
+        """
         _refuse_coroutines(callback)
         return self._subscriber().pull(callback, flow=flow, max_workers=max_workers, executor=executor)
 
@@ -104,7 +109,12 @@ class Subscription:
         max_workers: int | None = None,
         executor: Executor | None = None,
     ) -> Stream:
-        """Calls `callback` with lists: messages of distinct keys, or one key's run in its order."""
+        """Calls `callback` with lists: messages of distinct keys, or one key's run in its order.
+
+        `max_messages` (1 to 100,000, default 100) and `max_latency` (0 to 60 seconds, default 0.05): a list is handed
+        out when the first of the two limits is reached. `flow` and `max_workers`: as with `pull`. `executor` isn't
+        supported yet: leave it out.
+        """
         _refuse_coroutines(callback)
         return self._subscriber().pull_batch(
             callback,

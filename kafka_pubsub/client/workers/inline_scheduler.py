@@ -1,4 +1,4 @@
-"""The fetcher's walks: it calls quick callbacks itself, and is relieved when one takes long (`inline` has the theory).
+"""Inline runs: the fetcher calls quick callbacks itself, and is relieved when one takes long (see `inline_runner`).
 
 Rules
 1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.

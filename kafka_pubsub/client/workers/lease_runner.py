@@ -102,7 +102,7 @@ class HeldMessage(Message):
             holder.reports.stale()
             return
         self._state = ACKED
-        holder = self._sink  # another one, if it was left just now (`inline`)
+        holder = self._sink  # another one, if it was left just now (`inline_runner`)
         if holder.detached:
             holder.acked_later(self)
 
@@ -239,7 +239,7 @@ class LeaseRunner:
             return
         self._delay, self._error = delay, words_of(sys.exc_info()[1])
         message._state = NACKED
-        holder = cast("LeaseRunner", message._sink)  # another one, if it was left just now (`inline`)
+        holder = cast("LeaseRunner", message._sink)  # another one, if it was left just now (`inline_runner`)
         if holder.detached:
             holder.nacked_later(delay, self._error)
 
@@ -258,7 +258,7 @@ class LeaseRunner:
     def ack_with_response(self, message: Message) -> AckFuture:
         if self._late(message):
             return refused(message)
-        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`hearing`).
+        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`inbox`).
         future = self.reports.awaited(self.lease, message)
         message._state = ACKED
         if self.detached:

@@ -1,4 +1,4 @@
-"""What may look on while messages are handled: by default nothing does. `evidence` records a history this way."""
+"""What may look on while messages are handled: by default nothing does. `recorder` records a history this way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun"]
 
 
 class MessageRun(Protocol):
-    """A key's messages that one callback gets together (`holders.BatchLeaseRunner`), as an observer sees them."""
+    """A key's messages that one callback gets together (`lease_runner.BatchLeaseRunner`), as an observer sees them."""
 
     messages: list[Message]
     #: How many are acked, and of how many of these the observer was told before the end.

@@ -46,7 +46,7 @@ QUICK = 0.0001
 
 
 class Inline(Protocol):
-    """What a crew has to do with callbacks that the fetcher calls itself (`inline`)."""
+    """What a crew has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
 
     callback: Callback
 
@@ -92,8 +92,8 @@ class ThreadWorkers:
 
     As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
     one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
-    told from here why they do; where they only wait for each other, the fetcher finds out (`walks`). Threads that had
-    nothing to do end (`worker_threads`).
+    told from here why they do; where they only wait for each other, the fetcher finds out (`inline_scheduler`). Threads
+    that had nothing to do end (`worker_threads`).
     """
 
     run = RUN

@@ -65,7 +65,7 @@ class Commits:
         #: Whether the last one was refused: then waiters don't hurry the next commit.
         self.refused = False
         self._not_before = 0.0
-        #: Told of each commit when it is made, and of its answer (`durability`).
+        #: Told of each commit when it is made, and of its answer (`durable_acks`).
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
 

@@ -8,7 +8,7 @@ Rules
 1. A waiter is told that its ack is durable only after the answer to a commit that was made after the ack was booked.
 2. An ack is booked when it arrives, though its handler may still run: the handler may wait for this very answer.
    The key stays with its holder until the handler has ended.
-3. The acks of a walk (`inline`) are booked when the walk has reported; until then they wait in `_walked`.
+3. The acks of a walk (`inline_lease`) are booked when the walk has reported; until then they wait in `_walked`.
 4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
 5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
 6. Every wait ends: after `PATIENCE` a waiter is told that there is no answer. The ack itself stays booked.

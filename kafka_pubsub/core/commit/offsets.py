@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from itertools import pairwise
-from operator import methodcaller
 
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import InvariantViolated
@@ -32,8 +31,6 @@ _NOBODY = -1
 #: Holes left of finished records that aren't worth a sweep: each transaction's marker makes one.
 _FEW = 256
 
-_offset = methodcaller("offset")
-
 
 class Offsets:
     """The books of one partition: received, unfinished, finished."""
@@ -41,7 +38,7 @@ class Offsets:
     def __init__(self, position: int, known: Sequence[Run] = (), read: LogEnd = UNREAD) -> None:
         #: The next offset that has not been received.
         self.position = position
-        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        #: How far the log was ever read. A marker may lie between that and `position`, of a later leader's epoch.
         self.read = read
         #: Offsets received and not finished, ascending, with the size of each record. Empty: nothing is outstanding.
         self.unfinished: dict[int, int] = {}
@@ -90,8 +87,13 @@ class Offsets:
         self.advance(last + 1)
         return records
 
-    def advance(self, position: int) -> None:
-        """There is nothing to be read below `position` any more: what wasn't received is a hole."""
+    def advance(self, position: int, epoch: int | None = None) -> None:
+        """There is nothing to be read below `position` any more: what wasn't received is a hole.
+
+        `epoch`: the leader epoch of what lies there last, if it is known: a loss of markers is noticed by it, too.
+        """
+        if epoch is not None and position > self.read.offset:
+            self.read = LogEnd(position, epoch)
         self.position = max(self.position, position)
         while self.known and self.known[0][0] <= self.position:
             end = self.known.pop(0)[1]
@@ -134,38 +136,33 @@ class Offsets:
 
     def finish(self, records: Sequence[Record]) -> None:
         """Books records as finished; one that isn't unfinished is a defect of the caller."""
-        self.size -= sum(map(self.unfinished.pop, map(_offset, records)))
+        pop = self.unfinished.pop
+        self.size -= sum([pop(record.offset()) for record in records])
         self.done += len(records)
         if len(self._right) > _FEW + 2 * len(self.unfinished):
             self._sweep()
 
     def runs(self) -> list[Run]:
         """The finished runs above `committable`, ascending and disjoint."""
-        runs, expected = self._dense_runs() if not self._right else self._runs_beside_holes()
-        if 0 <= expected < self.position and (self._skipped or self._last not in self.unfinished):
+        return self._runs(list(self.unfinished))
+
+    def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
+        """`committable` and `runs` as they will be when these records are finished, too."""
+        offsets = [at for at in self.unfinished if at not in finished]
+        return offsets[0] if offsets else self.position, self._runs(offsets)
+
+    def _runs(self, offsets: Sequence[int]) -> list[Run]:
+        """The finished runs above the first of these, which are the unfinished ones."""
+        runs, expected = self._runs_beside_holes(offsets) if self._right else _dense_runs(offsets)
+        if 0 <= expected < self.position and (self._skipped or self._last != offsets[-1]):
             runs.append((expected, self.position))
         runs += self.known
         return runs
 
-    def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
-        """`committable` and `runs` as they will be when these records are finished, too."""
-        unfinished = self.unfinished
-        self.unfinished = {at: size for at, size in unfinished.items() if at not in finished}
-        try:
-            return self.committable, self.runs()
-        finally:
-            self.unfinished = unfinished
-
-    def _dense_runs(self) -> tuple[list[Run], int]:
-        """The runs between unfinished records, and what would follow the last of those."""
-        offsets = list(self.unfinished)
-        runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
-        return runs, offsets[-1] + 1 if offsets else _NOBODY
-
-    def _runs_beside_holes(self) -> tuple[list[Run], int]:
+    def _runs_beside_holes(self, offsets: Sequence[int]) -> tuple[list[Run], int]:
         runs: list[Run] = []
         expected = _NOBODY
-        for offset in self.unfinished:
+        for offset in offsets:
             if offset != expected and expected >= 0:
                 runs.append((expected, offset))
             right = self._right.get(offset, _NOBODY)
@@ -184,3 +181,9 @@ class Offsets:
             raise InvariantViolated(f"offset {offsets[-1]} is unfinished but {self.position} wasn't received")
         if self.size != sum(self.unfinished.values()):
             raise InvariantViolated(f"{self.size} bytes booked, {sum(self.unfinished.values())} counted")
+
+
+def _dense_runs(offsets: Sequence[int]) -> tuple[list[Run], int]:
+    """The runs between unfinished records, and what would follow the last of those."""
+    runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
+    return runs, offsets[-1] + 1 if offsets else _NOBODY

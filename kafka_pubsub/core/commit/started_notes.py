@@ -1,7 +1,8 @@
 """What a commit tells of handlers that run: the messages that they hold, for the next owner and for people who look.
 
 Rules
-1. The notes of suspects come first (`suspects`). Each message that was seen with a handler follows, if there is room.
+1. The notes of suspects come first (`crash_suspects`). Each message that was seen with a handler follows, if there is
+   room.
 2. What a handler keeps for long is named, if need be by a commit that says nothing else: people look there for what
    holds a key up.
 """

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Container, Sequence
-from itertools import compress
-from operator import methodcaller, not_, or_
+from operator import methodcaller
 
 from kafka_pubsub.core.events import Passed
 from kafka_pubsub.core.records import Record
@@ -32,20 +31,19 @@ __all__ = ["apart", "finished"]
 #: One of so many is many.
 MANY = 32
 
-_key, _offset = methodcaller("key"), methodcaller("offset")
+_offset = methodcaller("offset")
 
 
 def apart(
     records: Sequence[Record], busy: Container[bytes | None], parked: Collection[bytes | None] = ()
 ) -> tuple[Sequence[Record], Sequence[Record]]:
     """Those that may be taken inline, and those whose key is busy or parked (rule 1)."""
-    keys = list(map(_key, records))
-    taken = list(map(busy.__contains__, keys))
-    if parked:
-        taken = list(map(or_, taken, map(parked.__contains__, keys)))
-    if True not in taken:
-        return records, []
-    return list(compress(records, map(not_, taken))), list(compress(records, taken))
+    free: list[Record] = []
+    taken: list[Record] = []
+    for record in records:  # a call that the interpreter sees costs a quarter of a mapped `methodcaller`
+        key = record.key()
+        (taken if key in parked or key in busy else free).append(record)
+    return free, taken
 
 
 def finished(passed: Passed) -> Sequence[Record]:

@@ -1,4 +1,4 @@
-"""Where the records of a partition come from and go to: what a holder's verdict means for the books (`verdicts.LeaseOutcomes`).
+"""Where the records of a partition come from and go to: what the outcome of a lease means for them.
 
 Rules
 1. An acked message is finished in the books of the log that it came from.
@@ -55,8 +55,8 @@ class RecordOutcomes:
     def read_up_to(self, event: ReadUpTo, now: float) -> Sequence[Effect]:
         """Holes at the end of a log are finished: else each would look like a message that waits, until one comes."""
         before = self._offsets.committable
-        self._offsets.advance(event.position)
-        self._half.read_up_to(event.retry)
+        self._offsets.advance(event.position, event.epoch)
+        self._half.read_up_to(event.retry, event.retry_epoch)
         self.line_up(())  # a parked message may have waited for main to be read past its origin
         if self._offsets.committable != before:
             self._commits.dirty = True

@@ -84,7 +84,7 @@ class Lease:
     ) -> None:
         self.partition = partition
         self.epoch = epoch
-        #: None: no order, or inline (`inline`): nothing is blocked.
+        #: None: no order, or inline (`inline_lease`): nothing is blocked.
         self.key = key
         #: The keys that an inline lease of what was due holds; None in it: records without an order. Else empty.
         self.keys: Sequence[bytes | None] = ()
@@ -102,7 +102,7 @@ class Lease:
         self.extended: float | None = None
         #: A settlement of the current record that overtook its handler's release.
         self.early: Settlement | None = None
-        #: Where its records wait in the retry partition, if they came from there (`parked.Entry`); else None.
+        #: Where its records wait in the retry partition, if they came from there (`key_line.Entry`); else None.
         self.entries: Sequence[Entry] | None = None
         #: The shell's own note; the core never looks at it.
         self.holder: object = None

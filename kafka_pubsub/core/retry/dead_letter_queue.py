@@ -7,8 +7,8 @@ has taken them all does the commit that calls their sources finished join the tr
 the burial is the partition's one commit in flight, for the milliseconds that a commit takes.
 
 Rules
-1. Only records of the retry partition are buried. A message whose attempts are used up moves there first (`fates`), so
-   no later owner runs its handler, however long the dead-letter topic is away.
+1. Only records of the retry partition are buried. A message whose attempts are used up moves there first
+   (`next_move`), so no later owner runs its handler, however long the dead-letter topic is away.
 2. One batch is being written at a time. What waits is a few numbers in memory; its body is read for each try.
 3. A record that is refused by itself (too large) pauses alone. A batch that fails without naming a record is tried
    again by halves, down to one record; that one then pauses alone, and the next try begins with another one.

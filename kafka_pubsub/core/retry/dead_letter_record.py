@@ -1,6 +1,6 @@
 """A record of a dead-letter topic, read back: the message, its origin, and the record that brings it back.
 
-Theory. A dead letter is the user's record with the texts of `retry_record.dead_headers`. Any client can read them, and
+Theory. A dead letter is the user's record with the texts of `record.dead_headers`. Any client can read them, and
 any client can have written them; so they are checked before a letter is believed. Replaying turns a letter
 into a record of the retry topic again: the user's own key, value, headers and timestamp, an origin, and attempts that
 begin anew.

@@ -1,7 +1,7 @@
-"""What becomes dead letters, and when: connects `burials` with the retry half of a partition.
+"""What becomes dead letters, and when: connects `dead_letter_queue` with the retry half of a partition.
 
-`burials` tells the two steps of a burial and its rules. The second step takes its place among the partition's commits
-like any other: one is in flight.
+`dead_letter_queue` tells the two steps of a burial and its rules. The second step takes its place among the
+partition's commits like any other: one is in flight.
 """
 
 from __future__ import annotations

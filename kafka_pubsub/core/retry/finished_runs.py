@@ -39,7 +39,7 @@ class FinishedRuns:
         read: LogEnd = UNREAD,
     ) -> None:
         """`known`: all that is finished above `position`; `told`: what the checkpoint says of that."""
-        #: Behind the last record that was ever read. A marker may lie between, of a later leader's epoch.
+        #: How far the log was ever read. A marker may lie between that and `position`, of a later leader's epoch.
         self.read = read
         #: The next offset that has not been received.
         self.position = position
@@ -102,8 +102,13 @@ class FinishedRuns:
         if last >= self.read.offset:
             self.read = LogEnd(last + 1, epoch)
 
-    def advance(self, position: int) -> None:
-        """There is nothing to be read below `position` any more: what wasn't received is a hole."""
+    def advance(self, position: int, epoch: int | None = None) -> None:
+        """There is nothing to be read below `position` any more: what wasn't received is a hole.
+
+        `epoch`: the leader epoch of what lies there last, if it is known.
+        """
+        if epoch is not None and position > self.read.offset:
+            self.read = LogEnd(position, epoch)
         low, high = self.position, position
         if high <= low:
             return

@@ -5,8 +5,8 @@ partition's. Either way it is one holder's, and the key is blocked in `queues` b
 through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
 
 Rules
-1. What must not start unnoted (`suspects`) doesn't go before its note is durable; a suspect goes alone.
-2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`burials`).
+1. What must not start unnoted (`crash_suspects`) doesn't go before its note is durable; a suspect goes alone.
+2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`dead_letter_queue`).
 """
 
 from __future__ import annotations
@@ -86,9 +86,8 @@ class Handout:
                 break
             if entry is not None and origin >= entry.origin:
                 records += self._take_parked(key, entry, most, now).records
-                entry = retries.parking.lines.peek(key)
             if self._queues.queues.get(key):
-                records += self._take_main(key, entry, most).records
+                records += self._take_main(key, retries.parking.lines.peek(key), most).records
             keys.append(key)
             self._hold(key)
         records.sort(key=_offset)
@@ -141,8 +140,6 @@ class Handout:
 
     def _take_parked(self, key: bytes, entry: Entry | None, run: int, now: float) -> Taken:
         retries, lines = self._retries, self._retries.parking.lines
-        queue, moving = self._queues.queues.get(key, []), retries.parking.moving.get(key, ())
-        below = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
         records: list[Record] = []
         entries: list[Entry] = []
         noted = entry is not None and self.is_noted(entry)
@@ -155,9 +152,15 @@ class Handout:
             entry = lines.peek(key)
             if len(records) >= run or entry is None or self.is_noted(entry) != noted:
                 break
-            if not entry.never_failed or entry.origin >= below or entry.due > now:
+            if not entry.never_failed or entry.due > now or entry.origin >= self._below(key):
                 break
         return Taken(key, records, entries)
+
+    def _below(self, key: bytes) -> int:
+        """Up to this origin the key's parked messages may follow one another: nothing else lies between them."""
+        queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
+        lowest: int = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
+        return lowest
 
     def finish(self, records: Iterable[Record]) -> None:
         """These are acked."""

@@ -116,19 +116,26 @@ class Intake:
                 lines.append(key, line, origin, offset, fate)
 
     def _park(self, record: RetryRecord, key: bytes | None, touched: dict[bytes, None], now: float) -> None:
-        retries = self._retries
-        entry = retries.fates.entry(record.info, record.retry_offset, now)
+        retries, info = self._retries, record.info
         if key is None:
+            entry = retries.fates.entry(info, record.retry_offset, now)
             retries.parking.loose.add(entry)
-            if len(retries.parking.loose) <= BATCH and _is_near(entry, now):
+            if len(retries.parking.loose) <= BATCH and _is_near(entry.due, now):
                 retries.bodies.offer(record)
             return
-        retries.park(key, entry)
-        count = retries.parking.lines.count(key)
-        first = entry if count == 1 else retries.parking.lines.peek(key) if count <= NEAR else None
-        if first is not None and _is_near(first, now):
+        due = retries.fates.due(info.due, info.why, now)
+        fate = ticks(due), flags_of(info.attempt, info.crashes, info.why)
+        retries.park(key)
+        alone = retries.parking.lines.put(key, info.origin, record.retry_offset, fate)
+        if _is_near(due, now) if alone else self._is_first_near(key, now):
             retries.bodies.offer(record)
         touched[key] = None
+
+    def _is_first_near(self, key: bytes, now: float) -> bool:
+        """Whether the key's first message is due soon, and few wait behind it."""
+        lines = self._retries.parking.lines
+        first = lines.peek(key) if lines.count(key) <= NEAR else None
+        return first is not None and _is_near(first.due, now)
 
     def _unreadable(self, record: StoredRecord, offset: int, broken: Broken) -> None:
         retries = self._retries
@@ -181,8 +188,8 @@ class Intake:
         retries.books.finish(offset)
 
 
-def _is_near(entry: Entry, now: float) -> bool:
-    return entry.due <= now + SOON or entry.due == NEVER
+def _is_near(due: float, now: float) -> bool:
+    return due <= now + SOON or due == NEVER
 
 
 def _at(some: Iterable[Entry], offset: int) -> list[Entry]:

@@ -29,9 +29,10 @@ __all__ = ["Maintenance"]
 #: Unreadable records that are buried together.
 BURIED = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
-#: stops at (`flow.WINDOW`). And seconds between two looks at which ones these are.
+#: stops at (`fetch_window.WINDOW`). And seconds between two looks at which ones these are, at least, and for each of
+#: the keys that are looked at: two thousandths of a processor for each partition, however many these are.
 HOARD = 1000
-LOOK = 0.05
+LOOK, LOOK_EACH = 0.05, 0.0001
 #: Seconds within which a parked key goes on soon: some times the shortest backoff and the transaction before it, and
 #: not so long that others would miss their share of the window.
 SOON = 0.5
@@ -161,7 +162,7 @@ class Maintenance:
         """What waits behind parked messages must not fill the window through which all others come."""
         if now < self._hoard_at:
             return
-        self._hoard_at = now + LOOK
+        self._hoard_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))
         queues = self._queues.queues
         waiting = {key: len(queues[key]) for key in self._stuck(now)}
         left = min(BATCH, sum(waiting.values()) - HOARD)

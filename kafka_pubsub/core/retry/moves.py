@@ -70,7 +70,7 @@ class Move:
         self.origin = record.offset()
         #: Its offset in the retry partition; None: it comes from main.
         self.source = source
-        #: For the dead letters (`burials`); None: for the retry partition.
+        #: For the dead letters (`dead_letter_queue`); None: for the retry partition.
         self.death = death
         #: Whether its new record was read before the transaction's answer came.
         self.landed = False

@@ -32,11 +32,16 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
 
     def add(self, key: bytes, entry: Entry) -> None:
         """One more message of the key waits."""
+        self.put(key, entry.origin, entry.offset, fate_of(entry))
+
+    def put(self, key: bytes, origin: int, offset: int, fate: DueAndFlags) -> bool:
+        """The same; returns whether it is the key's only one."""
         line = self.get(key)
         if isinstance(line, KeyLine):
-            line.add(entry)
+            line.add(entry_of(origin, offset, fate))
         else:
-            self.append(key, line, entry.origin, entry.offset, fate_of(entry))
+            self.append(key, line, origin, offset, fate)
+        return not line
 
     def append(self, key: bytes, line: bytes | None, origin: int, offset: int, fate: DueAndFlags) -> None:
         """The same of a key whose string is `line`, or that isn't parked yet (None)."""

@@ -16,7 +16,7 @@ Rules
 1. A key that a holder has isn't settled; it is settled anew when the holder is through.
 2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; what
    may be handed out is only what `ready` says, with the origin that it was said of.
-3. Messages without a key wait by themselves (`loose`), each until it is due, and never park each other.
+3. Messages without a key wait by themselves (`unkeyed`), each until it is due, and never park each other.
 """
 
 from __future__ import annotations

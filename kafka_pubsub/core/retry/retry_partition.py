@@ -1,8 +1,8 @@
 """A partition's dealings with its retry partition, in one place: what begins, what is sent, what is answered.
 
-Theory. `retries` holds what waits, `retry_leases` hands it out, `chores` does what time brings. Here is what they and
-the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and which
-leases wait for it.
+Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. Here is what they
+and the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and
+which leases wait for it.
 
 Rules
 1. Nothing begins before the retry partition was read up to its high watermark (a relocation may hide behind the last
@@ -313,16 +313,16 @@ class RetryPartition:
 
     def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
         """It was read up to where it ended at the assignment."""
-        self.retries.books.advance(event.position)
+        self.retries.books.advance(event.position, event.epoch)
         self.retries.settle_everybody(now)
         return ()
 
-    def read_up_to(self, position: int) -> None:
+    def read_up_to(self, position: int, epoch: int | None) -> None:
         """There is nothing to be read below `position` any more."""
         books = self.retries.books
         before = books.committable
         if self.retries.caught_up:
-            books.advance(position)
+            books.advance(position, epoch)
         self.commits.dirty = self.commits.dirty or books.committable != before
 
     def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:

@@ -1,13 +1,14 @@
 """The retry half of a partition: what waits in the retry partition, when it goes, and what moves there.
 
-Theory. `retry_books` knows what is finished in it, `parking` which keys wait and where each stands, `bodies` what is at
-hand, `moves` what is on its way, `fates` what becomes of a message, `suspects` what must not start unnoted. This file
-connects them, as `partition` connects the main half; it shares `queues` and `offsets` with it.
+Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
+what is at hand, `moves` what is on its way, `next_move` what becomes of a message, `crash_suspects` what must not
+start unnoted. This file connects them, as `partition` connects the main half; it shares `queues` and `offsets` with
+it.
 
 Rules
 1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
    Until then its origin *moves*, and holds its key.
-2. A key is parked as long as it has a line in `parking`; `queues` looks there and hands nothing of it out.
+2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands nothing of it out.
 3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
 4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
 """
@@ -87,7 +88,7 @@ class RetryState:
         #: What to tell the shell.
         self.news: list[Announce] = []
 
-    # What is read (`retry_intake`)
+    # What is read (`intake`)
 
     def settle_everybody(self, now: float) -> None:
         """All that waits has been read."""
@@ -137,11 +138,6 @@ class RetryState:
         """What holds others up while the record waits."""
         return record.key() if self._rules.ordered else None
 
-    def park(self, key: bytes, entry: Entry) -> None:
-        """One more message of the key waits in the retry partition."""
-        self._park(key)
-        self.parking.lines.add(key, entry)
-
     def landed(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
         """The message and its key, if it is one of our moves that has come back: its header needn't be read.
 
@@ -156,7 +152,8 @@ class RetryState:
             self.parking.arrives(move.key, move.origin)
         return self.origins.own(record, move.info), move.key
 
-    def _park(self, key: bytes) -> None:
+    def park(self, key: bytes) -> None:
+        """A message of the key is on its way into the retry partition, or has come."""
         if key not in self.parking.lines:
             self._queues.park(key)
             self.parking.lines[key] = b""
@@ -221,7 +218,7 @@ class RetryState:
 
     def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
-        self._park(key)
+        self.park(key)
         for record in self._queues.take_from(key, limit, NEVER):
             move = self.fates.waited(record, key)
             move.ripe = ripe
@@ -281,7 +278,7 @@ class RetryState:
         """A message leaves its place."""
         self.moves.add(move)
         if move.key is not None:
-            self._park(move.key)
+            self.park(move.key)
             self.parking.departs(move.key, move.origin)
 
     def fail(

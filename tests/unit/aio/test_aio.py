@@ -433,7 +433,8 @@ def test_a_cancelled_receive_takes_nothing_more() -> None:
     async def work(ps: aio.PubSub) -> None:
         topic, sub = await ordered(ps)
         cancelled = asyncio.create_task(sub.receive(1))
-        await asyncio.sleep(0.05)
+        while not (await sub.state()).members:
+            await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

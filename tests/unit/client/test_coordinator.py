@@ -18,7 +18,7 @@ from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
 from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, MovesAnswered
 from kafka_pubsub.core.settings import RetryStart, Rules
-from kafka_pubsub.model import Committed, Ending
+from kafka_pubsub.model import UNREAD, Committed, Ending
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 from tests.unit.core.test_retry_scenes import Stored
@@ -95,7 +95,7 @@ class World:
         beside = {number: Committed(*each.retry) for number, each in stored.items()}
         positions = self.coordinator.assign(main, begin, now, beside)
         for number in numbers:
-            self.coordinator.caught_up(number, 0, now)
+            self.coordinator.caught_up(number, UNREAD, now)
         first = self.coordinator.first_words(numbers, now)
         self.stored.update(first)
         self.coordinator.answered(first, dict.fromkeys(first, True), now)

@@ -13,7 +13,7 @@ from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.core.retry import crash_suspects as suspects
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import RetryStart, Rules
-from kafka_pubsub.model import Committed
+from kafka_pubsub.model import UNREAD, Committed
 from tests.support import FakeBody
 from tests.unit.client.test_coordinator import Hands, Moving
 
@@ -33,7 +33,7 @@ class AfterCrash:
         stored = dict.fromkeys(range(partitions), NOTHING)
         self.coordinator.assign(stored, lambda *_: StartPosition(0, (), retry), 0.0, stored)
         for number in stored:
-            self.coordinator.caught_up(number, 0, 0.0)
+            self.coordinator.caught_up(number, UNREAD, 0.0)
         self.now = 0.0
         self.pass_time()
 

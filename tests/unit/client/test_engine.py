@@ -21,7 +21,7 @@ from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 
 RETRY = "orders.sub.billing.retry"
 RECORD = SubscriptionRecord(
@@ -64,8 +64,8 @@ class Valves:
     def membership(self) -> Membership | None:
         return None
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
+        return dict.fromkeys(partitions, LogEnd(0))
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         return set(partitions)

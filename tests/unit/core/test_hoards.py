@@ -16,7 +16,7 @@ from kafka_pubsub.core.events import (
     LeasesReported,
     Tick,
 )
-from kafka_pubsub.core.retry.maintenance import HOARD, LOOK, SOON
+from kafka_pubsub.core.retry.maintenance import HOARD, LOOK, LOOK_EACH, SOON
 from kafka_pubsub.core.retry.moves import Move
 from kafka_pubsub.core.retry.packed_lines import PackedLines
 from kafka_pubsub.core.retry.record import RetryInfo, Why
@@ -47,6 +47,15 @@ def test_a_hoard_moves_behind_what_it_waits_for() -> None:
     assert len(scene.partition.offsets.unfinished) < HOARD
     scene.fetch((10**6, b"another"))
     assert [lease.key for lease in scene.begun()] == [b"another"]
+
+
+def test_the_more_keys_wait_the_rarer_they_are_looked_at() -> None:
+    scene = behind(3 * HOARD)
+    assert infos(scene.tick(0.1))
+    scene.tick(2 * LOOK)
+    assert waiting(scene) == [], "a look at so many keys isn't due yet"
+    scene.tick(LOOK_EACH * 3 * HOARD)
+    assert waiting(scene) != []
 
 
 def test_less_than_a_hoard_stays_in_memory() -> None:

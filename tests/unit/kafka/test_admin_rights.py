@@ -1,4 +1,4 @@
-"""A client that may see a topic but not its settings; a broker with access rules isn't at hand in the suite."""
+"""A client that may see a topic but not its settings; integration/test_access_rules.py has a broker with rules."""
 
 from __future__ import annotations
 

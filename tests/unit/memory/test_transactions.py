@@ -109,7 +109,7 @@ def test_an_answered_transaction_shows_when_its_markers_come(scene: Scene) -> No
     scene.plan.delays = {RETRY: 1.0, "g": 2.0}
     assert scene.transact().ending is Ending.STORED
     assert (scene.high(), scene.stable(), scene.owner.read()) == (1, 0, [])
-    assert scene.owner.reader.positions([RETRY]).get(RETRY) == 0
+    assert scene.owner.reader.positions([RETRY])[RETRY].offset == 0
     with pytest.raises(DeadlineExceeded):
         scene.committed()
     with pytest.raises(DeadlineExceeded):
@@ -128,7 +128,7 @@ def test_positions_may_show_before_the_records(scene: Scene) -> None:
     scene.transact()
     assert scene.committed() == NEW
     assert scene.owner.read() == []
-    assert scene.owner.reader.positions([RETRY]).get(RETRY) == scene.stable() < scene.high()
+    assert scene.owner.reader.positions([RETRY])[RETRY].offset == scene.stable() < scene.high()
 
 
 def test_the_next_transaction_waits_for_the_markers_of_the_one_before(scene: Scene) -> None:
