@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.drain import UnreadableRecord
-    from kafka_pubsub.client.key_states import KeyState
-    from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
-    from kafka_pubsub.client.lost_tails import LostTail
-    from kafka_pubsub.client.publish_many import PublishFutures, PublishItem
-    from kafka_pubsub.client.repartition import RepartitionProgress
-    from kafka_pubsub.client.state import SubscriptionState
-    from kafka_pubsub.client.stream import Stream
-    from kafka_pubsub.client.subscription import Subscription
-    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.client.admin.drain import UnreadableRecord
+    from kafka_pubsub.client.admin.repartition import RepartitionProgress
+    from kafka_pubsub.client.assignment.lost_tails import LostTail
+    from kafka_pubsub.client.dead_letters.key_states import KeyState
+    from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
+    from kafka_pubsub.client.publish.topic import Topic
+    from kafka_pubsub.client.subscribe.status import SubscriptionState
+    from kafka_pubsub.client.subscribe.stream import Stream
+    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.config import (
         Batching,
         DeadLetterPolicy,
@@ -100,28 +100,28 @@ __all__ = [
 #: Where the names live that aren't errors.
 _HOMES = {
     "Batching": "config",
-    "DeadLetter": "client.letters",
+    "DeadLetter": "client.dead_letters.model",
     "DeadLetterPolicy": "config",
-    "DeadLetterProgress": "client.letters",
-    "DeadLetterResult": "client.letters",
+    "DeadLetterProgress": "client.dead_letters.model",
+    "DeadLetterResult": "client.dead_letters.model",
     "FlowControl": "config",
-    "KeyState": "client.key_states",
-    "LostTail": "client.lost_tails",
+    "KeyState": "client.dead_letters.key_states",
+    "LostTail": "client.assignment.lost_tails",
     "Message": "model",
     "PubSub": "app",
     "PublishFlow": "config",
-    "PublishFutures": "client.publish_many",
-    "PublishItem": "client.publish_many",
-    "RepartitionProgress": "client.repartition",
+    "PublishFutures": "client.publish.many",
+    "PublishItem": "client.publish.many",
+    "RepartitionProgress": "client.admin.repartition",
     "RetryPolicy": "config",
     "Settings": "config",
-    "Stream": "client.stream",
-    "Subscription": "client.subscription",
+    "Stream": "client.subscribe.stream",
+    "Subscription": "client.subscribe.subscription",
     "SubscriptionOptions": "config",
-    "SubscriptionState": "client.state",
-    "Topic": "client.topic",
+    "SubscriptionState": "client.subscribe.status",
+    "Topic": "client.publish.topic",
     "TopicOptions": "config",
-    "UnreadableRecord": "client.drain",
+    "UnreadableRecord": "client.admin.drain",
 }
 
 

@@ -16,14 +16,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
+from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of, refuse_unbuilt
+from kafka_pubsub.client.admin.repartition import RepartitionProgress
+from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
-from kafka_pubsub.client.history import Histories
-from kafka_pubsub.client.lost_tails import LostTail
-from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.repartition import RepartitionProgress
-from kafka_pubsub.client.resources import UNSET, Unset, given, options_of, refuse_unbuilt
-from kafka_pubsub.client.subscription import Subscription
-from kafka_pubsub.client.topic import Topic
+from kafka_pubsub.client.history.protocol import Histories
+from kafka_pubsub.client.publish.topic import Topic
+from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (
     DeadLetterPolicy,
     RetryPolicy,
@@ -33,6 +32,7 @@ from kafka_pubsub.config import (
     load_settings,
 )
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.ports import Backend
 
 __all__ = ["PubSub"]
 
@@ -48,10 +48,14 @@ class PubSub:
             topic = ps.create_topic("orders", message_ordering=True)
             sub = ps.create_subscription("billing", topic="orders", message_ordering=True)
 
-    `bootstrap` is the cluster's address; left out, it comes from `KAFKA_PUBSUB_BOOTSTRAP`, from
-    `config["bootstrap.servers"]`, or is the embedded broker that `kafka-pubsub up` started. `config` are further
-    settings of librdkafka. `create=False` never makes topics or groups, for clusters where clients may not. `history`
-    is a directory in which each stream and publisher writes down what it does (docs/operations.md).
+    `bootstrap`: the cluster's address. Left out, it comes from `config["bootstrap.servers"]`, else from
+        `KAFKA_PUBSUB_BOOTSTRAP`, else it is the embedded broker that `kafka-pubsub up` started.
+    `config`: further settings of librdkafka, by default those of `KAFKA_PUBSUB_CONFIG`.
+    `create`: False never makes topics or groups, for clusters where clients may not. Default: True, unless
+        `KAFKA_PUBSUB_CREATE` says otherwise.
+    `group_protocol`: "classic" (the default) or "consumer", Kafka's newer protocol for groups.
+    `history`: a directory in which each stream and publisher writes down what it does (docs/operations.md). Default:
+        none is written.
     """
 
     def __init__(
@@ -129,9 +133,15 @@ class PubSub:
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
-        """Makes a topic (8 partitions unless told otherwise).
+        """Makes a topic.
 
-        `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
+        `partitions`: 8 by default. `replication`: copies of each message, by default as many as the broker's default.
+        `message_ordering`: None, the default, accepts ordering keys; True insists on it, and False refuses keys.
+        `retention`: seconds that messages are kept, by default the broker's. `labels`: names and values of yours,
+        none by default. `schema`, `priorities`, `transient` and `causal` aren't supported yet: leave them out.
+
+        `AlreadyExists` if there is one; with `exist_ok` (default False) only if it differs in a setting that was
+        given here.
         """
         refuse_unbuilt(
             schema=schema,
@@ -217,6 +227,10 @@ class PubSub:
         """Tells how far a change of the topic's partitions is; None if no change is under way."""
         return self._cluster.repartitioner.look(name)
 
+    def delay_routers(self) -> int:
+        """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
+        return self._cluster.delay_topics.routers()
+
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
 
@@ -228,10 +242,6 @@ class PubSub:
     def list_topics(self) -> list[Topic]:
         """All topics of the catalog, by name."""
         return [self.topic(record.name) for record in self._cluster.topics.records()]
-
-    def delay_routers(self) -> int:
-        """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
-        return self._cluster.delay_topics.routers()
 
     # -- subscriptions ---------------------------------------------------------------------------------------
 
@@ -253,7 +263,16 @@ class PubSub:
     ) -> Subscription:
         """Makes a subscription, which receives messages that are published after this returns.
 
-        `AlreadyExists` if there is one; with `exist_ok` only if it differs in a setting that was given here.
+        `ack_deadline`: seconds (1 to 600, default 10) after which a message without an ack is delivered again.
+        `max_extension`: seconds (up to a week, default 3600) for which a running callback keeps its message.
+        `message_ordering`: True delivers the messages of one key one after the other; default False. `retry`: the
+        backoff between deliveries; None, the default, delivers again as soon as possible. `dead_letter`: what happens
+        when attempts are used up; None, the default, delivers again for ever. `exactly_once` (default False):
+        `acknowledge` waits until the acks are stored. `labels`: names and values of yours, none by default. `filter`
+        and `expiration` aren't supported yet: leave them out.
+
+        `AlreadyExists` if there is one; with `exist_ok` (default False) only if it differs in a setting that was
+        given here.
         """
         refuse_unbuilt(filter=filter, expiration=expiration)
         wanted = options_of(

@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
@@ -45,17 +46,47 @@ def _seconds(value: object) -> object:
     return value
 
 
+#: Of the variables of the environment.
+_PREFIX = "KAFKA_PUBSUB_"
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
-def explain(error: ValidationError, what: str) -> InvalidArgument:
-    """One line for a person: each wrong field, what is wrong with it, what was given."""
+#: What pydantic finds, in plain words; its own text stands where there is none here.
+_WORDS: Mapping[str, str] = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object of names and values",
+    "extra_forbidden": "is no setting",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "string_type": "must be text",
+}
+
+
+def explain(error: ValidationError, what: str, *, prefix: str = "") -> InvalidArgument:
+    """One line for a person: each wrong field, what is wrong with it, what was given.
+
+    With a `prefix` the fields are variables of the environment, whose names begin with it.
+    """
     problems = []
     for item in error.errors(include_url=False):
         field = ".".join(str(part) for part in item["loc"])
-        text = item["msg"].removeprefix("Value error, ")
+        if prefix:
+            name, *rest = field.split(".")
+            field = ".".join([prefix + name.upper(), *rest])
+        words, text = _WORDS.get(item["type"]), item["msg"].removeprefix("Value error, ")
+        wrong = f"{field}: {text}" if words is None else f"{field} {words.format(**item.get('ctx', {}))}"
         # What is wrong between several fields has none of its own, and its text names them.
-        problems.append(f"{field}: {text} (got {item['input']!r:.80})" if field else text)
+        problems.append(f"{wrong} (got {item['input']!r:.80})" if item["loc"] else text)
     return InvalidArgument(f"{what}: " + "; ".join(problems))
 
 
@@ -74,7 +105,8 @@ class Value(BaseModel):
 class FlowControl(Value):
     """How much one stream takes on at once.
 
-    `max_messages` bounds messages that were started and not finished; `max_bytes` what this process buffers.
+    `max_messages` (default 1000) bounds messages that were started and not finished; `max_bytes` (default 64 MiB)
+    what this process buffers.
     """
 
     max_messages: int = Field(default=1000, ge=1, le=1_000_000)
@@ -84,8 +116,9 @@ class FlowControl(Value):
 class Batching(Value):
     """When a batch of published messages is sent: the first limit reached sends it.
 
-    `max_latency` is in seconds. The default of 1 ms keeps publish to callback below 5 ms at 5,000 messages a second
-    (librdkafka's own 5 ms doesn't), and costs no throughput: under load batches fill while others are on their way.
+    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch. `max_latency` is in seconds:
+    its default of 0.001 keeps publish to callback below 5 ms at 5,000 messages a second (librdkafka's own 5 ms
+    doesn't), and costs no throughput: under load batches fill while others are on their way.
     """
 
     max_messages: int = Field(default=10_000, ge=1, le=1_000_000)
@@ -94,7 +127,11 @@ class Batching(Value):
 
 
 class PublishFlow(Value):
-    """How much may wait to be published, and what `publish` does beyond that."""
+    """How much may wait to be published, and what `publish` does beyond that.
+
+    `max_messages` (default 100,000) and `max_bytes` (default 256 MiB) bound what waits. Beyond that `publish` waits
+    (`on_limit="block"`, the default), fails with `ResourceExhausted` ("error"), or queues all the same ("ignore").
+    """
 
     max_messages: int = Field(default=100_000, ge=1)
     max_bytes: int = Field(default=256 * 1024 * 1024, ge=1)
@@ -102,7 +139,11 @@ class PublishFlow(Value):
 
 
 class RetryPolicy(Value):
-    """Backoff between redeliveries: exponential with full jitter from `min_backoff` to `max_backoff` seconds."""
+    """The backoff between redeliveries, drawn at random.
+
+    It lies between `min_backoff` (0 to 600 seconds, default 0.1) and a ceiling that doubles with every attempt and
+    ends at `max_backoff` (0 to 86,400 seconds, default 600).
+    """
 
     min_backoff: Seconds = Field(default=0.1, ge=0, le=600)
     max_backoff: Seconds = Field(default=600, ge=0, le=86_400)
@@ -118,9 +159,11 @@ class RetryPolicy(Value):
 
 
 class DeadLetterPolicy(Value):
-    """Where a message goes whose attempts are used up.
+    """What happens to a message whose attempts are used up.
 
-    `on_exhausted="park"` keeps it, and the later messages of its key behind it, until it is released.
+    `topic` is the dead-letter topic, which must exist. `max_attempts` (5 to 100, default 5) are the deliveries before
+    that. `on_exhausted="dead_letter"`, the default, writes the message to the topic; `"park"` keeps it, and the later
+    messages of its key behind it, until it is released.
     """
 
     topic: str
@@ -129,7 +172,10 @@ class DeadLetterPolicy(Value):
 
 
 class TopicOptions(Value):
-    """A topic's stored configuration. `message_ordering=None`: never said either way, keys are accepted."""
+    """A topic's stored configuration; `PubSub.create_topic` explains each setting.
+
+    None: `replication` and `retention` are the broker's, and `message_ordering` was never given, so keys are accepted.
+    """
 
     partitions: int = Field(default=8, ge=1, le=10_000)
     replication: int | None = Field(default=None, ge=1, le=100)
@@ -139,7 +185,7 @@ class TopicOptions(Value):
 
 
 class SubscriptionOptions(Value):
-    """A subscription's stored configuration."""
+    """A subscription's stored configuration; `PubSub.create_subscription` explains each setting."""
 
     ack_deadline: Seconds = Field(default=10, ge=1, le=600)
     max_extension: Seconds = Field(default=3600, ge=0, le=7 * 86_400)
@@ -157,7 +203,7 @@ ResourceState = Literal["creating", "ready", "deleting"]
 
 
 class Repartition(Value):
-    """A change of a topic's partition count that is under way; see `client/repartition.py`.
+    """A change of a topic's partition count that is under way; see `client/admin/repartition.py`.
 
     `barrier` is where each old partition ended when publishers had stopped using keys: what lies below it must be
     finished before the topic grows. Empty while they are waited for.
@@ -221,9 +267,9 @@ class SubscriptionRecord(Value):
 
 
 class Settings(BaseSettings):
-    """Settings from the environment: `KAFKA_PUBSUB_BOOTSTRAP`, `KAFKA_PUBSUB_CREATE`, ..."""
+    """Settings from the environment: `KAFKA_PUBSUB_` and a field's name; docs/operations.md explains each."""
 
-    model_config = SettingsConfigDict(env_prefix="KAFKA_PUBSUB_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
 
     bootstrap: str | None = None
     create: bool = True
@@ -237,8 +283,10 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise explain(error, "settings from KAFKA_PUBSUB_*") from None
-    except SettingsError as error:
+        raise explain(error, "environment", prefix=_PREFIX) from None
+    except SettingsError:
+        # Only `config` isn't plain text.
         raise InvalidArgument(
-            f"settings from KAFKA_PUBSUB_*: {error} (KAFKA_PUBSUB_CONFIG is JSON)"
+            f"environment: {_PREFIX}CONFIG isn't JSON: write an object, such as "
+            '{"security.protocol": "SASL_SSL"}'
         ) from None

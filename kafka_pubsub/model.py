@@ -271,7 +271,7 @@ class Message:
         self._record = record
         self._sink = sink
         self._attempt = attempt
-        # 0 while it is with its holder; the sink's own codes afterwards (client/holders.py)
+        # 0 while it is with its holder; the sink's own codes afterwards (client/workers/lease_runner.py)
         self._state = 0
 
     @property
@@ -323,7 +323,7 @@ class Message:
 
     @property
     def delivery_attempt(self) -> int:
-        """1 at the first delivery, one more at each redelivery."""
+        """Begins at 1; a nack, a deadline that passes and a death of the process add 1, a clean close adds nothing."""
         return self._attempt
 
     @property
@@ -359,11 +359,11 @@ class Message:
         return self._sink.ack_id(self)
 
     def ack(self) -> None:
-        """Done: never deliver it again. A second or a late ack changes nothing and is counted in `stats`."""
+        """Finishes the message: it isn't delivered again. A second or a late ack changes nothing; `stats` counts it."""
         self._sink.ack(self)
 
     def nack(self, delay: float | None = None) -> None:
-        """Not done: deliver it again, after the subscription's backoff or after `delay` seconds."""
+        """Has the message delivered again, after `delay` seconds (0 to 604,800); by default after the backoff."""
         self._sink.nack(self, delay)
 
     def extend(self, seconds: float) -> None:

@@ -32,7 +32,8 @@ def subscriptions_of(
             return []
     records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
     latest: dict[bytes, bytes | None] = {}
-    for row in records.orderBy("offset").toLocalIterator():
+    # Sorted here: the catalog is small, and for Spark's own sort it would be read twice.
+    for row in sorted(records.collect(), key=lambda row: int(row.offset)):
         latest[bytes(row.key or b"")] = None if row.value is None else bytes(row.value)
     found = []
     for key, value in sorted(latest.items()):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.checkpoint import Checkpoint, Named, Part, joined
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, Part, joined
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.schema import checkpoints
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.core.effects import CommitBoth
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_half import RetryHalf
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
 
 __all__ = ["checkpoint_is_all", "trimmed_before_the_answer", "trimmed_past_the_checkpoint"]
 
@@ -15,24 +15,24 @@ Patch = pytest.MonkeyPatch
 
 def checkpoint_is_all(patch: Patch) -> None:
     """Once there is a checkpoint, the map no longer says what finishes."""
-    real = RetryBooks.fresh.fget  # type: ignore[attr-defined]
-    patch.setattr(RetryBooks, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
+    real = FinishedRuns.fresh.fget  # type: ignore[attr-defined]
+    patch.setattr(FinishedRuns, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
 
 
 def trimmed_past_the_checkpoint(patch: Patch) -> None:
     """The retry partition is deleted up to its position, though the checkpoint that counts lies below."""
 
-    def needed(self: RetryHalf) -> int:
+    def needed(self: RetryPartition) -> int:
         return self.commits.stored.retry.offset
 
-    patch.setattr(RetryHalf, "_needed", needed)
+    patch.setattr(RetryPartition, "_needed", needed)
 
 
 def trimmed_before_the_answer(patch: Patch) -> None:
     """The retry partition is deleted up to what a commit says that isn't answered."""
 
-    def needed(self: RetryHalf) -> int:
+    def needed(self: RetryPartition) -> int:
         sent = self.commits.in_flight
         return sent.retry.offset if isinstance(sent, CommitBoth) and self.commits._named else 0
 
-    patch.setattr(RetryHalf, "_needed", needed)
+    patch.setattr(RetryPartition, "_needed", needed)

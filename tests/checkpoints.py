@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_pubsub.core.checkpoint import MOST, Checkpoint, Log, Named, split
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
+from kafka_pubsub.core.commit.checkpoint import MOST, Checkpoint, Log, Named, split
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.retry.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.memory import MemoryCluster
 from kafka_pubsub.model import Header
 from kafka_pubsub.schema import checkpoints

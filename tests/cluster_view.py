@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from kafka_pubsub.local.ports import ask
+from kafka_pubsub.local.tcp_ports import ask
 
 __all__ = ["ClusterView", "PartitionView", "cluster_view"]
 

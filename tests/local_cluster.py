@@ -19,9 +19,9 @@ from typing import Final
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
+from kafka_pubsub.local.broker_set import Fleet, FleetOptions, FleetOwner, require_root
 from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
-from kafka_pubsub.local.fleet import Fleet, FleetOptions, FleetOwner, require_root
-from kafka_pubsub.local.node import LOOPBACK, NodeSettings
+from kafka_pubsub.local.node_config import LOOPBACK, NodeSettings
 from kafka_pubsub.local.processes import wait_until_frozen
 from kafka_pubsub.local.settings import checked_heap, checked_port
 from tests.cluster_view import cluster_view

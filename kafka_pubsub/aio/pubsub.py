@@ -8,17 +8,17 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
 
-from kafka_pubsub.aio.line import PublishLine
+from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.aio.subscription import Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
-from kafka_pubsub.client.lost_tails import LostTail
-from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.repartition import RepartitionProgress
-from kafka_pubsub.client.resources import UNSET, Unset
-from kafka_pubsub.client.stream import CLOSE_TIMEOUT
+from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset
+from kafka_pubsub.client.admin.repartition import RepartitionProgress
+from kafka_pubsub.client.assignment.lost_tails import LostTail
+from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.ports import Backend
 
 __all__ = ["PubSub"]
 
@@ -172,6 +172,10 @@ class PubSub:
     async def repartition_progress(self, name: str) -> RepartitionProgress | None:
         """Tells how far a change of the topic's partitions is; None if no change is under way."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
+
+    async def delay_routers(self) -> int:
+        """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
+        return await asyncio.to_thread(self._sync.delay_routers)
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

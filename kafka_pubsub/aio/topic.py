@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
-from kafka_pubsub.aio.line import PublishLine
-from kafka_pubsub.client.publish_many import PublishItem, read_items
-from kafka_pubsub.client.topic import Topic as SyncTopic
-from kafka_pubsub.client.topic import encode_json
+from kafka_pubsub.aio.publish_queue import PublishLine
+from kafka_pubsub.client.publish.many import PublishItem, read_items
+from kafka_pubsub.client.publish.topic import Topic as SyncTopic
+from kafka_pubsub.client.publish.topic import encode_json
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.core.key_places import KeyPlaces
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError

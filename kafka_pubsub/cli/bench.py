@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.progress import Tell, progress
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.types import DURATION
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, stderr_console
-from kafka_pubsub.cli.session import Session
 
 if TYPE_CHECKING:
     from kafka_pubsub.local import Status

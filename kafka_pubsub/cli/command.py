@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.context import Session
 
 __all__ = ["Command", "Example", "Group"]
 

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from kafka_pubsub.cli.command import Command
-from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.context import Session
 
 __all__ = ["completion"]
 

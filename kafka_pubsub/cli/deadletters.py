@@ -13,15 +13,15 @@ import click
 
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, shown_bytes
 from kafka_pubsub.cli.progress import Tell, progress
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.cli.types import MOMENT, ago
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.letters import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
 
 __all__ = ["deadletter"]
 
@@ -331,7 +331,8 @@ def _answer(
         "dry_run": dry_run,
     }
     did = f"Would {verb}" if dry_run else past
-    said = f"{did} {_count(result.count, what)} of {_count(result.keys, 'key')} ({subscription})"
+    keys = f" of {_count(result.keys, 'key')}" if result.keys else ""  # messages without a key have none
+    said = f"{did} {_count(result.count, what)}{keys} ({subscription})"
     if not result.count:
         said = f"No {what} to {verb} ({subscription})"
     session.output.result(shown, said)

@@ -16,7 +16,7 @@ import click
 
 from kafka_pubsub.cli import failures, signals
 from kafka_pubsub.cli.command import Group
-from kafka_pubsub.cli.session import Session
+from kafka_pubsub.cli.context import Session
 
 __all__ = ["cli", "main"]
 

@@ -14,13 +14,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, PubSubError
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.cli.progress import Tell
-    from kafka_pubsub.client.subscription import Subscription
-    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.client.publish.topic import Topic
+    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.model import Message
 
 __all__ = ["Figures", "Load", "measure_latency", "measure_publishing", "measure_pulling"]
@@ -195,7 +195,13 @@ class _Counter:
 @contextlib.contextmanager
 def _topic(pubsub: PubSub, load: Load) -> Iterator[Topic]:
     name = f"kafka-pubsub-bench-{secrets.token_hex(4)}"
-    topic = pubsub.create_topic(name, partitions=load.partitions, message_ordering=True)
+    try:
+        topic = pubsub.create_topic(name, partitions=load.partitions, message_ordering=True)
+    except (FailedPrecondition, PermissionDenied) as error:
+        raise type(error)(
+            "a measurement makes a topic and a subscription of its own and deletes them, and this client may not make "
+            "topics: run it as one that may, and without KAFKA_PUBSUB_CREATE=false"
+        ) from error
     try:
         yield topic
     finally:

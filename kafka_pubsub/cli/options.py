@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.resources import Unset
+    from kafka_pubsub.client.admin.catalog_changes import Unset
 
 __all__ = [
     "EXIST_OK",
@@ -77,7 +77,7 @@ def given_labels(labels: Labels) -> dict[str, str] | None:
 
 def kept_unless(value: T | None) -> T | Unset:
     """A changed setting; what wasn't given stays."""
-    from kafka_pubsub.client.resources import UNSET
+    from kafka_pubsub.client.admin.catalog_changes import UNSET
 
     return UNSET if value is None else value
 

@@ -21,9 +21,9 @@ from typing import BinaryIO
 import click
 
 from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.keys import KeyRule
 from kafka_pubsub.cli.publishing import Progress, Publishing
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
 from kafka_pubsub.cli.types import DURATION, MOMENT, PAIR, pairs
 from kafka_pubsub.errors import PubSubError

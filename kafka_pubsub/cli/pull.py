@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 import click
 
 from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, printable, shown_bytes, text_or_base64, to_json
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import StopFlag, stop_flag
 from kafka_pubsub.cli.types import DURATION
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscription import Subscription
+    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.model import Message
 
 __all__ = ["message_json", "pull"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import Output, to_json
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import StopFlag, stop_flag
 
 if TYPE_CHECKING:

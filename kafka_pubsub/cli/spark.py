@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:

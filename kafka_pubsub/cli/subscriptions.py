@@ -1,4 +1,4 @@
-"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` is in `waiting.py`."""
+"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` is in `subscription_keys.py`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import click
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Group
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
-from kafka_pubsub.cli.session import Session
-from kafka_pubsub.cli.waiting import keys
+from kafka_pubsub.cli.subscription_keys import keys
 from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscription import Subscription
+    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy, SubscriptionOptions
 
 __all__ = ["subscription"]
@@ -244,7 +244,7 @@ def update(
 
     What isn't given stays. Streams that are open keep the settings they began with.
     """
-    from kafka_pubsub.client.resources import UNSET
+    from kafka_pubsub.client.admin.catalog_changes import UNSET
 
     backoff = min_backoff is not None or max_backoff is not None
     if no_backoff and backoff:

@@ -12,16 +12,16 @@ import click
 
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, shown_bytes, stderr_console
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.drain import UnreadableRecord
-    from kafka_pubsub.client.repartition import RepartitionProgress
-    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.client.admin.drain import UnreadableRecord
+    from kafka_pubsub.client.admin.repartition import RepartitionProgress
+    from kafka_pubsub.client.publish.topic import Topic
     from kafka_pubsub.core.key_places import KeyPlaces
 
 __all__ = ["topic"]

@@ -18,21 +18,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kafka_pubsub.client.admin.catalog_changes import check_layout
+from kafka_pubsub.client.admin.repartition import Repartitioner
+from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
+from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations, open_desk
 from kafka_pubsub.client.delays.publisher import DelayedPublisher
 from kafka_pubsub.client.delays.topology import DelayTopics
-from kafka_pubsub.client.desk import Desk, open_desk
-from kafka_pubsub.client.history import Histories
-from kafka_pubsub.client.ports import Backend
-from kafka_pubsub.client.publish_pool import WriterPool
-from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
-from kafka_pubsub.client.repartition import Repartitioner
-from kafka_pubsub.client.resources import check_layout
-from kafka_pubsub.client.subscriber import Subscriber
-from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
-from kafka_pubsub.client.told_publisher import new_publisher
-from kafka_pubsub.client.topic_admin import TopicAdmin
-from kafka_pubsub.client.watch import Watch, reason_to_end
+from kafka_pubsub.client.history.protocol import Histories
+from kafka_pubsub.client.history.recorded_publisher import new_publisher
+from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.writer_pool import WriterPool
+from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
+from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.ports import Backend
 
 __all__ = ["Cluster"]
 
@@ -49,7 +49,7 @@ class _Connection(NamedTuple):
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
     repartitioner: Repartitioner
-    desk: Desk
+    desk: DeadLetterOperations
     writers: WriterPool
     watch: Watch
     delay_topics: DelayTopics
@@ -90,7 +90,7 @@ class Cluster:
         return self._connected().repartitioner
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> DeadLetterOperations:
         """The dead, parked and waiting messages."""
         return self._connected().desk
 

@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafka_pubsub.model import Header
 
 if TYPE_CHECKING:
-    from kafka_pubsub.core.checkpoint import Part
-    from kafka_pubsub.core.events import Record
-    from kafka_pubsub.core.leases import Lease
+    from kafka_pubsub.core.commit.checkpoint import Part
+    from kafka_pubsub.core.delivery.leases import Lease
+    from kafka_pubsub.core.records import Record
 
 __all__ = [
     "Announce",
-    "Bury",
     "Commit",
     "CommitBoth",
     "Deliver",
     "Durable",
     "Effect",
+    "MovedRecord",
     "News",
     "ReadBodies",
-    "Relocate",
-    "Relocation",
     "Restart",
     "Stale",
     "Stop",
+    "StoreMoves",
     "Trim",
     "Undone",
     "Unstored",
     "Withdraw",
+    "WriteDeadLetters",
 ]
 
 
@@ -63,7 +63,7 @@ class CommitBoth(NamedTuple):
     epoch: int | None = None
 
 
-class Relocation(NamedTuple):
+class MovedRecord(NamedTuple):
     """A record to be written: key, value and timestamp as `record` has them."""
 
     record: Record
@@ -72,30 +72,31 @@ class Relocation(NamedTuple):
     dead: bool = False
 
 
-class Relocate(NamedTuple):
-    """Store these records and this commit in one transaction; answer with `Relocated`.
+class StoreMoves(NamedTuple):
+    """Store these records and this commit in one transaction; answer with `MovesAnswered`.
 
-    No other commit of the partition before the answer. The shell may put several partitions' in one transaction.
-    Of dead letters: store the commit in the transaction in which they were written (`Bury`), and the parts behind them.
-    `parts` of a checkpoint are written behind the records, with the headers `said`; then what is committed is
-    `named(offset)`, with the offset of the first of them, and `commit` is only a forecast.
+    No other commit of the partition before the answer. The shell may put several partitions' in one transaction. Of
+    dead letters: store the commit in the transaction in which they were written (`WriteDeadLetters`), and the parts
+    behind them. `parts` of a checkpoint are written behind the records, with the headers `said`; then what is
+    committed is `named(offset)`, with the offset of the first of them, and `commit` is only a forecast.
     """
 
-    records: Sequence[Relocation]
+    records: Sequence[MovedRecord]
     commit: CommitBoth
     parts: Sequence[Part] = ()
     said: Sequence[Header] = ()
     named: Callable[[int], CommitBoth] | None = None
 
 
-class Bury(NamedTuple):
+class WriteDeadLetters(NamedTuple):
     """Write these dead letters in a transaction of their own, and leave that open; answer with `Written`.
 
-    No position goes with them yet, so no commit of the partition waits for it. After `Written` a `Relocate` of the same
-    records completes the transaction. One that doesn't come within seconds is given up: the transaction is aborted.
+    No position goes with them yet, so no commit of the partition waits for it. After `Written` a `StoreMoves` of the
+    same records completes the transaction. One that doesn't come within seconds is given up: the transaction is
+    aborted.
     """
 
-    records: Sequence[Relocation]
+    records: Sequence[MovedRecord]
 
 
 class ReadBodies(NamedTuple):
@@ -186,8 +187,8 @@ Effect = (
     | Stale
     | Durable
     | Undone
-    | Relocate
-    | Bury
+    | StoreMoves
+    | WriteDeadLetters
     | ReadBodies
     | Trim
     | Restart

@@ -1,18 +1,14 @@
-"""What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message.
-
-A record is whatever the log gave, seen here through three methods only, so that nothing is copied on the way.
-"""
+"""What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Ending, StoredRecord
-
-if TYPE_CHECKING:
-    from kafka_pubsub.core.leases import Lease
 
 __all__ = [
     "Ask",
@@ -24,36 +20,26 @@ __all__ = [
     "Event",
     "Extended",
     "Fetched",
+    "LeaseOutcome",
+    "LeaseReport",
+    "LeasesReported",
     "Lost",
+    "MovesAnswered",
     "Nacked",
     "Passed",
     "Progress",
     "Progressed",
-    "Record",
-    "Release",
-    "Released",
-    "Relocated",
     "RetryCaughtUp",
     "RetryFetched",
     "Returned",
     "Revoked",
     "Settled",
-    "Settlement",
     "Tick",
-    "Verdict",
     "Written",
 ]
 
 
-class Record(Protocol):
-    """A record of the log; `len()` is the size of its body."""
-
-    def offset(self) -> int: ...
-    def key(self) -> bytes | None: ...
-    def __len__(self) -> int: ...
-
-
-class Verdict(IntEnum):
+class LeaseOutcome(IntEnum):
     """How a holder left the record at which it stopped."""
 
     FINISHED = 0  #: it took every record of the lease, and all are acked
@@ -74,21 +60,21 @@ class Fetched(NamedTuple):
     epoch: int | None = None
 
 
-class Release(NamedTuple):
+class LeaseReport(NamedTuple):
     """A holder lets go of a lease: its first `done` records are acked, `verdict` is about the next one."""
 
     lease: Lease
     done: int
-    verdict: Verdict
+    verdict: LeaseOutcome
     delay: float | None = None
     #: What the handler raised, or was dealing with when it nacked, "Class: text".
     error: str = ""
 
 
-class Released(NamedTuple):
+class LeasesReported(NamedTuple):
     """Holders let go of leases."""
 
-    releases: Sequence[Release]
+    releases: Sequence[LeaseReport]
 
 
 #: A record that was nacked inline, after how many seconds it is to come again (None: by the backoff), and the error.
@@ -105,7 +91,7 @@ class Passed(NamedTuple):
 
     lease: Lease
     reached: int
-    left: Sequence[Release] = ()
+    left: Sequence[LeaseReport] = ()
     skipped: Sequence[Record] = ()
     current: bool = False
     nacked: Sequence[Nacked] = ()
@@ -123,20 +109,6 @@ class Progressed(NamedTuple):
     """Holders are on their way."""
 
     steps: Sequence[Progress]
-
-
-class Settlement(NamedTuple):
-    """The fate of the lease's record number `done`: acked, or nacked (`delay` None: by the backoff).
-
-    It may overtake the release that says its handler has ended.
-    """
-
-    lease: Lease
-    done: int
-    acked: bool
-    delay: float | None = None
-    #: What was being dealt with when it was nacked, "Class: text".
-    error: str = ""
 
 
 class Settled(NamedTuple):
@@ -208,7 +180,7 @@ class CommitAnswered(NamedTuple):
     accepted: bool
 
 
-class Relocated(NamedTuple):
+class MovesAnswered(NamedTuple):
     """The log answered the transaction in flight.
 
     `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why. `checkpoint`:
@@ -221,9 +193,9 @@ class Relocated(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The answer to `Bury`: the log has taken all of the dead letters, or the transaction was aborted.
+    """The answer to `WriteDeadLetters`: the log has taken all of the dead letters, or the transaction was aborted.
 
-    `refused`: as in `Relocated`; `reason`: why it was aborted, for a person.
+    `refused`: as in `MovesAnswered`; `reason`: why it was aborted, for a person.
     """
 
     taken: bool
@@ -245,13 +217,19 @@ class RetryCaughtUp(NamedTuple):
     """
 
     position: int
+    epoch: int | None = None
 
 
 class ReadUpTo(NamedTuple):
-    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records)."""
+    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records).
+
+    The epochs are those of the last record or marker below, where they are known.
+    """
 
     position: int
     retry: int
+    epoch: int | None = None
+    retry_epoch: int | None = None
 
 
 class Bodies(NamedTuple):
@@ -278,7 +256,7 @@ class Lost(NamedTuple):
 Event = (
     Fetched
     | Passed
-    | Released
+    | LeasesReported
     | Progressed
     | Settled
     | Awaited
@@ -287,7 +265,7 @@ Event = (
     | Ended
     | Tick
     | CommitAnswered
-    | Relocated
+    | MovesAnswered
     | Written
     | RetryFetched
     | RetryCaughtUp

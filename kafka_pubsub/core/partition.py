@@ -4,10 +4,10 @@
     wakeup_at() -> time or None        when to call again with a Tick; changes nothing
     check()                            raises InvariantViolated if a promise is broken
 
-Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that
-no holder has are leased: one holder for each, which takes the key's records one by one (`leases`, `verdicts`). Finished
-records are booked (`offsets`) and committed as a position plus a map of what is finished above it (`ack_map`).
-What isn't acked moves to the retry partition and waits there (`retries`).
+Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that no
+holder has are leased: one holder for each, which takes the key's records one by one (`leases`, `lease_reports`).
+Finished records are booked (`offsets`) and committed as a position plus a map of what is finished above it
+(`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
 
 Rules
 1. I1: a key is with one holder at a time, and comes back only when that holder's handler has ended.
@@ -25,9 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.checks import check
-from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
+from kafka_pubsub.core.delivery.lease_reports import LeaseReports
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import Deliver, Effect, Restart, Stale, Stop, Withdraw
 from kafka_pubsub.core.events import (
     Awaited,
@@ -38,13 +42,12 @@ from kafka_pubsub.core.events import (
     Event,
     Extended,
     Fetched,
+    LeasesReported,
     Lost,
+    MovesAnswered,
     Passed,
     Progressed,
     ReadUpTo,
-    Record,
-    Released,
-    Relocated,
     RetryCaughtUp,
     RetryFetched,
     Returned,
@@ -53,14 +56,11 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.rules import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
-from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.invariants import check
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.settings import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
 from kafka_pubsub.model import Ending
 
 __all__ = ["Partition"]
@@ -70,7 +70,7 @@ class Partition:
     """One partition under one ownership (epoch)."""
 
     def __init__(
-        self, start: Start, rules: Rules, jitter: Callable[[], float], turn: Turn | None = None
+        self, start: Start, rules: Rules, jitter: Callable[[], float], turn: TrialLock | None = None
     ) -> None:
         self.number = start.number
         self.epoch = start.epoch
@@ -78,10 +78,12 @@ class Partition:
         self.offsets = Offsets(start.position, start.known, start.retry.main_read)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
-        self.half = RetryHalf(start, rules, jitter, turn or Turn(), self.queues, self.offsets, self.leases)
+        self.half = RetryPartition(
+            start, rules, jitter, turn or TrialLock(), self.queues, self.offsets, self.leases
+        )
         self.commits = self.half.commits
-        self.places = Places(self.offsets, self.queues, self.leases, self.commits, self.half)
-        self.verdicts = Verdicts(self.leases, rules, self.epoch, self.places)
+        self.places = RecordOutcomes(self.offsets, self.queues, self.leases, self.commits, self.half)
+        self.verdicts = LeaseReports(self.leases, rules, self.epoch, self.places)
         self.acks = Durability(self.leases, self.verdicts, self.commits, prompt=rules.exactly_once)
         for key in start.held_back:
             self.queues.block(key)
@@ -94,7 +96,7 @@ class Partition:
             Fetched: self._fetched,
             ReadUpTo: self.places.read_up_to,
             Passed: self._passed,
-            Released: self.verdicts.released,
+            LeasesReported: self.verdicts.released,
             Progressed: self.verdicts.progressed,
             Settled: self.verdicts.settled,
             Awaited: self.acks.awaited,
@@ -106,7 +108,7 @@ class Partition:
             Revoked: self._revoked,
             Returned: self._returned,
             Lost: self._lost,
-            Relocated: self._relocated,
+            MovesAnswered: self._relocated,
             RetryFetched: self.half.fetched,
             RetryCaughtUp: self.half.caught_up,
             Bodies: self.half.bodies,
@@ -157,9 +159,9 @@ class Partition:
         return () if lease is None else (Deliver([lease]),)
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
-        """The news as one lease (`inline`), if they may be taken at all, and those of them that have to queue."""
+        """The news as one lease (`inline_lease`), if they may be taken at all, and those of them that have to queue."""
         busy, parked = self.queues.queues, self.queues.parked
-        free, queued = inline.apart(news, busy, parked) if busy or parked else (news, ())
+        free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
             return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)
@@ -168,7 +170,7 @@ class Partition:
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
         """An inline lease has ended, or its current record goes on as a lease like any other."""
-        lease, acked = event.lease, inline.finished(event)
+        lease, acked = event.lease, inline_lease.finished(event)
         if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
             return (Stale(len(acked)),)
         rest = lease.records[event.reached :]
@@ -211,7 +213,7 @@ class Partition:
         return effects
 
     def _due(self, now: float) -> list[Effect]:
-        """One inline lease of what is due (`inline`)."""
+        """One inline lease of what is due (`inline_lease`)."""
         records, keys = self.half.lending.gather(DUE, now)
         if not records:
             return []
@@ -278,7 +280,7 @@ class Partition:
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
         return self.half.answered(accepted=event.accepted)
 
-    def _relocated(self, event: Relocated, now: float) -> Sequence[Effect]:
+    def _relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         if self.commits.in_flight is None:
             return ()
         if event.ending is Ending.UNKNOWN:

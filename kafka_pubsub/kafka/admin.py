@@ -44,14 +44,16 @@ from kafka_pubsub.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
 )
+from kafka_pubsub.kafka.bounded_calls import DEADLINE, LOOK, ask, serving, wait_for
 from kafka_pubsub.kafka.broker_settings import least_setting
-from kafka_pubsub.kafka.calls import DEADLINE, LOOK, ask, serving, wait_for
-from kafka_pubsub.kafka.errors import STALE_LEADER, error_of
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import kafka_partition
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
+from kafka_pubsub.kafka.conversions import kafka_partition
+from kafka_pubsub.kafka.errors import STALE_LEADER, denied_topic, error_of
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
+from kafka_pubsub.ports import Admin
 
 __all__ = ["KafkaAdmin"]
 
@@ -84,10 +86,10 @@ _HAS_MEMBERS = frozenset(
 )
 
 
-class KafkaAdmin:
+class KafkaAdmin(Admin):
     """An `Admin` over librdkafka's admin client."""
 
-    def __init__(self, handles: Handles, *, deadline: float = DEADLINE) -> None:
+    def __init__(self, handles: ClientFactory, *, deadline: float = DEADLINE) -> None:
         self._handles = handles
         self._deadline = deadline
         self._trouble = Trouble(reached=False)
@@ -118,6 +120,8 @@ class KafkaAdmin:
         except AlreadyExists:
             self._note(name)
             raise
+        except PermissionDenied as error:
+            raise denied_topic(error, partitions, config) from None
         self._note(name)
         return self._ask_here(doing, lambda client, left: self._settled(client, name, left))
 

@@ -16,11 +16,12 @@ from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.catalog import KafkaCatalog
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
-from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.record_fetch import KafkaRecordFetch
 from kafka_pubsub.kafka.transactions import KafkaTransactions
+from kafka_pubsub.ports import Backend
 
 if TYPE_CHECKING:
     from kafka_pubsub.kafka.writer import KafkaLogWriter
@@ -32,7 +33,7 @@ GroupProtocol = Literal["classic", "consumer"]
 _Other = TypeVar("_Other", KafkaTransactions, KafkaRecordFetch)
 
 
-class KafkaBackend:
+class KafkaBackend(Backend):
     """A `Backend` over librdkafka.
 
     `config` holds librdkafka's own settings (security, addresses, buffers); what our promises stand on can't be
@@ -49,7 +50,7 @@ class KafkaBackend:
     ) -> None:
         if group_protocol not in ("classic", "consumer"):
             raise InvalidArgument(f"group_protocol must be 'classic' or 'consumer', not {group_protocol!r}")
-        self.handles = Handles(Configuration(bootstrap, config or {}))
+        self.handles = ClientFactory(Configuration(bootstrap, config or {}))
         self._group_protocol = group_protocol
         self._admin = KafkaAdmin(self.handles)
         self._catalog = KafkaCatalog(self.handles, self._admin, create=create)

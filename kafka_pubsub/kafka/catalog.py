@@ -18,8 +18,9 @@ from typing import Generic, TypeVar
 from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.catalog_log import CATALOG_TOPIC, CatalogLog, unreadable
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
+from kafka_pubsub.kafka.compacted_log import CATALOG_TOPIC, CatalogLog, unreadable
+from kafka_pubsub.ports import Catalog
 
 __all__ = ["KafkaCatalog", "Kind"]
 
@@ -28,11 +29,11 @@ _LOGGER = logging.getLogger("kafka_pubsub.catalog")
 _Record = TypeVar("_Record", bound=Value)
 
 
-class KafkaCatalog:
+class KafkaCatalog(Catalog):
     """A `Catalog` in Kafka."""
 
     def __init__(
-        self, handles: Handles, admin: KafkaAdmin, *, create: bool = True, topic: str = CATALOG_TOPIC
+        self, handles: ClientFactory, admin: KafkaAdmin, *, create: bool = True, topic: str = CATALOG_TOPIC
     ) -> None:
         self._log = CatalogLog(handles, admin, create=create, topic=topic)
         self._topics = Kind("topic", TopicRecord, self._log)

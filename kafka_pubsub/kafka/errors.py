@@ -41,6 +41,7 @@ __all__ = [
     "READER_FATAL",
     "STALE_LEADER",
     "TRANSIENT",
+    "denied_topic",
     "error_of",
     "is_transient",
     "translate",
@@ -305,6 +306,13 @@ def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
     text = meaning.text or f"the cluster refused it: {said}"
     quote = f": {said}" if meaning.text and said and error.code() in _QUOTED else ""
     return meaning.kind(f"{doing}: {text}{quote} [{error.name()}]")
+
+
+def denied_topic(error: PermissionDenied, partitions: int, config: Mapping[str, str]) -> PermissionDenied:
+    """A topic that this client may not make; says how an operator makes it."""
+    counted = "1 partition" if partitions == 1 else f"{partitions} partitions"
+    settings = "".join(f", {name}={value}" for name, value in config.items())
+    return PermissionDenied(f"{error.message}, or have the topic made with {counted}{settings}")
 
 
 def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubError:

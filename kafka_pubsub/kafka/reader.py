@@ -34,8 +34,18 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.calls import Bounded, ask
-from kafka_pubsub.kafka.commits import Commits
+from kafka_pubsub.kafka.bounded_calls import Bounded, ask
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
+from kafka_pubsub.kafka.commit_requests import Commits
+from kafka_pubsub.kafka.consumer_guard import ConsumerGuard
+from kafka_pubsub.kafka.conversions import (
+    committed_of,
+    kafka_partition,
+    name_of,
+    plain,
+    say_nothing,
+    where_of,
+)
 from kafka_pubsub.kafka.errors import (
     CONNECTION,
     PARTITION_FATAL,
@@ -44,14 +54,11 @@ from kafka_pubsub.kafka.errors import (
     translate,
     unreachable,
 )
-from kafka_pubsub.kafka.gate import Gate
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.listener import Listener
-from kafka_pubsub.kafka.membership import membership_of, renewed
-from kafka_pubsub.kafka.places import committed_of, kafka_partition, name_of, plain, say_nothing, where_of
+from kafka_pubsub.kafka.group_membership import membership_of, renewed
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogReader, RebalanceListener
 
 __all__ = ["KafkaLogReader"]
 
@@ -75,11 +82,11 @@ _EPOCH_EVERY = 0.5
 _REPORT_EVERY = 1.0
 
 
-class KafkaLogReader:
+class KafkaLogReader(LogReader):
     """A `LogReader` over librdkafka's consumer."""
 
     def __init__(
-        self, handles: Handles, admin: KafkaAdmin, group: str, member: str, group_protocol: str
+        self, handles: ClientFactory, admin: KafkaAdmin, group: str, member: str, group_protocol: str
     ) -> None:
         self._handles = handles
         self._admin = admin
@@ -88,7 +95,7 @@ class KafkaLogReader:
         self._trouble = Trouble()
         defaults, rules = reader_settings(group, member, group_protocol)
         self._consumer = handles.consumer(defaults, rules, self._on_error)
-        self._calls = Gate()
+        self._calls = ConsumerGuard()
         self._commits = Commits(
             group,
             self._commit_now,
@@ -102,7 +109,7 @@ class KafkaLogReader:
         self._reading = threading.Lock()
         # Whether no broker at all could be reached when last heard of.
         self._down = False
-        self._listener: Listener | None = None
+        self._listener: RebalanceListener | None = None
         # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
         self._assigned: dict[TopicPartition, ReadFrom | None] = {}
         # Whether the group counts us as a member, as far as we were told.
@@ -124,7 +131,7 @@ class KafkaLogReader:
         """Whether `close` was called."""
         return self._calls.closed
 
-    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Joins the group at the next `read`."""
         self._listener = listener
         with self._calls.one():
@@ -212,15 +219,17 @@ class KafkaLogReader:
         """The next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
         with self._calls.one():
             mine = [each for each in partitions if self._assigned.get(each) is not None]
-            return {place: position.offset for place, position in self._positions(mine).items()}
+            return self._positions(mine)
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Returns those whose end librdkafka reported at the present position."""
-        return {place for place, at in self.positions(partitions).items() if at == self._ends.get(place)}
+        return {
+            place for place, at in self.positions(partitions).items() if at.offset == self._ends.get(place)
+        }
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """The next record read of the partition is the first from there on."""
@@ -350,7 +359,7 @@ class KafkaLogReader:
             self._assigned.pop(each, None)
             self._ends.pop(each, None)
 
-    def _tell(self, call: Callable[[Listener], _T]) -> _T | None:
+    def _tell(self, call: Callable[[RebalanceListener], _T]) -> _T | None:
         if self._listener is None:
             return None
         try:

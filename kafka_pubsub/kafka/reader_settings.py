@@ -19,7 +19,7 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
     "queued.min.messages": 10_000,
     # Milliseconds. A partition that is assigned or resumed joins the next fetch, so an idle fetch must end soon; but
     # each costs both sides something, and they are most of what an idle subscription costs.
-    "fetch.wait.max.ms": 200,
+    "fetch.wait.max.ms": 500,
     # Bytes of one answer: it is held beside the queue, so it counts twice.
     "fetch.max.bytes": 16 * 1024 * 1024,
     # Milliseconds. A member that joins while the only broker restarts may lose its request for the topic's metadata,

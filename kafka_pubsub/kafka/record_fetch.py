@@ -25,12 +25,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.calls import explain
+from kafka_pubsub.kafka.bounded_calls import explain
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
-from kafka_pubsub.kafka.handles import Handles, Trouble
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.model import Fetched, LogEnd, StoredRecord, TopicPartition
+from kafka_pubsub.ports import RecordFetch
 
 __all__ = ["KafkaRecordFetch"]
 
@@ -71,10 +72,10 @@ _SILENCE = 1.0
 _SLICE = 0.1
 
 
-class KafkaRecordFetch:
+class KafkaRecordFetch(RecordFetch):
     """A `RecordFetch`."""
 
-    def __init__(self, handles: Handles, admin: KafkaAdmin) -> None:
+    def __init__(self, handles: ClientFactory, admin: KafkaAdmin) -> None:
         self._handles = handles
         self._admin = admin
         self._trouble = Trouble()

@@ -12,17 +12,17 @@ from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import NotFound
-from kafka_pubsub.kafka.calls import ask
+from kafka_pubsub.kafka.bounded_calls import ask
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import committed_of
+from kafka_pubsub.kafka.conversions import committed_of
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["stored_offsets"]
 
 
 def stored_offsets(
-    handles: Handles, deadline: float, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
+    handles: ClientFactory, deadline: float, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
 ) -> Mapping[TopicPartition, Committed]:
     """The positions that are stored; `stable`: those of open transactions are waited for, not passed over."""
     trouble = Trouble()

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.kafka.calls import explain
+from kafka_pubsub.kafka.bounded_calls import explain
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
+from kafka_pubsub.kafka.conversions import kafka_partition, plain, where_of
 from kafka_pubsub.kafka.errors import PARTITION_FATAL, TRANSIENT
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.places import kafka_partition, plain, where_of
 from kafka_pubsub.model import LogEnd, TopicPartition
 
 __all__ = ["find_lost_tails"]
@@ -46,15 +46,16 @@ _RULES: Mapping[str, ConfigValue] = {
     "enable.partition.eof": True,
 }
 
-#: What is told of partitions that have answered already, and what passes by itself.
-_PASSING = TRANSIENT | PARTITION_FATAL | {KafkaError._PARTITION_EOF}
+#: What is told of partitions that have answered already, what passes by itself, and that the group, which is
+#: never joined, may not be joined.
+_PASSING = TRANSIENT | PARTITION_FATAL | {KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 #: Seconds between two looks for Ctrl-C while waiting.
 _SLICE = 0.1
 
 
 def find_lost_tails(
-    handles: Handles,
+    handles: ClientFactory,
     ends: Mapping[TopicPartition, LogEnd],
     read: Mapping[TopicPartition, LogEnd],
     timeout: float,
@@ -74,7 +75,7 @@ def find_lost_tails(
 
 
 def _asked(
-    handles: Handles, read: Mapping[TopicPartition, LogEnd], timeout: float
+    handles: ClientFactory, read: Mapping[TopicPartition, LogEnd], timeout: float
 ) -> Mapping[TopicPartition, int]:
     """What the leaders say of these."""
     trouble = Trouble()

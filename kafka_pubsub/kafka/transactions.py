@@ -34,12 +34,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
-from kafka_pubsub.kafka.calls import Bounded, ask, explain
-from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.bounded_calls import Bounded, ask, explain
+from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
+from kafka_pubsub.kafka.commit_requests import requests
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
-from kafka_pubsub.kafka.handles import Handles, Trouble
-from kafka_pubsub.kafka.membership import in_force
+from kafka_pubsub.kafka.group_membership import in_force
 from kafka_pubsub.model import (
     Ending,
     Further,
@@ -50,6 +50,7 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
+from kafka_pubsub.ports import Transactions
 
 __all__ = ["KafkaTransactions"]
 
@@ -127,10 +128,10 @@ _OF_THE_RECORD = frozenset(
 _Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
 
 
-class KafkaTransactions:
+class KafkaTransactions(Transactions):
     """A `Transactions`."""
 
-    def __init__(self, handles: Handles, transactional_id: str) -> None:
+    def __init__(self, handles: ClientFactory, transactional_id: str) -> None:
         if not transactional_id:
             raise InvalidArgument("transactional_id: must not be empty")
         self._handles = handles

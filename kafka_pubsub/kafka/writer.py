@@ -1,8 +1,8 @@
 """A log writer over librdkafka's producer: idempotent, pipelined, without gaps.
 
-Theory: librdkafka keeps several batches of a partition on their way; that is where its speed comes from. A batch
-that the broker refuses would leave those behind it stored. So sizes are checked before anything is queued, no
-message times out, `enable.gapless.guarantee` stops the producer at the first refusal, `Primer` covers the one case
+Theory: librdkafka keeps several batches of a partition on their way; that is where its speed comes from. A batch that
+the broker refuses would leave those behind it stored. So sizes are checked before anything is queued, no message
+times out, `enable.gapless.guarantee` stops the producer at the first refusal, `PartitionWarmup` covers the one case
 that this doesn't, and this writer replaces the stopped producer.
 
 Rules
@@ -27,11 +27,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError, PubSubError
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
-from kafka_pubsub.kafka.handles import Handles
-from kafka_pubsub.kafka.primer import NOT_SENT, PRIMED_FOR_S, Held, Primer, Report
+from kafka_pubsub.kafka.partition_warmup import NOT_SENT, PRIMED_FOR_S, Held, PartitionWarmup, Report
 from kafka_pubsub.model import Header
+from kafka_pubsub.ports import LogWriter
 
 __all__ = ["KafkaLogWriter"]
 
@@ -110,7 +111,7 @@ class _Session:
     def __init__(self, producer: Producer, channel: Callable[[str], _Channel]) -> None:
         self.producer = producer
         self.produce: Callable[..., None] = producer.produce
-        self.primer = Primer(self._send, self._count, self._all_open)
+        self.primer = PartitionWarmup(self._send, self._count, self._all_open)
         self._channel = channel
         # Those that lead into this producer.
         self._open_channels: list[_Channel] = []
@@ -158,10 +159,10 @@ class _Session:
         raise BufferError("the producer stopped after a refused message and is being replaced: try again")
 
 
-class KafkaLogWriter:
+class KafkaLogWriter(LogWriter):
     """A `LogWriter`. Any thread may append; reports run in the thread that polls or flushes."""
 
-    def __init__(self, handles: Handles, batching: Batching, max_batch_bytes: int) -> None:
+    def __init__(self, handles: ClientFactory, batching: Batching, max_batch_bytes: int) -> None:
         self._handles = handles
         self._defaults, self._rules = producer_settings(batching, max_batch_bytes)
         # Guards the change of producers.

@@ -25,7 +25,7 @@ from importlib import resources
 from pathlib import Path
 
 from kafka_pubsub.local.errors import RESOURCE_EXHAUSTED, UNAVAILABLE, LocalKafkaError, PartsMissing
-from kafka_pubsub.local.locking import exclusive
+from kafka_pubsub.local.file_lock import exclusive
 from kafka_pubsub.local.repositories import remote_repositories
 
 __all__ = ["Lock", "LockedJar", "ensure_jars", "load_lock", "verify"]

@@ -1,4 +1,4 @@
-"""`LocalKafka`: a real Kafka of one broker for the length of a `with` block; see `fleet` for how it lives.
+"""`LocalKafka`: a real Kafka of one broker for the length of a `with` block; see `broker_set` for how it lives.
 
 Rule: the process dies with us, whatever we die of.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
+from kafka_pubsub.local.broker_set import Fleet, FleetOptions, FleetOwner, require_root
 from kafka_pubsub.local.errors import LocalKafkaError
-from kafka_pubsub.local.fleet import Fleet, FleetOptions, FleetOwner, require_root
-from kafka_pubsub.local.node import SESSION_TIMEOUT_S
+from kafka_pubsub.local.node_config import SESSION_TIMEOUT_S
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]

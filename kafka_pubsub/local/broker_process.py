@@ -23,10 +23,10 @@ from typing import IO
 
 from kafka_pubsub.local.diagnosis import data_in_use, disk_full, explain_death, require_disk
 from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
+from kafka_pubsub.local.file_lock import try_exclusive
 from kafka_pubsub.local.installation import Installation
-from kafka_pubsub.local.locking import try_exclusive
-from kafka_pubsub.local.node import NodeFiles, NodeSettings, log_settings, server_properties
-from kafka_pubsub.local.ports import broker_answers
+from kafka_pubsub.local.node_config import NodeFiles, NodeSettings, log_settings, server_properties
+from kafka_pubsub.local.tcp_ports import broker_answers
 
 __all__ = ["launch", "new_cluster_id", "prepare", "wait_until_ready"]
 

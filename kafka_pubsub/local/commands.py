@@ -25,11 +25,11 @@ from kafka_pubsub.local import paths, processes, state
 from kafka_pubsub.local.broker_process import READY_TIMEOUT_S, launch, prepare, wait_until_ready
 from kafka_pubsub.local.diagnosis import explain_death, last_lines
 from kafka_pubsub.local.errors import ALREADY_EXISTS, LocalKafkaError, PortInUse
+from kafka_pubsub.local.file_lock import exclusive
 from kafka_pubsub.local.installation import locate
-from kafka_pubsub.local.locking import exclusive
-from kafka_pubsub.local.node import NodeFiles, NodeSettings
-from kafka_pubsub.local.ports import broker_answers, free_ports, is_free
+from kafka_pubsub.local.node_config import NodeFiles, NodeSettings
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
+from kafka_pubsub.local.tcp_ports import broker_answers, free_ports, is_free
 
 __all__ = ["DEFAULT_PORT", "Status", "down", "find_running", "status", "up"]
 

@@ -17,7 +17,7 @@ from kafka_pubsub.local.errors import (
     LocalKafkaError,
     PortInUse,
 )
-from kafka_pubsub.local.node import NodeFiles
+from kafka_pubsub.local.node_config import NodeFiles
 
 __all__ = ["data_in_use", "disk_full", "explain_death", "last_lines", "require_disk"]
 

@@ -35,7 +35,7 @@ def running_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningK
         return
     # Every pytest run loads this module; only those that use the fixture shall pay for the import.
     from kafka_pubsub.local.broker import LocalKafka
-    from kafka_pubsub.local.sharing import shared_kafka
+    from kafka_pubsub.local.shared_broker import shared_kafka
 
     if "PYTEST_XDIST_WORKER" in os.environ:
         # A worker's own directory is below the one of the whole run.

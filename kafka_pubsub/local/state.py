@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kafka_pubsub.local.node import LOOPBACK, NodeFiles
+from kafka_pubsub.local.node_config import LOOPBACK, NodeFiles
 from kafka_pubsub.local.processes import is_alive
 
 __all__ = ["BrokerRecord", "forget", "load", "save"]

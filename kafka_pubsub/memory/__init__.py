@@ -9,16 +9,16 @@ Example:
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.clock import Clock, SystemClock, VirtualClock
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from kafka_pubsub.memory.record import MemoryRecord
 
 __all__ = [
     "Clock",
-    "Fate",
     "FaultPlan",
     "MemoryBackend",
     "MemoryCluster",
     "MemoryRecord",
+    "RequestOutcome",
     "Step",
     "SystemClock",
     "VirtualClock",

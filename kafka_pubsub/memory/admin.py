@@ -9,6 +9,7 @@ from kafka_pubsub.memory import groups
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
+from kafka_pubsub.ports import Admin
 
 __all__ = ["MemoryAdmin"]
 
@@ -16,7 +17,7 @@ __all__ = ["MemoryAdmin"]
 _PATIENCE = 15.0
 
 
-class MemoryAdmin:
+class MemoryAdmin(Admin):
     """An `Admin`. Any replication is taken and remembered; there is one copy of each record all the same."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:

@@ -12,6 +12,7 @@ from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
 from kafka_pubsub.memory.transactions import MemoryTransactions
 from kafka_pubsub.memory.writer import MemoryWriter
+from kafka_pubsub.ports import Backend
 
 __all__ = ["MemoryBackend"]
 
@@ -23,7 +24,7 @@ _WRITER_LIMIT = 100_000
 SESSION_TIMEOUT = 300.0
 
 
-class MemoryBackend:
+class MemoryBackend(Backend):
     """A `Backend` over a cluster in memory; several may share one `cluster`, as processes share a Kafka.
 
     With a `clock` of the caller's own nothing ever waits: a call does what can be done now and returns.

@@ -14,13 +14,14 @@ from kafka_pubsub.config import SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.ports import Catalog
 
 __all__ = ["MemoryCatalog"]
 
 _Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
 
 
-class MemoryCatalog:
+class MemoryCatalog(Catalog):
     """A `Catalog`. All catalogs of one cluster show the same records."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, InvalidArgument, NotFound
 from kafka_pubsub.memory.clock import Clock, SystemClock
 from kafka_pubsub.memory.groups import Group
-from kafka_pubsub.memory.later import Later
 from kafka_pubsub.memory.log import PartitionLog
 from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.memory.schedule import Later
 from kafka_pubsub.memory.transaction_log import TransactionLog
 from kafka_pubsub.model import Committed, Header, TopicInfo, TopicPartition
 

@@ -18,10 +18,10 @@ from enum import Enum
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["Fate", "FaultPlan", "Step"]
+__all__ = ["FaultPlan", "RequestOutcome", "Step"]
 
 
-class Fate(Enum):
+class RequestOutcome(Enum):
     """What becomes of a request."""
 
     DONE = "done"
@@ -57,22 +57,24 @@ class FaultPlan:
     Example:
         class NoCommits(FaultPlan):
             def commit(self, group, member, positions):
-                return Fate.REFUSED
+                return RequestOutcome.REFUSED
 
         backend = MemoryBackend(faults=NoCommits())
     """
 
-    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
+    def commit(
+        self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
+    ) -> RequestOutcome:
         """Before a group's member commits."""
-        return Fate.DONE
+        return RequestOutcome.DONE
 
     def lateness(self) -> float:
         """How many seconds later a late request is done."""
         return 1.0
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         """Before a step of a transaction."""
-        return Fate.DONE
+        return RequestOutcome.DONE
 
     def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
         """Why the log won't take this record of a transaction, whatever else is in it; None: it takes it."""
@@ -82,9 +84,9 @@ class FaultPlan:
         """How many seconds after its end a transaction shows in a partition, or in a group (its name)."""
         return 0.0
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None) -> Fate:
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
         """Before a record is stored."""
-        return Fate.DONE
+        return RequestOutcome.DONE
 
     def report_delay(self, topic: str, key: bytes | None) -> float:
         """How many seconds later than possible a record's delivery report comes; reports keep their order."""

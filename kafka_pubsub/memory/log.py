@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 
 from kafka_pubsub.memory.record import MemoryRecord
@@ -107,6 +107,10 @@ class PartitionLog:
     def end_of(self, epoch: int | None) -> int:
         """The end of what the leaders up to this epoch wrote; None: the end of the log."""
         return self._begun[epoch + 1] if epoch is not None and epoch < self.epoch else self.end
+
+    def epoch_below(self, position: int) -> int | None:
+        """The epoch in which the last record or marker below the position was written."""
+        return bisect_right(self._begun, position - 1) - 1 if position else None
 
     def at(self, offset: int) -> MemoryRecord | None:
         """The record at the offset, committed or not; None if there is none (any more)."""

@@ -23,10 +23,19 @@ from typing import Protocol
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.groups import Standing
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Answered, CommitAnswers, Committed, Membership, ReadFrom, TopicPartition
+from kafka_pubsub.model import (
+    Answered,
+    CommitAnswers,
+    Committed,
+    LogEnd,
+    Membership,
+    ReadFrom,
+    TopicPartition,
+)
+from kafka_pubsub.ports import LogReader
 
 __all__ = ["MemoryReader"]
 
@@ -56,7 +65,7 @@ class Listener(Protocol):
         ...
 
 
-class MemoryReader:
+class MemoryReader(LogReader):
     """A `LogReader` of one group."""
 
     def __init__(
@@ -132,9 +141,11 @@ class MemoryReader:
         """Our place in the group as of the last assignment or rise of the epoch."""
         return self._membership
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         """Everything below them was read or never can be."""
-        return {each: self._positions[each] for each in partitions if each in self._positions}
+        with self._cluster.changed:
+            mine = {each: self._positions[each] for each in partitions if each in self._positions}
+            return {each: LogEnd(at, self._cluster.log(each).epoch_below(at)) for each, at in mine.items()}
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Those of which all that is committed was read."""
@@ -157,7 +168,7 @@ class MemoryReader:
             answered(dict.fromkeys(positions, waiting))
             return
         fate = self._faults.commit(self._group, self._client, positions)
-        if fate is Fate.REFUSED:
+        if fate is RequestOutcome.REFUSED:
             refusal = BrokerUnavailable(
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
@@ -165,7 +176,7 @@ class MemoryReader:
             return
         send = functools.partial(self._send, self._member, self._generation, dict(positions))
         unknown = dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
-        if fate is Fate.LATE:
+        if fate is RequestOutcome.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
                 self._late += 1
@@ -173,7 +184,7 @@ class MemoryReader:
             return
         with self._cluster.changed:  # no thread waits for commits, so none is woken
             answer = send()
-        answered(answer if fate is Fate.DONE else unknown)
+        answered(answer if fate is RequestOutcome.DONE else unknown)
 
     def _arrives(self, send: Callable[[], object], answered: Answered, unknown: CommitAnswers) -> None:
         self._late -= 1

@@ -9,11 +9,12 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Fetched, LogEnd, TopicPartition
+from kafka_pubsub.ports import RecordFetch
 
 __all__ = ["MemoryRecordFetch"]
 
 
-class MemoryRecordFetch:
+class MemoryRecordFetch(RecordFetch):
     """A `RecordFetch`. It never waits: what isn't committed yet is left for the next call."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory.later import Later
+from kafka_pubsub.memory.schedule import Later
 from kafka_pubsub.model import TopicPartition
 
 __all__ = ["Target", "Transaction", "TransactionLog"]

@@ -22,7 +22,7 @@ from kafka_pubsub.errors import (
     PubSubError,
 )
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.memory.transaction_log import Target, Transaction
 from kafka_pubsub.model import (
@@ -35,6 +35,7 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
+from kafka_pubsub.ports import Transactions
 
 __all__ = ["MemoryTransactions"]
 
@@ -43,7 +44,7 @@ Steps = Generator[Step, None, Outcome]
 Failure = tuple[PubSubError, Mapping[int, PubSubError]]
 
 
-class MemoryTransactions:
+class MemoryTransactions(Transactions):
     """A `Transactions`."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, transactional_id: str) -> None:
@@ -145,10 +146,10 @@ class MemoryTransactions:
     def _try(self, step: Step, take: Callable[[], PubSubError | None]) -> PubSubError | None:
         """Takes a step as the plan has it. One whose answer was lost counts as failed, though it was taken."""
         fate = self._faults.transaction(self._id, step)
-        if fate is Fate.REFUSED:
+        if fate is RequestOutcome.REFUSED:
             return BrokerUnavailable(f"injected: {step.value} of a transaction was refused")
         problem = take()
-        if problem is None and fate is not Fate.DONE:
+        if problem is None and fate is not RequestOutcome.DONE:
             return DeadlineExceeded(f"injected: no answer to {step.value} of a transaction came")
         return problem
 
@@ -230,16 +231,16 @@ class MemoryTransactions:
 
     def _commit(self, begun: Transaction) -> PubSubError | None:
         fate = self._faults.transaction(self._id, Step.COMMIT)
-        if fate is Fate.REFUSED:
+        if fate is RequestOutcome.REFUSED:
             return BrokerUnavailable("injected: the commit never reached the coordinator")
-        if fate is Fate.LATE:
+        if fate is RequestOutcome.LATE:
             self._commit_late(begun)
         else:
             try:
                 self._end(begun, committed=True)
             except PubSubError as shut_out:
                 return shut_out
-        if fate is Fate.DONE:
+        if fate is RequestOutcome.DONE:
             return None
         return DeadlineExceeded("injected: no answer to the commit of a transaction came")
 
@@ -260,11 +261,11 @@ class MemoryTransactions:
         yield Step.ABORT
         fate = self._faults.transaction(self._id, Step.ABORT)
         try:
-            if fate is not Fate.REFUSED:
+            if fate is not RequestOutcome.REFUSED:
                 self._end(begun, committed=False)
         except PubSubError:
-            fate = Fate.REFUSED
-        if fate is not Fate.DONE:
+            fate = RequestOutcome.REFUSED
+        if fate is not RequestOutcome.DONE:
             self._epoch = None
         return Outcome(Ending.ABORTED, (), reason, refused or {})
 

@@ -24,17 +24,18 @@ from kafka_pubsub.errors import (
     PubSubError,
 )
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.memory.sizes import refusal
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogWriter
 
 __all__ = ["MemoryWriter"]
 
 Report = Callable[[object, StoredRecord], None]
 
 
-class MemoryWriter:
+class MemoryWriter(LogWriter):
     """A `LogWriter`. Any thread may use it."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, limit: int) -> None:
@@ -112,18 +113,18 @@ class MemoryWriter:
         value: bytes | None,
         key: bytes | None,
         headers: Sequence[Header] | None,
-        fate: Fate,
+        fate: RequestOutcome,
         now: float,
     ) -> tuple[MemoryRecord, PubSubError | None]:
         milliseconds = int(now * 1000)
         error = refusal(self._cluster, topic, value, key, headers)
-        if error is None and fate is Fate.REFUSED:
+        if error is None and fate is RequestOutcome.REFUSED:
             error = BrokerUnavailable("injected: the record wasn't stored")
         if error is not None:
             return MemoryRecord(topic, None, None, key, value, headers, milliseconds), error
         at = TopicPartition(topic, self._partition(topic, key))
         record = self._cluster.log(at).append(key, value, headers, milliseconds)
-        if fate is not Fate.DONE:
+        if fate is not RequestOutcome.DONE:
             lost = DeadlineExceeded("injected: no answer came; the record may be in the topic")
             return MemoryRecord(topic, at.partition, None, key, value, headers, milliseconds), lost
         return record, None

@@ -49,7 +49,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.model import Message
 
 __all__ = ["FORMAT", "HistoryFile", "fingerprint", "this_host"]

@@ -15,9 +15,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
-from kafka_pubsub.core.checkpoint import Checkpoint, Log, Part
-from kafka_pubsub.core.notes import Notes
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Log, Part
+from kafka_pubsub.core.commit.notes import Notes
+from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.model import Header
 
 __all__ = ["SCHEMA_HEADER", "VERSION", "decode", "encode", "header", "version_of"]

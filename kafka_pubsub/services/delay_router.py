@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
 from kafka_pubsub.core.delays.router import Router, RouterStart
@@ -21,6 +20,7 @@ from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, Came, Tick, Waitin
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
+from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
     DELAY_HEADER,
     TICK_HEADER,

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from kafka_pubsub.client.ports import Backend, LogWriter
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.model import (
@@ -30,6 +29,7 @@ from kafka_pubsub.model import (
     StoredRecord,
     TopicPartition,
 )
+from kafka_pubsub.ports import Backend, LogWriter
 from kafka_pubsub.services.flight import Flights
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Beginning, Role, Task
@@ -327,7 +327,7 @@ class Engine:
         }
         for place, position in self._reader.positions(list(unsure)).items() if unsure else ():
             task, topic = unsure[place]
-            task.reach(topic, position)
+            task.reach(topic, position.offset)
 
     def _regulate(self) -> None:
         """Stops reading logs of which enough waits in memory, and goes on where there is room."""

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from kafka_pubsub.client.ports import Backend, Transactions
 from kafka_pubsub.errors import InvariantViolated, PubSubError
 from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions
+from kafka_pubsub.ports import Backend, Transactions
 
 __all__ = ["Flights"]
 

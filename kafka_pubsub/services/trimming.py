@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 
-from kafka_pubsub.client.ports import Admin
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.ports import Admin
 
 __all__ = ["EVERY", "Trimming"]
 

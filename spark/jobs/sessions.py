@@ -42,7 +42,8 @@ def run(
     from ..tables import Table
     from ..transforms.messages import check_topics
     from ..transforms.outgoing import records, write_records
-    from ..transforms.user_sessions import as_messages, events, sessions, timed_events
+    from ..transforms.user_session_state import sessions
+    from ..transforms.user_sessions import as_messages, events, timed_events
 
     check_topics(spark, to, context.connection)
     about = {"topics": topic, "to": to, "gap": f"{gap:g}"}

@@ -49,6 +49,9 @@ _OURS = {
     "failondataloss",
 }
 _MOST = "maxoffsetspertrigger"
+#: A batch reads no further than its ends, and behind a transaction's marker it would wait 500 ms for more. After each
+#: poll Spark asks for the partition's beginning and end, so a poll takes as much as one fetch brings (1 MB).
+_OF_A_BATCH = {"kafka.fetch.max.wait.ms": "50", "kafka.max.poll.records": "10000"}
 
 
 def messages(
@@ -130,6 +133,7 @@ def raw_records(
         _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, connection, starting)}
     )
     told = {
+        **({} if stream else _OF_A_BATCH),
         **theirs,
         **connection.spark_options(),
         **reach,

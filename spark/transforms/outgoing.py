@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["records", "write", "write_records", "write_stream"]
 
-#: As in the seed, and in client/publish_checks.py.
+#: As in the seed, and in client/publish/checks.py.
 _MAX_KEY_BYTES = 1024
 _HEADERS = "array<struct<key:string,value:binary>>"
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER
+from kafka_pubsub.core.retry.record import NO_MESSAGES, RETRY_HEADER
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
 __all__ = [
@@ -59,7 +59,7 @@ _DEAD = RESERVED_HEADER_PREFIX + "dead-"
 _RETRY_TOPIC = r"^(.+)\.sub\..+\.retry$"
 _PLACE = r"^(.+):(\d{1,9}):(\d{1,18})$"
 
-#: Where the numbers of `ps-retry` stand (core/retry_record.py): first byte from 1, and how many bytes.
+#: Where the numbers of `ps-retry` stand (core/retry/record.py): first byte from 1, and how many bytes.
 _RETRY_NUMBERS = {
     "version": (1, 1),
     "why": (2, 1),

@@ -7,8 +7,8 @@ so any job can look while the subscription runs.
 Rules
 1. Facts read at different moments may contradict each other though nothing is wrong. So ends are read before the
    commits; records below the ends count as parked or dead, and records behind them only explain a missing message.
-2. A record in the retry topic is unfinished when neither the retry partition's position nor its map says
-   otherwise, nor the checkpoint that the map may name (`core/checkpoint.py`). Neither commands of ours nor checkpoints
+2. A record in the retry topic is unfinished when neither the retry partition's position nor its map says otherwise,
+   nor the checkpoint that the map may name (`core/commit/checkpoint.py`). Neither commands of ours nor checkpoints
    are messages.
 3. A replayed message comes late on purpose: it isn't reported as a reorder.
 4. A checkpoint may tell of many thousand runs, and as many messages may lie between them. So runs are cut up by their
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.checkpoint import Named, united
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint import Named, united
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.model import Committed, TopicPartition
 
 from .order import FINDINGS

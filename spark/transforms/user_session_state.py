@@ -9,14 +9,33 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from .user_sessions import Session, fold, silent
+from kafka_pubsub.errors import FailedPrecondition
+
+from .user_sessions import SESSION, Session, fold, silent
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-__all__ = ["Sessions"]
+__all__ = ["Sessions", "sessions"]
 
 _STATE = "sessions string"
+
+
+def sessions(found: DataFrame, gap_ms: int) -> DataFrame:
+    """The sessions that ended, as `SESSION`."""
+    keyed = found.groupBy("ordering_key")
+    if not hasattr(keyed, "transformWithStateInPandas"):
+        raise FailedPrecondition(
+            "sessions needs transformWithStateInPandas, which the client of Spark Connect lacks in 4.0: take pyspark "
+            "4.1 here and on the server, or run the job with spark-submit"
+        )
+    return keyed.transformWithStateInPandas(
+        statefulProcessor=Sessions(gap_ms),
+        outputStructType=SESSION,
+        outputMode="Append",
+        timeMode="EventTime",
+    )
 
 
 class Sessions(StatefulProcessor):

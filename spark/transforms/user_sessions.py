@@ -18,12 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafka_pubsub.errors import FailedPrecondition
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SESSION", "Session", "as_messages", "events", "fold", "sessions", "silent", "timed_events"]
+__all__ = ["SESSION", "Session", "as_messages", "events", "fold", "silent", "timed_events"]
 
 #: The columns of a session that has ended; times are milliseconds.
 SESSION = "ordering_key string, started bigint, ended bigint, events int, types string, why string"
@@ -76,24 +74,6 @@ def silent(open_ones: Sequence[Session], until: int, gap: int) -> tuple[list[Ses
     """The sessions that are still open when no event before `until` can come, and those that silence has ended."""
     over = [each for each in open_ones if each.ended + gap <= until]
     return [each for each in open_ones if each not in over], over
-
-
-def sessions(found: DataFrame, gap_ms: int) -> DataFrame:
-    """The sessions that ended, as `SESSION`."""
-    from .user_session_state import Sessions
-
-    keyed = found.groupBy("ordering_key")
-    if not hasattr(keyed, "transformWithStateInPandas"):
-        raise FailedPrecondition(
-            "sessions needs transformWithStateInPandas, which the client of Spark Connect lacks in 4.0: take pyspark "
-            "4.1 here and on the server, or run the job with spark-submit"
-        )
-    return keyed.transformWithStateInPandas(
-        statefulProcessor=Sessions(gap_ms),
-        outputStructType=SESSION,
-        outputMode="Append",
-        timeMode="EventTime",
-    )
 
 
 def as_messages(ended: DataFrame) -> DataFrame:

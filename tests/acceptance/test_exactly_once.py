@@ -29,8 +29,8 @@ from kafka_pubsub import (
     UnknownAck,
     aio,
 )
-from kafka_pubsub.client import engine
-from kafka_pubsub.core import commits
+from kafka_pubsub.client.subscribe import runner
+from kafka_pubsub.core.commit import commits
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.acceptance.exact_member import ACKED, DELIVERED
 from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
@@ -156,7 +156,7 @@ def test_members_that_come_and_go_never_see_what_is_durable(
 def test_commits_hurry_for_whoever_waits(room: Room, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     """Neither for the grid of commits nor for the end of a read, which are far apart here."""
     monkeypatch.setattr(commits, "COMMIT_INTERVAL", 2 * PATIENCE)
-    monkeypatch.setattr(engine, "READ_WAIT", 10.0)
+    monkeypatch.setattr(runner, "READ_WAIT", 10.0)
     topic, sub = room.pair(exactly_once=True)
     answered: list[None] = []
 

@@ -16,7 +16,7 @@ __all__ = ["compare"]
     epilog="""\b
 Examples:
   # everything, as docs/benchmarks.md has it
-  python -m tests.benchmarks --repeat 3 --markdown docs/benchmarks.md
+  python -m tests.benchmarks --repeat 3 --markdown docs/benchmarks-new.md
   # one scenario
   python -m tests.benchmarks --scenario pull
   # see that it all runs, in a few minutes

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Parameter = int | float | str | bool | list[str] | list[int]
-Verdict = Literal["pass", "miss", "not judged"]
+LeaseOutcome = Literal["pass", "miss", "not judged"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Judgement:
 
     target: Target
     reached: float | None
-    verdict: Verdict
+    verdict: LeaseOutcome
     reason: str = ""
 
 

@@ -1,7 +1,7 @@
 """The history checker: holds what all processes told of themselves against what was promised.
 
     python -m tests.checker DIRECTORY_OR_FILES...        0: all promises kept, 1: violated, 2: can't be checked
-    tests.checker.verdict.judge(directory, Settings(...)) the same as a function; gives a `Verdict`
+    tests.checker.verdict.judge(directory, Settings(...)) the same as a function; gives a `LeaseOutcome`
     tests.checker.check.check(paths, Settings(...))       of one subscription's files; gives a `Report`
 
 What goes in: the files of a subscription - of each stream, each publisher of its topic, and the test's driver - as

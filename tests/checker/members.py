@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.observe.history import HistoryFile
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_pubsub.client.ports import Backend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.ports import Backend
 from tests.contract.left_open import kafka_leaves_open, memory_leaves_open
 from tests.contract.world import World
 

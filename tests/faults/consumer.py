@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import FlowControl, Message, PubSub
 from kafka_pubsub.cli.signals import StopFlag
-from kafka_pubsub.kafka import handles
+from kafka_pubsub.kafka import client_factory
 from tests.faults.plan import ConsumerPlan
 from tests.faults.publisher import intact
 
@@ -110,7 +110,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, lambda *_: doom.set())
     DoomedProducer.mark = Path(plan.deaths) / f"in-transaction-{os.getpid()}"
     DoomedProducer.rng = random.Random(plan.seed)
-    vars(handles)["Producer"] = DoomedProducer
+    vars(client_factory)["Producer"] = DoomedProducer
     consumer = Consumer(plan)
     with PubSub(plan.bootstrap, history=plan.told) as ps:
         subscription = ps.subscription(plan.subscription)

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_pubsub.local.guard import Guard
+from kafka_pubsub.local.orphan_guard import Guard
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan, PublisherPlan
 from tests.faults.watcher import Sight, last_sight

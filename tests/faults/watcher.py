@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafka_pubsub import PubSub, PubSubError
-from kafka_pubsub.client.drain import Drain
+from kafka_pubsub.client.admin.drain import Drain
 from kafka_pubsub.kafka.backend import KafkaBackend
 
 __all__ = ["Sight", "last_sight"]

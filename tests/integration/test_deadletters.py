@@ -16,11 +16,11 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Subscription
-from kafka_pubsub.client import seat
-from kafka_pubsub.client.seat import seat_group
+from kafka_pubsub.client.dead_letters import exclusive_session
+from kafka_pubsub.client.dead_letters.exclusive_session import seat_group
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core.dead_letter import Origin, replay_headers
-from kafka_pubsub.core.retry_record import Death, RetryInfo, dead_headers
+from kafka_pubsub.core.retry.dead_letter_record import Origin, replay_headers
+from kafka_pubsub.core.retry.record import Death, RetryInfo, dead_headers
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import TopicPartition
@@ -151,7 +151,7 @@ def test_thousands_go_back_while_somebody_receives(ps: PubSub, kafka: Any, name:
 REPLAY = """
 import sys
 from kafka_pubsub import PubSub
-from kafka_pubsub.client import replaying
+from kafka_pubsub.client.dead_letters import replay
 replaying.BATCH = 50
 with PubSub(sys.argv[1]) as ps:
     def tell(progress):
@@ -220,7 +220,7 @@ def test_what_a_killed_replay_left_open_is_ended_by_the_next(ps: PubSub, kafka: 
 def test_of_two_replays_one_waits_or_is_refused(
     ps: PubSub, kafka: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seat, "PATIENCE", 1.0)
+    monkeypatch.setattr(exclusive_session, "PATIENCE", 1.0)
     sub = make(ps, name)
     bury(ps, kafka, name, 40, 4)
     refused: list[str] = []

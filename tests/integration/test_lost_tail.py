@@ -18,9 +18,10 @@ from tests.support import until
 _HEAD = struct.Struct(">qi")
 
 
-def _cut(data_dir: Path, topic: str, end: int) -> None:
+def _lose_end(kafka: LocalKafka, topic: str, end: int) -> None:
     """Takes what lies from offset `end` on out of partition 0, while the broker is down."""
-    (log,) = data_dir.glob(f"**/{topic}-0/*.log")
+    kafka.stop()
+    (log,) = kafka.data_dir.glob(f"**/{topic}-0/*.log")
     data, at = log.read_bytes(), 0
     while at < len(data):
         first, length = _HEAD.unpack_from(data, at)
@@ -28,6 +29,7 @@ def _cut(data_dir: Path, topic: str, end: int) -> None:
             break
         at += _HEAD.size + length
     os.truncate(log, at)
+    kafka.start()
 
 
 def _pull(
@@ -59,15 +61,12 @@ def _prepare(pubsub: PubSub) -> Subscription:
 
 
 def test_a_topic_is_refused_until_an_operator_has_said_where_to_go_on(tmp_path: Path) -> None:
-    kafka = LocalKafka(tmp_path)
-    with kafka:
+    with LocalKafka(tmp_path) as kafka:
         with PubSub(kafka.bootstrap) as pubsub:
             billing = _prepare(pubsub)
             _publish(pubsub, "old", 10)
             assert len(_pull(billing, 10)) == 10
-        kafka.stop()
-        _cut(tmp_path, "orders", 5)
-        kafka.start()
+        _lose_end(kafka, "orders", 5)
         with PubSub(kafka.bootstrap) as pubsub:
             _publish(pubsub, "new", 8)
             with pytest.raises(FailedPrecondition, match=r"orders\[0\] was read up to offset 9"):
@@ -79,17 +78,14 @@ def test_a_topic_is_refused_until_an_operator_has_said_where_to_go_on(tmp_path: 
 
 
 def test_a_retry_topic_is_refused_until_then_too(tmp_path: Path) -> None:
-    kafka = LocalKafka(tmp_path)
-    with kafka:
+    with LocalKafka(tmp_path) as kafka:
         with PubSub(kafka.bootstrap) as pubsub:
             billing = _prepare(pubsub)
             _publish(pubsub, "a", 3)
             _pull(billing, 3, lambda message: message.nack(delay=5))
             # They have come back once, so the commits say how far the retry topic was read.
             _pull(billing, 3, lambda message: message.nack(delay=600))
-        kafka.stop()
-        _cut(tmp_path, "orders.sub.billing.retry", 1)
-        kafka.start()
+        _lose_end(kafka, "orders.sub.billing.retry", 1)
         with PubSub(kafka.bootstrap) as pubsub:
             with pytest.raises(FailedPrecondition, match=r"retry\[0\] was read up to"):
                 _pull(pubsub.subscription("billing"), 1)

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client import open_transactions
+from kafka_pubsub.client.retry import open_transactions
 from kafka_pubsub.local.java import find_java
 from tests.support import until
 

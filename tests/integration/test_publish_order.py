@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from kafka_pubsub.client.publish_many import PublishItem
-from kafka_pubsub.client.publish_pool import WriterPool
-from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.many import PublishItem
+from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import InvalidArgument, OrderingKeyPaused, PublishError, PubSubError
 from kafka_pubsub.kafka.backend import KafkaBackend

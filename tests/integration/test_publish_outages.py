@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_pubsub.client.publish_pool import WriterPool
-from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PublishError, ResourceExhausted
 from kafka_pubsub.kafka.backend import KafkaBackend
@@ -143,8 +143,8 @@ def test_closing_without_a_broker_fails_what_waits_and_says_so(broker: LocalKafk
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     head = """
         import os, signal, sys, threading, time
-        from kafka_pubsub.client.publish_pool import WriterPool
-        from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+        from kafka_pubsub.client.publish.writer_pool import WriterPool
+        from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
         from kafka_pubsub.errors import *
         from kafka_pubsub.kafka.backend import KafkaBackend
         backend = KafkaBackend(sys.argv[1])

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.kafka import commits
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.kafka import commit_requests
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from tests.support import until
 
@@ -212,17 +212,17 @@ def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
     seen = Seen(lambda message: int(message.data) % 9 == 0 and message.delivery_attempt < 3)
     rejoined: list[RejoiningReader] = []
-    rejoin, wait = RejoiningReader.rejoin, Relocating.wait
+    rejoin, wait = RejoiningReader.rejoin, RetryIO.wait
 
     def rejoining(self: RejoiningReader) -> None:
         rejoined.append(self)
         rejoin(self)
 
-    def never_lands(self: Relocating, numbers: list[int], timeout: float = 4) -> list[int]:
+    def never_lands(self: RetryIO, numbers: list[int], timeout: float = 4) -> list[int]:
         return list(numbers) if not rejoined else wait(self, numbers, timeout)
 
     monkeypatch.setattr(RejoiningReader, "rejoin", rejoining)
-    monkeypatch.setattr(Relocating, "wait", never_lands)
+    monkeypatch.setattr(RetryIO, "wait", never_lands)
     with sub.pull(seen) as stream:
         publish(ps, name, range(500), 50)
         seen.wait_for(100)
@@ -256,7 +256,7 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
             assert thaw.wait(PATIENCE)
         return commit_now(self, offsets)
 
-    monkeypatch.setattr(commits, "_PATIENCE", 0.5)
+    monkeypatch.setattr(commit_requests, "_PATIENCE", 0.5)
     monkeypatch.setattr(KafkaLogReader, "_commit_now", commit_late)
     seen = Seen(lambda message: False)
     with sub.pull(seen) as stream:

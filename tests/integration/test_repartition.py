@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_pubsub import DeadlineExceeded, FailedPrecondition, Message, PubSub, RepartitionProgress
-from kafka_pubsub.client import publish_pool
-from kafka_pubsub.client.repartition import Repartitioner
-from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.client.admin.repartition import Repartitioner
+from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.client.publish import writer_pool
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
@@ -31,8 +31,8 @@ BACKLOG = 2000
 
 @pytest.fixture(autouse=True)
 def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_pool, "RENEW_S", RENEW)
-    monkeypatch.setattr(publish_pool, "_RENEW_SOON_S", RENEW / 5)
+    monkeypatch.setattr(writer_pool, "RENEW_S", RENEW)
+    monkeypatch.setattr(writer_pool, "_RENEW_SOON_S", RENEW / 5)
 
 
 @pytest.fixture

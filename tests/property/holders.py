@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.events import Record, Release
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import LeaseReport
+from kafka_pubsub.core.records import Record
 
 __all__ = ["Inline", "Walker"]
 
@@ -18,7 +19,7 @@ class Inline:
     records: list[Record]
     reached: int = 0
     acked: set[int] = field(default_factory=set)
-    left: list[Release] = field(default_factory=list)
+    left: list[LeaseReport] = field(default_factory=list)
     skip: set[bytes] = field(default_factory=set)
     skipped: list[Record] = field(default_factory=list)
 

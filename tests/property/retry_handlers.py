@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.effects import Bury, CommitBoth
+from kafka_pubsub.core.delivery.leases import Lease, Settlement, attempt_of, entry_of
+from kafka_pubsub.core.effects import CommitBoth, WriteDeadLetters
 from kafka_pubsub.core.events import (
     Ended,
     Event,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
     Nacked,
     Passed,
-    Release,
-    Released,
     Settled,
-    Settlement,
-    Verdict,
 )
-from kafka_pubsub.core.leases import Lease, attempt_of, entry_of
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry_record import RetryRecord
+from kafka_pubsub.core.retry.record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
 
@@ -59,8 +58,8 @@ class Owner:
     transaction: Transaction | None = None
     asked: list[int] | None = None
     #: Dead letters that are being written, and those that the log has taken.
-    burying: Bury | None = None
-    written: Bury | None = None
+    burying: WriteDeadLetters | None = None
+    written: WriteDeadLetters | None = None
     caught_up: bool = False
     inline: Walker | None = None
     revoked: bool = False
@@ -119,41 +118,41 @@ class Handlers(RetryLog):
             self.speak_up(walker)
         elif not walker.running:
             if walker.stopped or walker.withdrawn:
-                self.let_go(walker, Verdict.UNTOUCHED)
+                self.let_go(walker, LeaseOutcome.UNTOUCHED)
                 return
             walker.running, walker.started = True, self.now
             self.begins(owner, walker.record)
         elif walker.withdrawn or lingering:
-            self.let_go(walker, Verdict.NACKED)
+            self.let_go(walker, LeaseOutcome.NACKED)
         elif self.chance(self.plan.nacks):
-            what = self.random.choice([Verdict.NACKED, Verdict.NACKED, Verdict.KEPT])
+            what = self.random.choice([LeaseOutcome.NACKED, LeaseOutcome.NACKED, LeaseOutcome.KEPT])
             self.let_go(walker, what, self.random.choice([None, 0.0, 3.0]))
         else:
             self.ack(owner, walker.record)
             walker.at += 1
             walker.running = False
             if walker.at == len(lease.records):
-                self.let_go(walker, Verdict.FINISHED)
+                self.let_go(walker, LeaseOutcome.FINISHED)
 
     def ack(self, owner: Owner, record: object) -> None:
         assert isinstance(record, FakeBody | RetryRecord)
         if owner is self.owner or owner in self.stale:
             self.acked.add(record.offset())
 
-    def let_go(self, walker: Walker, verdict: Verdict, delay: float | None = None) -> None:
+    def let_go(self, walker: Walker, verdict: LeaseOutcome, delay: float | None = None) -> None:
         walker.running = False
         owner = walker.owner
-        release = Release(walker.lease, walker.at, verdict, delay, "ValueError: no" if verdict else "")
+        release = LeaseReport(walker.lease, walker.at, verdict, delay, "ValueError: no" if verdict else "")
         if walker in self.lingering:
             self.lingering.remove(walker)
             if walker.lease.key is not None and self.owner.process == owner.process:
                 self.do(self.owner, Ended([walker.lease.key]))
             return
-        if verdict is Verdict.KEPT and not walker.withdrawn:
+        if verdict is LeaseOutcome.KEPT and not walker.withdrawn:
             walker.kept = True
         elif walker in owner.walkers:
             owner.walkers.remove(walker)
-        self.do(owner, Released([release]))
+        self.do(owner, LeasesReported([release]))
 
     def speak_up(self, walker: Walker) -> None:
         """The user says something about a message that was kept, perhaps too late."""
@@ -178,7 +177,7 @@ class Handlers(RetryLog):
         walker = owner.inline
         assert walker is not None
         owner.inline = None
-        left: list[Release] = []
+        left: list[LeaseReport] = []
         nacked: list[Nacked] = []
         skipped: list[object] = []
         keys: set[bytes | None] = set()
@@ -211,7 +210,7 @@ class Handlers(RetryLog):
                 else:
                     lease = Lease(0, walker.lease.epoch, key, [record], attempt_of(record))
                     lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
-                    left.append(Release(lease, 0, Verdict.KEPT, None))
+                    left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT, None))
                     owner.walkers.append(Walker(owner, lease, kept=True))
                 if key is not None:
                     keys.add(key)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named, Part, joined, united
-from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named, Part, joined, united
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Exhausted
-from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.core.retry.backoff import Exhausted
+from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.model import Header
 from tests.support import FakeBody
 
@@ -53,7 +53,7 @@ class Transaction:
     """One on its way."""
 
     owner: Member
-    relocate: Relocate
+    relocate: StoreMoves
     state: str = "sent"  # sent, appended, decided
     committed: bool = False
     refused: dict[int, str] = field(default_factory=dict)

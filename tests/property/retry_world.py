@@ -18,19 +18,21 @@ from __future__ import annotations
 
 from random import Random
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.checkpoint import Named
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.notes import NO_DOUBT, NOTHING
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import (
-    Bury,
     CommitBoth,
     Deliver,
     Effect,
     ReadBodies,
-    Relocate,
     Restart,
     Stop,
+    StoreMoves,
     Trim,
     Withdraw,
+    WriteDeadLetters,
 )
 from kafka_pubsub.core.events import (
     Bodies,
@@ -39,10 +41,10 @@ from kafka_pubsub.core.events import (
     Event,
     Fetched,
     Lost,
+    MovesAnswered,
     Progress,
     Progressed,
     ReadUpTo,
-    Relocated,
     RetryCaughtUp,
     RetryFetched,
     Returned,
@@ -50,13 +52,11 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.fates import LATEST
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.notes import NO_DOUBT, NOTHING
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import LONGEST_DELAY, Backoff, Policy
-from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Backoff, Policy
+from kafka_pubsub.core.retry.next_move import LATEST
+from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.retry_handlers import Handlers, Owner, Walker
 from tests.property.retry_kafka import WALL, Plan, Transaction
@@ -216,9 +216,9 @@ class World(Handlers):
             assert owner.transaction is None, "a plain commit beside a transaction"
             owner.commit, owner.commit_applied = effect, None
             owner.made_since = owner.doubts
-        elif isinstance(effect, Relocate):
+        elif isinstance(effect, StoreMoves):
             self.begin_transaction(owner, effect)
-        elif isinstance(effect, Bury):
+        elif isinstance(effect, WriteDeadLetters):
             assert owner.burying is None and owner.written is None, "two burials"  # noqa: PT018
             owner.burying = effect
         elif isinstance(effect, ReadBodies):
@@ -238,7 +238,7 @@ class World(Handlers):
                     walker.stopped = True
                     walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
 
-    def begin_transaction(self, owner: Owner, effect: Relocate) -> None:
+    def begin_transaction(self, owner: Owner, effect: StoreMoves) -> None:
         assert owner.commit is None, "a transaction beside a plain commit"
         assert owner.transaction is None, "two transactions"
         if any(record.dead for record in effect.records):
@@ -333,7 +333,7 @@ class World(Handlers):
         if self.chance(self.plan.unknown):
             ending = Ending.UNKNOWN
         owner.doubts = owner.doubts and not (ending is Ending.STORED and owner.made_since)
-        self.do(owner, Relocated(ending, each.refused, each.checkpoint if each.committed else None))
+        self.do(owner, MovesAnswered(ending, each.refused, each.checkpoint if each.committed else None))
 
     # The schedule
 
@@ -431,7 +431,7 @@ class World(Handlers):
         elif owner.burying is not None:
             self.write_letters(owner, owner.burying)
 
-    def write_letters(self, owner: Owner, bury: Bury) -> None:
+    def write_letters(self, owner: Owner, bury: WriteDeadLetters) -> None:
         """The log takes dead letters, or it doesn't, with or without saying for which of them."""
         owner.burying = None
         if not self.chance(self.plan.aborts):

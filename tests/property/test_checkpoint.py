@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.checkpoint import Checkpoint, Log, Part, joined, news, split, united
-from kafka_pubsub.core.notes import Notes, as_runs
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Log, Part, joined, news, split, united
+from kafka_pubsub.core.commit.notes import Notes, as_runs
+from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.schema import checkpoints
 
 numbers = st.one_of(st.integers(1, 40), st.integers(1, 2**15), st.integers(1, 2**40))

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.checkpoints import Checkpoints
-from kafka_pubsub.core.commits import COMMIT_INTERVAL, Commits
-from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
-from kafka_pubsub.core.notes import NO_DOUBT, NOTHING, Notes
-from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.rules import RetryStart, Start
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL, Commits
+from kafka_pubsub.core.commit.notes import NO_DOUBT, NOTHING, Notes
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
+from kafka_pubsub.core.settings import RetryStart, Start
 from kafka_pubsub.errors import InvariantViolated
 from tests.support import FakeBody
 
@@ -41,7 +41,7 @@ class NothingNoted:
 def commits_of(offsets: Offsets) -> Commits:
     """The commits of a partition whose retry partition is empty."""
     start = Start(0, 1, WRITER, NOWHERE, 0, RetryStart("t", "id", 0))
-    return Commits(start, offsets, RetryBooks(0), NothingNoted())
+    return Commits(start, offsets, FinishedRuns(0), NothingNoted())
 
 
 class CommitsMachine(RuleBasedStateMachine):
@@ -208,7 +208,7 @@ def test_beside_one_old_message_checkpoints_are_rare(window: int, each: int, see
         done += len(waiting[-each:])
         del waiting[-each:]
         commits.dirty = True
-        checkpoint = isinstance(commits.transaction((), turn * COMMIT_INTERVAL), Relocate)
+        checkpoint = isinstance(commits.transaction((), turn * COMMIT_INTERVAL), StoreMoves)
         written += checkpoint
         commits.answered(accepted=True, checkpoint=1000 + turn if checkpoint else None)
     bare = 40  # characters that aren't runs

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.delivery.lease_reports import LeaseReports
 from kafka_pubsub.core.effects import Durable, Effect, Unstored
-from kafka_pubsub.core.events import Ask, Awaited, Lost, Verdict
-from kafka_pubsub.core.retry_record import RetryRecord
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.events import Ask, Awaited, LeaseOutcome, Lost
+from kafka_pubsub.core.retry.record import RetryRecord
 from tests.property.retry_handlers import Owner, Walker
 from tests.property.retry_world import Plan, World
 from tests.property.waiting import Handler, PromptMachine, Waiter, WaitingMachine, tell
@@ -81,7 +81,7 @@ class WaitingWorld(World):
         walker.running = False
         if walker.withdrawn or walker.at == len(walker.lease.records):
             whole = walker.at == len(walker.lease.records)
-            self.let_go(walker, Verdict.FINISHED if whole else Verdict.UNTOUCHED)
+            self.let_go(walker, LeaseOutcome.FINISHED if whole else LeaseOutcome.UNTOUCHED)
 
 
 PLANS = {
@@ -117,7 +117,7 @@ def waiting(ends: bool = False) -> tuple[WaitingMachine, Handler]:
     (walker,) = machine.walkers
     walker.began = True
     if ends:
-        machine.release(walker, Verdict.KEPT)
+        machine.release(walker, LeaseOutcome.KEPT)
     else:
         assert machine.ask(walker.lease, walker.lease.records[0])
         machine.acked.add(0)
@@ -310,8 +310,8 @@ def doubtful_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 def late_acks_count(patch: pytest.MonkeyPatch) -> None:
     """An ack under a lease that is over counts."""
-    real = Verdicts.acked
-    patch.setattr(Verdicts, "acked", lambda self, lease, record: real(self, lease, record) or True)
+    real = LeaseReports.acked
+    patch.setattr(LeaseReports, "acked", lambda self, lease, record: real(self, lease, record) or True)
 
 
 def lost_is_silent(patch: pytest.MonkeyPatch) -> None:

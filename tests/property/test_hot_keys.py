@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.events import Record
 from kafka_pubsub.core.hot_keys import COUNTERS, MEAN_GAP, MOST, REMEMBERED, WINDOW, HotKey, HotKeys
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 
 KEYS = st.one_of(st.none(), st.integers(0, 30).map(lambda number: b"k%d" % number), st.just(b"hot"))

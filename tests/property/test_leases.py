@@ -15,8 +15,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.leases import Lease, Leases, LeaseState
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import InvariantViolated
 from tests.support import FakeBody
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map, notes
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.notes import Doubt, Notes
-from kafka_pubsub.core.offsets import Offsets
+from kafka_pubsub.core.commit import ack_map, notes
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.notes import Doubt, Notes
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core import lines, parked
-from kafka_pubsub.core.lines import SHORT, Lines
-from kafka_pubsub.core.loose import Loose
-from kafka_pubsub.core.parked import FEW, NEVER, Entry, Line, ticks
-from kafka_pubsub.core.parking import Parking, Standing
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.retry import key_line as parked
+from kafka_pubsub.core.retry import packed_lines
+from kafka_pubsub.core.retry.key_line import FEW, NEVER, Entry, KeyLine, ticks
+from kafka_pubsub.core.retry.packed_lines import SHORT, PackedLines
+from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.core.retry.unkeyed import Unkeyed
 
 KEYS = [b"a", b"b", b"c"]
 DUES = st.sampled_from([0.0, 0.0, 0.5, 3.0, NEVER])
@@ -58,7 +59,7 @@ def test_a_line_is_a_sorted_list(steps: list[tuple[Entry, int, bool]], few: int)
 
 
 def compare(steps: list[tuple[Entry, int, bool]]) -> None:
-    line, model = Line(), list[Entry]()
+    line, model = KeyLine(), list[Entry]()
     for entry, pops, look in steps:
         if entry.offset not in {each.offset for each in model}:
             line.add(entry)
@@ -95,12 +96,12 @@ def compare(steps: list[tuple[Entry, int, bool]]) -> None:
 def test_what_waits_of_each_key_is_a_sorted_list(
     steps: list[tuple[Entry, int, bool, bytes]], short: int
 ) -> None:
-    with patch.object(lines, "SHORT", short):
+    with patch.object(packed_lines, "SHORT", short):
         compare_keys(steps)
 
 
 def compare_keys(steps: list[tuple[Entry, int, bool, bytes]]) -> None:
-    waiting, models = Lines(), dict[bytes, list[Entry]]()
+    waiting, models = PackedLines(), dict[bytes, list[Entry]]()
     offsets: set[int] = set()
     for entry, pops, remove, key in steps:
         model = models.setdefault(key, [])
@@ -136,11 +137,11 @@ def compare_keys(steps: list[tuple[Entry, int, bool, bytes]]) -> None:
 
 
 def test_a_key_is_a_string_again_when_few_of_its_messages_are_left() -> None:
-    waiting = Lines()
+    waiting = PackedLines()
     for number in range(SHORT + 1):
-        assert not isinstance(waiting.get(b"k"), Line)
+        assert not isinstance(waiting.get(b"k"), KeyLine)
         waiting.add(b"k", Entry(number, number))
-    assert isinstance(waiting.get(b"k"), Line)
+    assert isinstance(waiting.get(b"k"), KeyLine)
     while waiting.count(b"k") > 1:
         waiting.drop_first(b"k")
     assert isinstance(waiting.get(b"k"), bytes)
@@ -154,7 +155,7 @@ def same(entry: Entry) -> tuple[object, ...]:
 def test_what_waits_for_others_takes_sixteen_bytes_each() -> None:
     tracemalloc.start()
     try:
-        line = Line()
+        line = KeyLine()
         line.add(Entry(0, 0, 100.0, 2))
         for origin in range(1, 100_000):
             line.add(Entry(origin, origin, -5.0, why=Why.BACKLOG))
@@ -166,7 +167,7 @@ def test_what_waits_for_others_takes_sixteen_bytes_each() -> None:
 
 
 def test_what_comes_out_of_order_leaves_the_others_alone() -> None:
-    line = Line()
+    line = KeyLine()
     for number in range(10_000):
         line.add(Entry(number, number, -5.0, why=Why.BACKLOG))
     moved = [entry for number in range(100) if (entry := line.get(number, number))]
@@ -180,7 +181,7 @@ def test_what_comes_out_of_order_leaves_the_others_alone() -> None:
 
 
 def test_what_is_given_back_before_anybody_looks_is_there_once() -> None:
-    line = Line()
+    line = KeyLine()
     waiting = [Entry(number, number, -5.0, why=Why.BACKLOG) for number in range(5)]
     for entry in waiting:
         line.add(entry)
@@ -195,7 +196,7 @@ def test_what_is_given_back_before_anybody_looks_is_there_once() -> None:
 
 
 def test_nobody_is_woken_for_what_is_gone() -> None:
-    loose = Loose()
+    loose = Unkeyed()
     waiting = [Entry(number, number, float(number)) for number in range(1, 5)]
     for entry in waiting:
         loose.add(entry)
@@ -205,7 +206,7 @@ def test_nobody_is_woken_for_what_is_gone() -> None:
 
 
 def test_many_out_of_order_are_sorted_at_once() -> None:
-    line = Line()
+    line = KeyLine()
     for origin in [500, *range(1000, 1500), *range(501, 1000), *range(300, 500)]:
         line.add(Entry(origin, 5000 - origin))
     assert [entry.origin for entry in line] == list(range(300, 1500))
@@ -216,7 +217,7 @@ class LooseMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loose = Loose()
+        self.loose = Unkeyed()
         self.model: list[Entry] = []
         self.now = 0.0
         self.next = 0
@@ -279,7 +280,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.parking = Parking()
+        self.parking = ParkedKeys()
         self.now = 0.0
         self.position = 0
         self.next = 0
@@ -414,7 +415,7 @@ TestParking.settings = settings(max_examples=200, stateful_step_count=50, deadli
 
 def test_a_million_parked_messages_stay_small() -> None:
     tracemalloc.start()
-    parking = Parking()
+    parking = ParkedKeys()
     keys = [b"customer-%06d" % number for number in range(10_000)]
     for number in range(100_000):  # a tenth of the million, and of the bound: the suite has better to do
         key = keys[number % 1_000]
@@ -431,7 +432,7 @@ def test_a_million_keys_with_a_message_each_stay_small() -> None:
     count = 50_000
     tracemalloc.start()
     try:
-        parking = Parking()
+        parking = ParkedKeys()
         for number in range(count):
             key = b"customer-%09d" % number
             parking.lines.add(key, Entry(3 * number, number, 3600 + number / 1000, 2))
@@ -443,7 +444,7 @@ def test_a_million_keys_with_a_message_each_stay_small() -> None:
     assert peak < 300 * count, f"{peak / count:.0f} bytes a key for a moment"
 
 
-class Asked(Lines):
+class Asked(PackedLines):
     """Counts how often it is asked for what waits of a key."""
 
     asked = 0
@@ -456,7 +457,7 @@ class Asked(Lines):
 @pytest.mark.parametrize("keys", [100, 5_000])
 def test_a_look_at_the_clock_costs_what_is_due_and_not_what_is_parked(keys: int) -> None:
     """Ten of them are due in a minute, ten in two, all others in an hour."""
-    parking = Parking()
+    parking = ParkedKeys()
     with_an_hour = [b"%d" % number for number in range(keys)]
     for number, key in enumerate(with_an_hour):
         due = 60.0 + number / 1000 if number < 10 else 120.0 if number < 20 else 3600.0
@@ -473,7 +474,7 @@ def test_a_look_at_the_clock_costs_what_is_due_and_not_what_is_parked(keys: int)
 
 
 def test_appointments_that_count_no_longer_are_swept() -> None:
-    parking = Parking()
+    parking = ParkedKeys()
     for number in range(100):
         parking.lines.add(b"%d" % number, Entry(number, number, 3600.0 + number, 2))
     for _ in range(50):
@@ -484,7 +485,7 @@ def test_appointments_that_count_no_longer_are_swept() -> None:
 
 
 def test_a_key_that_is_parked_again_has_no_old_appointments() -> None:
-    parking = Parking()
+    parking = ParkedKeys()
     parking.lines.add(b"a", Entry(3, 0))
     assert parking.settle(b"a", None, 9, 0.0) is Standing.NEXT
     parking.ready(b"a")

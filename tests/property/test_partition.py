@@ -22,13 +22,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
 from kafka_pubsub.core.effects import (
     CommitBoth,
     Deliver,
     Effect,
     ReadBodies,
-    Relocate,
     Stop,
+    StoreMoves,
     Withdraw,
 )
 from kafka_pubsub.core.events import (
@@ -39,28 +40,26 @@ from kafka_pubsub.core.events import (
     Event,
     Extended,
     Fetched,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
     Lost,
+    MovesAnswered,
     Passed,
     Progress,
     Progressed,
     ReadUpTo,
-    Record,
-    Release,
-    Released,
-    Relocated,
     RetryCaughtUp,
     RetryFetched,
     Returned,
     Revoked,
     Settled,
-    Settlement,
     Tick,
-    Verdict,
 )
-from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff
-from kafka_pubsub.core.rules import Rules, Start
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.backoff import Backoff
+from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.holders import Inline, Walker
 from tests.property.two_logs import TwoLogs
@@ -85,7 +84,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.epoch = 0
         #: Whether a commit is in flight; with its transaction, if it has one.
         self.unanswered = False
-        self.flight: Relocate | None = None
+        self.flight: StoreMoves | None = None
         self.begin(())
 
     def begin(self, held_back: tuple[bytes, ...]) -> None:
@@ -127,10 +126,10 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         if isinstance(effect, Deliver):
             for lease in effect.leases:
                 self.delivered(lease)
-        elif isinstance(effect, CommitBoth | Relocate):
+        elif isinstance(effect, CommitBoth | StoreMoves):
             assert not self.unanswered, "two commits in flight"
             self.unanswered = True
-            self.flight = effect if isinstance(effect, Relocate) else None
+            self.flight = effect if isinstance(effect, StoreMoves) else None
             if isinstance(effect, CommitBoth):
                 self.claimed(effect)
         elif isinstance(effect, ReadBodies):
@@ -217,31 +216,33 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     @precondition(lambda self: self.inline)
     @rule(
         verdicts=st.lists(
-            st.sampled_from([Verdict.FINISHED, Verdict.NACKED, Verdict.KEPT]), min_size=1, max_size=5
+            st.sampled_from([LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
+            min_size=1,
+            max_size=5,
         ),
         delay=st.sampled_from([None, 3.0]),
         early=st.sampled_from([None, None, True, False]),
     )
-    def inline_steps(self, verdicts: list[Verdict], delay: float | None, early: bool | None) -> None:
+    def inline_steps(self, verdicts: list[LeaseOutcome], delay: float | None, early: bool | None) -> None:
         """Some callbacks. `early`: the word about what one left overtakes the end of the walk."""
         for verdict in verdicts:
             self.inline_step(verdict, delay, early)
 
-    def inline_step(self, verdict: Verdict, delay: float | None, early: bool | None) -> None:
+    def inline_step(self, verdict: LeaseOutcome, delay: float | None, early: bool | None) -> None:
         walk = self.inline
         assert walk is not None
         if (record := self.inline_next()) is None:
             return
         walk.reached += 1
-        if verdict is Verdict.FINISHED:
+        if verdict is LeaseOutcome.FINISHED:
             walk.acked.add(record.offset())
             return
         key = record.key() if self.ordered else None
-        release = Release(Lease(0, self.epoch, key, [record], 1), 0, verdict, delay)
+        release = LeaseReport(Lease(0, self.epoch, key, [record], 1), 0, verdict, delay)
         walk.left.append(release)
         if key is not None:
             walk.skip.add(key)
-        if verdict is Verdict.KEPT:
+        if verdict is LeaseOutcome.KEPT:
             self.walkers.append(Walker(release.lease, record.offset(), kept=True, offsets=[record.offset()]))
             if early is not None:
                 self.do(Settled([Settlement(release.lease, 0, early, delay)]))
@@ -253,7 +254,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     def inline_ends(self, whole: bool, current: bool, began: bool) -> None:
         """At its end, or taken over in the middle, between two records or with one at its handler."""
         while whole and self.inline_next() is not None:
-            self.inline_step(Verdict.FINISHED, None, None)
+            self.inline_step(LeaseOutcome.FINISHED, None, None)
         self.end_inline(current, began=began)
 
     def end_inline(self, current: bool, *, began: bool = True) -> None:
@@ -290,13 +291,13 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         if walker is None or (not walker.began and walker.stopped):
             return
         if walker.withdrawn:
-            self.release(walker, Verdict.NACKED)  # the ack is late
+            self.release(walker, LeaseOutcome.NACKED)  # the ack is late
             return
         self.acked.add(walker.offsets[walker.acked])
         walker.acked += 1
         walker.began = False
         if walker.acked == len(walker.offsets):
-            self.release(walker, Verdict.FINISHED)
+            self.release(walker, LeaseOutcome.FINISHED)
 
     @rule(data=st.data())
     def handler_begins(self, data: st.DataObject) -> None:
@@ -306,10 +307,10 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        verdict=st.sampled_from([Verdict.NACKED, Verdict.KEPT]),
+        verdict=st.sampled_from([LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
         delay=st.sampled_from([None, 3.0]),
     )
-    def handler_ends(self, data: st.DataObject, verdict: Verdict, delay: float | None) -> None:
+    def handler_ends(self, data: st.DataObject, verdict: LeaseOutcome, delay: float | None) -> None:
         walker = self.pick(data)
         if walker is not None and walker.began:
             self.release(walker, verdict, delay)
@@ -318,18 +319,18 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     def holder_stops(self, data: st.DataObject) -> None:
         walker = self.pick(data)
         if walker is not None and walker.stopped and not walker.began:
-            self.release(walker, Verdict.UNTOUCHED)
+            self.release(walker, LeaseOutcome.UNTOUCHED)
 
-    def release(self, walker: Walker, verdict: Verdict, delay: float | None = None) -> None:
-        release = Release(walker.lease, walker.acked, verdict, delay)
+    def release(self, walker: Walker, verdict: LeaseOutcome, delay: float | None = None) -> None:
+        release = LeaseReport(walker.lease, walker.acked, verdict, delay)
         lingered = walker in self.lingering
-        if verdict is Verdict.KEPT and not walker.withdrawn:
+        if verdict is LeaseOutcome.KEPT and not walker.withdrawn:
             walker.kept = True
         else:
             (self.lingering if lingered else self.walkers).remove(walker)
         if lingered:
             self.do(Ended([walker.lease.key] if walker.lease.key is not None else []))
-        self.do(Released([release]))
+        self.do(LeasesReported([release]))
 
     @rule(data=st.data(), acked=st.booleans())
     def verdict_later(self, data: st.DataObject, acked: bool) -> None:
@@ -377,10 +378,10 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
                 self.store(commit)
             self.do(CommitAnswered(accepted))
         elif accepted:
-            self.do(Relocated(Ending.STORED, checkpoint=self.take(flight)))
+            self.do(MovesAnswered(Ending.STORED, checkpoint=self.take(flight)))
             self.feed()
         else:
-            self.do(Relocated(Ending.ABORTED))
+            self.do(MovesAnswered(Ending.ABORTED))
 
     # Ownership. The thread that says so isn't walking any more: whoever closes has taken over before.
 
@@ -438,7 +439,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             self.replace()
         for walker in self.walkers + self.lingering:
             if not walker.kept and walker.withdrawn:
-                self.release(walker, Verdict.NACKED)
+                self.release(walker, LeaseOutcome.NACKED)
         for _ in range(len(self.log) * 4 + 20):
             self.now += 30
             self.do(Tick())
@@ -451,7 +452,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             for walker in [w for w in self.walkers if not w.kept]:
                 self.acked.update(walker.offsets[walker.acked :])
                 walker.acked = len(walker.offsets)
-                self.release(walker, Verdict.FINISHED)
+                self.release(walker, LeaseOutcome.FINISHED)
             self.partition.check()
         assert self.acked >= {o for o, _ in self.log}, "lost"
         assert self.stored.offset == self.next, "a lag although all is acked"

@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from kafka_pubsub.core import ack_map, chores, commits, retries, retry_half
-from kafka_pubsub.core.checkpoint import split
-from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.core.commit import ack_map, commits
+from kafka_pubsub.core.commit.checkpoint import split
+from kafka_pubsub.core.retry import maintenance, retry_partition, retry_state
+from kafka_pubsub.core.retry.backoff import Exhausted
 from tests.property.retry_world import Plan, World
 
 PLANS = {
@@ -56,9 +57,9 @@ def test_only_the_messages_that_kill_are_buried(seed: int) -> None:
 def test_promises_hold(name: str, tight: bool, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if tight:  # a map of a few runs, checkpoints of several records, a backlog of a few messages
         monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 50)
-        monkeypatch.setattr(retry_half, "TRIM", 1)
+        monkeypatch.setattr(retry_partition, "TRIM", 1)
         monkeypatch.setattr(commits, "split", partial(split, most=5))
-        monkeypatch.setattr(retries, "BACKLOG", 2)
-        monkeypatch.setattr(chores, "BACKLOG", 2)
+        monkeypatch.setattr(retry_state, "BACKLOG", 2)
+        monkeypatch.setattr(maintenance, "BACKLOG", 2)
     for seed in range(seeds):
         run(seed, PLANS[name])

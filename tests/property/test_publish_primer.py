@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.primer import NOT_SENT, Held, Primer, Report
+from kafka_pubsub.kafka.partition_warmup import NOT_SENT, Held, PartitionWarmup, Report
 
 PARTITIONS = 3
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
@@ -78,7 +78,7 @@ class Publisher:
 
     def __init__(self, primer: bool, count_known: bool) -> None:
         self.pipeline = Pipeline()
-        self.primer = Primer(
+        self.primer = PartitionWarmup(
             self.pipeline.send, lambda _: PARTITIONS if count_known else None, lambda topic, are: None
         )
         self.use_primer = primer

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import united
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_books import RetryBooks
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import united
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import InvariantViolated
 
 
@@ -22,7 +22,7 @@ class RetryBooksMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.books = RetryBooks(0)
+        self.books = FinishedRuns(0)
         self.log: list[int] = []
         self.next = 0
         self.read_to = 0
@@ -76,7 +76,7 @@ class RetryBooksMachine(RuleBasedStateMachine):
         said = AckMap(7, tuple(self.books.fresh))
         found = ack_map.decode(ack_map.encode(said, position), position)
         assert found is not None
-        self.books = RetryBooks(position, united(found.runs, self.told, position), self.told)
+        self.books = FinishedRuns(position, united(found.runs, self.told, position), self.told)
         self.read_to = position
 
     @invariant()
@@ -110,7 +110,7 @@ TestRetryBooks.settings = settings(max_examples=150, stateful_step_count=30, dea
 
 
 def test_a_marker_behind_each_record_costs_no_run() -> None:
-    books = RetryBooks(0)
+    books = FinishedRuns(0)
     for offset in range(0, 3000, 3):
         books.receive(offset)
     assert books.run_count == 0
@@ -121,4 +121,4 @@ def test_a_marker_behind_each_record_costs_no_run() -> None:
 
 def test_a_record_that_was_never_read_cannot_be_finished() -> None:
     with pytest.raises(InvariantViolated):
-        RetryBooks(5).finish(5)
+        FinishedRuns(5).finish(5)

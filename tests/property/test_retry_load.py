@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, Relocate
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, StoreMoves
 from kafka_pubsub.core.events import (
     Bodies,
     CommitAnswered,
     Demand,
     Event,
     Fetched,
-    Release,
-    Released,
-    Relocated,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+    MovesAnswered,
     RetryCaughtUp,
     RetryFetched,
     Tick,
-    Verdict,
 )
-from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff, Policy
-from kafka_pubsub.core.retry_record import RetryRecord
-from kafka_pubsub.core.rules import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.core.retry.backoff import Backoff, Policy
+from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
@@ -61,11 +61,11 @@ class Shell:
     def obey(self, effect: Effect) -> None:
         if isinstance(effect, Deliver):
             for lease in effect.leases:
-                self.do(Released([self.handle(lease)]))
+                self.do(LeasesReported([self.handle(lease)]))
         elif isinstance(effect, CommitBoth):
             self.commit(effect)
             self.do(CommitAnswered(True))
-        elif isinstance(effect, Relocate):
+        elif isinstance(effect, StoreMoves):
             first = len(self.retry)
             for each in effect.records:
                 self.moved += isinstance(each.record, RetryRecord) and each.record.key() == BAD
@@ -75,20 +75,20 @@ class Shell:
                 self.retry.append(Stored(10, len(self.retry), None, effect.said, part))
             self.checkpoints += where is not None
             self.commit(effect.commit if effect.named is None else effect.named(where or 0))
-            self.do(Relocated(Ending.STORED, checkpoint=where))
+            self.do(MovesAnswered(Ending.STORED, checkpoint=where))
             self.do(RetryFetched(self.retry[first:]))
         elif isinstance(effect, ReadBodies):
             self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
 
-    def handle(self, lease: Lease) -> Release:
+    def handle(self, lease: Lease) -> LeaseReport:
         if lease.key == BAD:
             self.bad += 1
-            return Release(lease, 0, Verdict.NACKED)
+            return LeaseReport(lease, 0, LeaseOutcome.NACKED)
         if lease.key in self.flaky and lease.attempt == 1:
-            return Release(lease, 0, Verdict.NACKED)
+            return LeaseReport(lease, 0, LeaseOutcome.NACKED)
         self.redelivered += lease.attempt > 1
         self.others += len(lease.records)
-        return Release(lease, len(lease.records), Verdict.FINISHED)
+        return LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)
 
     def commit(self, commit: CommitBoth) -> None:
         for each in (commit, commit.retry):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core import retry_record
-from kafka_pubsub.core.retry_record import (
+from kafka_pubsub.core.retry import record as retry_record
+from kafka_pubsub.core.retry.record import (
     ERROR_BYTES,
     FOREVER,
     NO_MESSAGES,

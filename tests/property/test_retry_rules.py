@@ -9,34 +9,35 @@ from random import Random
 
 import pytest
 
-from kafka_pubsub.core import ack_map, chores, commits, parking, retries, retry_half
-from kafka_pubsub.core.appointments import Appointments
-from kafka_pubsub.core.checkpoint import split
-from kafka_pubsub.core.checkpoints import Checkpoints
+from kafka_pubsub.core.commit import ack_map, commits
+from kafka_pubsub.core.commit.checkpoint import split
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver
 from kafka_pubsub.core.events import (
     CommitAnswered,
     Demand,
     Event,
     Fetched,
-    Relocated,
+    MovesAnswered,
     RetryCaughtUp,
     RetryFetched,
     Tick,
 )
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.moves import Move, Moves
-from kafka_pubsub.core.parked import NEVER, Entry
-from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.redelivery import Exhausted
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_leases import RetryLeases, Taken
-from kafka_pubsub.core.retry_record import RetryInfo, Why, retry_headers
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
-from kafka_pubsub.core.started_notes import StartedNotes
-from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.retry import maintenance, parked_keys, retry_partition, retry_state
+from kafka_pubsub.core.retry.appointments import Appointments
+from kafka_pubsub.core.retry.backoff import Exhausted
+from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.core.retry.handout import Handout, Taken
+from kafka_pubsub.core.retry.key_line import NEVER, Entry
+from kafka_pubsub.core.retry.moves import Move, Moves
+from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.core.retry.record import RetryInfo, Why, retry_headers
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.model import Ending
 from tests.checkpoint_rules import (
@@ -71,50 +72,50 @@ KILLER = Plan(nacks=0.0, crashes=0.0, unknown=0.0, aborts=0.0, refusals=0.0, kil
 
 def not_read_past(patch: Patch) -> None:
     """A retried message doesn't wait until main was read past its origin."""
-    real = Parking.settle
+    real = ParkedKeys.settle
 
-    def settle(self: Parking, key: bytes, main: int | None, position: int, now: float) -> Standing:
+    def settle(self: ParkedKeys, key: bytes, main: int | None, position: int, now: float) -> Standing:
         return real(self, key, main, 2**60, now)
 
-    patch.setattr(Parking, "settle", settle)
+    patch.setattr(ParkedKeys, "settle", settle)
 
 
 def not_up_to_the_high_watermark(patch: Patch) -> None:
     """Delivery begins before the retry partition was read to its end."""
-    patch.setattr(RetryHalf, "may_begin", property(lambda self: self.announced))
+    patch.setattr(RetryPartition, "may_begin", property(lambda self: self.announced))
 
 
 def old_commits_tell_of_now(patch: Patch) -> None:
     """A commit that was made before the process stood still lets handlers begin after it."""
-    real = RetryHalf.returned
+    real = RetryPartition.returned
 
-    def returned(self: RetryHalf) -> None:
+    def returned(self: RetryPartition) -> None:
         real(self)
         self._before = None
 
-    patch.setattr(RetryHalf, "returned", returned)
+    patch.setattr(RetryPartition, "returned", returned)
 
 
 def clock_of_the_takeover(patch: Patch) -> None:
     """The wall clock is looked at once."""
-    real = RetryHalf.tick
-    patch.setattr(RetryHalf, "tick", lambda self, event, now: real(self, event._replace(wall=None), now))
+    real = RetryPartition.tick
+    patch.setattr(RetryPartition, "tick", lambda self, event, now: real(self, event._replace(wall=None), now))
 
 
 def before_it_is_due(patch: Patch) -> None:
     """Nobody looks at the clock."""
-    patch.setattr(parking, "passed", lambda now: 2**61)
+    patch.setattr(parked_keys, "passed", lambda now: 2**61)
 
 
 def parked_keys_taken(patch: Patch) -> None:
     """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
-    real = retries.Retries.__init__
+    real = retry_state.RetryState.__init__
 
-    def init(self: retries.Retries, *arguments: object) -> None:
+    def init(self: retry_state.RetryState, *arguments: object) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
         self._queues.parked = ()
 
-    patch.setattr(retries.Retries, "__init__", init)
+    patch.setattr(retry_state.RetryState, "__init__", init)
 
 
 def keys_of_a_span_forgotten(patch: Patch) -> None:
@@ -146,8 +147,8 @@ def unknown_is_aborted(patch: Patch) -> None:
     real = Partition.handle
 
     def handle(self: Partition, event: Event, now: float) -> object:
-        if isinstance(event, Relocated) and event.ending is Ending.UNKNOWN:
-            event = Relocated(Ending.ABORTED)
+        if isinstance(event, MovesAnswered) and event.ending is Ending.UNKNOWN:
+            event = MovesAnswered(Ending.ABORTED)
         return real(self, event, now)
 
     patch.setattr(Partition, "handle", handle)
@@ -155,15 +156,15 @@ def unknown_is_aborted(patch: Patch) -> None:
 
 def source_finished_at_once(patch: Patch) -> None:
     """A plain commit calls finished what is only on its way."""
-    real = retries.Retries.depart
+    real = retry_state.RetryState.depart
 
-    def depart(self: retries.Retries, move: Move) -> None:
+    def depart(self: retry_state.RetryState, move: Move) -> None:
         real(self, move)
         if move.source is None:
             self._offsets.finish([move.record])
             patch.setattr(Partition, "check", lambda self: None)
 
-    patch.setattr(retries.Retries, "depart", depart)
+    patch.setattr(retry_state.RetryState, "depart", depart)
 
 
 def no_checkpoints(patch: Patch) -> None:
@@ -173,23 +174,23 @@ def no_checkpoints(patch: Patch) -> None:
 
 def started_unnoted(patch: Patch) -> None:
     """After a crash handlers start as ever."""
-    patch.setattr(Suspects, "concerns", lambda self, offset: False)
+    patch.setattr(CrashSuspects, "concerns", lambda self, offset: False)
 
 
 def several_trials(patch: Patch) -> None:
     """Suspects are tried together."""
-    patch.setattr(Turn, "take", lambda self, who: False)
+    patch.setattr(TrialLock, "take", lambda self, who: False)
 
 
 def culprit_forgotten(patch: Patch) -> None:
     """Who was on trial when its process died is a suspect like any other."""
-    real = Suspects.__init__
+    real = CrashSuspects.__init__
 
-    def init(self: Suspects, *arguments: object) -> None:
+    def init(self: CrashSuspects, *arguments: object) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
         self.culprit = None
 
-    patch.setattr(Suspects, "__init__", init)
+    patch.setattr(CrashSuspects, "__init__", init)
 
 
 def checkpoint_unread(patch: Patch) -> None:
@@ -213,12 +214,12 @@ def aborted_is_stored(patch: Patch) -> None:
 
 def older_records_count(patch: Patch) -> None:
     """Of several records of one origin all are delivered."""
-    patch.setattr(retries.Retries, "_keep_newest", lambda self: None)
+    patch.setattr(retry_state.RetryState, "_keep_newest", lambda self: None)
 
 
 def originals_count(patch: Patch) -> None:
     """A message of main is delivered though a newer copy of it waits."""
-    patch.setattr(retries.Retries, "without_copies", lambda self, records: records)
+    patch.setattr(retry_state.RetryState, "without_copies", lambda self, records: records)
 
 
 def forgotten_once_only(patch: Patch) -> None:
@@ -233,15 +234,15 @@ def buried_without_a_checkpoint(patch: Patch) -> None:
 
 def kept_keys_freed(patch: Patch) -> None:
     """An inline lease of what was due frees all its keys, though a holder goes on with one of them."""
-    real = Places.end_due
-    patch.setattr(Places, "end_due", lambda self, keys, kept, *rest: real(self, keys, (), *rest))
+    real = RecordOutcomes.end_due
+    patch.setattr(RecordOutcomes, "end_due", lambda self, keys, kept, *rest: real(self, keys, (), *rest))
 
 
 def due_rest_turned_round(patch: Patch) -> None:
     """What an inline lease of what was due didn't come to goes back the wrong way round."""
-    real = Places.end_due
+    real = RecordOutcomes.end_due
     patch.setattr(
-        Places,
+        RecordOutcomes,
         "end_due",
         lambda self, keys, kept, acked, nacked, rest: real(
             self, keys, kept, acked, nacked, list(reversed(rest))
@@ -252,10 +253,10 @@ def due_rest_turned_round(patch: Patch) -> None:
 def due_takes_all_of_main(patch: Patch) -> None:
     """What waits in main goes along with what is due, though an earlier message of its key waits or moves."""
 
-    def take_main(self: RetryLeases, key: bytes, entry: Entry | None, run: int) -> Taken:
+    def take_main(self: Handout, key: bytes, entry: Entry | None, run: int) -> Taken:
         return Taken(key, self._queues.take_from(key, run, NEVER))
 
-    patch.setattr(RetryLeases, "_take_main", take_main)
+    patch.setattr(Handout, "_take_main", take_main)
 
 
 def left_keys_go_on(patch: Patch) -> None:
@@ -295,10 +296,10 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
 def tighten(patch: Patch) -> None:
     """A map of a few runs, checkpoints of several records, a backlog of a few messages."""
     patch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 38)
-    patch.setattr(retry_half, "TRIM", 1)
+    patch.setattr(retry_partition, "TRIM", 1)
     patch.setattr(commits, "split", partial(split, most=5))
-    patch.setattr(retries, "BACKLOG", 2)
-    patch.setattr(chores, "BACKLOG", 2)
+    patch.setattr(retry_state, "BACKLOG", 2)
+    patch.setattr(maintenance, "BACKLOG", 2)
 
 
 @pytest.mark.parametrize("tight", [False, True])

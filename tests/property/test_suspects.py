@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pubsub.core import notes
-from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
-from kafka_pubsub.core.suspects import ROW, Suspects, Turn
+from kafka_pubsub.core.commit import notes
+from kafka_pubsub.core.commit.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.retry.crash_suspects import ROW, CrashSuspects, TrialLock
 from tests.support import FakeBody
 
 OFFSETS = st.sets(st.integers(0, 200) | st.integers(0, 2**40), max_size=60)
@@ -46,7 +46,7 @@ def twice(end: int) -> Doubt:
 def test_one_end_in_disorder_is_no_reason_for_care_a_second_without_progress_is() -> None:
     first = NO_DOUBT.next(3, clean=False, reach=50)
     assert first == Doubt(50)
-    assert Suspects(Turn(), Notes(((3, 5),)), first).end == 0, "full speed"
+    assert CrashSuspects(TrialLock(), Notes(((3, 5),)), first).end == 0, "full speed"
     assert first.next(20, clean=True, reach=80) == first, "a rebalance settles nothing"
     assert first.next(20, clean=False, reach=80) == Doubt(80, twice=True)
     assert first.next(50, clean=False, reach=80) == Doubt(80), "there was progress"
@@ -57,7 +57,7 @@ def test_one_end_in_disorder_is_no_reason_for_care_a_second_without_progress_is(
 
 def test_the_doubt_is_over_when_the_position_has_passed_it() -> None:
     for doubt in (Doubt(50), twice(50)):
-        each = Suspects(Turn(), Notes(((3, 5),)), doubt)
+        each = CrashSuspects(TrialLock(), Notes(((3, 5),)), doubt)
         each.passed(49)
         assert each.doubt == doubt
         each.passed(50)
@@ -86,11 +86,11 @@ class World:
 
     def live(self, draw: st.DataObject, patience: int) -> bool:
         """One process's life; False if it was killed."""
-        turn = Turn()
+        turn = TrialLock()
         parts = []
         for number in range(self.partitions):
             end = 0 if self.clean else self.size
-            each = Suspects(turn, self.stored[number], twice(end))
+            each = CrashSuspects(turn, self.stored[number], twice(end))
             parts.append(each)
             if each.culprit is not None:
                 self.blame(number, each)
@@ -114,7 +114,7 @@ class World:
         self,
         draw: st.DataObject,
         number: int,
-        parts: list[Suspects],
+        parts: list[CrashSuspects],
         admitted: set[tuple[int, int]],
         given: list[tuple[int, Lease]],
     ) -> bool:
@@ -129,7 +129,7 @@ class World:
                     return False
         return True
 
-    def blame(self, number: int, each: Suspects) -> None:
+    def blame(self, number: int, each: CrashSuspects) -> None:
         assert each.culprit is not None
         place = (number, each.culprit)
         self.crashes[place] = self.crashes.get(place, 0) + 1
@@ -145,7 +145,7 @@ class World:
         self,
         draw: st.DataObject,
         number: int,
-        each: Suspects,
+        each: CrashSuspects,
         admitted: set[tuple[int, int]],
         given: list[tuple[int, Lease]],
     ) -> None:
@@ -154,7 +154,7 @@ class World:
     def lease_one(
         self,
         number: int,
-        each: Suspects,
+        each: CrashSuspects,
         offset: int,
         admitted: set[tuple[int, int]],
         given: list[tuple[int, Lease]],
@@ -173,7 +173,7 @@ class World:
             return
         admitted.add((number, offset))
 
-    def run(self, number: int, each: Suspects, offset: int, admitted: set[tuple[int, int]]) -> list[int]:
+    def run(self, number: int, each: CrashSuspects, offset: int, admitted: set[tuple[int, int]]) -> list[int]:
         """What is handed out with that one, as if all were of one key."""
         run = [offset]
         for at in range(offset + 1, min(self.size, offset + each.together(offset))):
@@ -183,7 +183,7 @@ class World:
             run.append(at)
         return run if not self.crashes.get((number, offset)) else run[:1]
 
-    def commit(self, number: int, each: Suspects, given: list[tuple[int, Lease]]) -> None:
+    def commit(self, number: int, each: CrashSuspects, given: list[tuple[int, Lease]]) -> None:
         each.try_next()
         self.stored[number] = each.note((), 0)
         for lease in each.answered(accepted=True):
@@ -193,7 +193,7 @@ class World:
                 assert [self.stored[number].trial] == offsets, "a suspect is not alone"
             given.append((number, lease))
 
-    def end(self, draw: st.DataObject, parts: list[Suspects], given: list[tuple[int, Lease]]) -> bool:
+    def end(self, draw: st.DataObject, parts: list[CrashSuspects], given: list[tuple[int, Lease]]) -> bool:
         at = draw.draw(st.integers(0, len(given) - 1))
         number, lease = given[at]
         offset = lease.records[lease.done].offset()
@@ -223,7 +223,7 @@ def test_only_the_killers_are_buried(killers: set[int], data: st.DataObject) -> 
 
 
 def test_a_key_is_noted_several_messages_at_a_time_and_what_is_acked_is_noted_no_more() -> None:
-    each = Suspects(Turn(), notes.NOTHING, twice(100))
+    each = CrashSuspects(TrialLock(), notes.NOTHING, twice(100))
     together = each.together(3)
     assert together > 1
     lease = lease_of(3, 4, 5)
@@ -237,7 +237,7 @@ def test_a_key_is_noted_several_messages_at_a_time_and_what_is_acked_is_noted_no
 
 
 def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
-    each = Suspects(Turn(), notes.NOTHING, twice(10_000))
+    each = CrashSuspects(TrialLock(), notes.NOTHING, twice(10_000))
     at = keys = 0
     while each.room > 0:
         run = list(range(at, at + each.together(at)))
@@ -245,7 +245,7 @@ def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
         at, keys = at + len(run), keys + 1
     assert keys > 10
     each.check()
-    suspicious = Suspects(Turn(), Notes(((3, 5),)), twice(10))
+    suspicious = CrashSuspects(TrialLock(), Notes(((3, 5),)), twice(10))
     assert suspicious.together(3) == 1
     assert suspicious.together(4) == 1
     assert suspicious.together(2) == 1, "what follows in its key may be a suspect"
@@ -253,7 +253,7 @@ def test_notes_are_shared_by_the_keys_and_suspects_go_alone() -> None:
 
 
 def test_notes_that_fill_all_room_keep_nobody_from_being_tried() -> None:
-    each = Suspects(Turn(), Notes(((10, 10 + notes.MOST),)), twice(1000))
+    each = CrashSuspects(TrialLock(), Notes(((10, 10 + notes.MOST),)), twice(1000))
     assert each.room == 0
     # An earlier message of a suspect's key was acked, but that was never committed.
     assert each.takes(3)
@@ -271,20 +271,20 @@ def test_notes_that_fill_all_room_keep_nobody_from_being_tried() -> None:
 
 
 def test_a_crash_leaves_few_suspects_and_others_go_on_beside_them() -> None:
-    first = Suspects(Turn(), notes.NOTHING, twice(10_000))
+    first = CrashSuspects(TrialLock(), notes.NOTHING, twice(10_000))
     at = 0
     while first.room > 0:
         first.admit(lease_of(at), [at])
         at += 1
     left = first.note((), 0)
     assert len(notes.offsets(left)) < notes.MOST / 2
-    second = Suspects(Turn(), left, twice(10_000))
+    second = CrashSuspects(TrialLock(), left, twice(10_000))
     assert second.room > 0
     assert second.together(at) > 1
 
 
 def test_an_unanswered_note_starts_nothing() -> None:
-    each = Suspects(Turn(), notes.NOTHING, twice(10))
+    each = CrashSuspects(TrialLock(), notes.NOTHING, twice(10))
     lease = lease_of(3)
     each.admit(lease, [3])
     each.note((), 0)
@@ -295,15 +295,15 @@ def test_an_unanswered_note_starts_nothing() -> None:
 
 
 def test_a_takeover_after_a_clean_stop_suspects_nobody() -> None:
-    each = Suspects(Turn(), Notes(((3, 5),), 3), NO_DOUBT)
+    each = CrashSuspects(TrialLock(), Notes(((3, 5),), 3), NO_DOUBT)
     assert not each.left
     assert each.culprit is None
     assert not each.concerns(3)
 
 
 def test_one_trial_at_a_time_over_two_partitions() -> None:
-    turn = Turn()
-    first, second = (Suspects(turn, Notes(((3, 5),)), twice(10)) for _ in range(2))
+    turn = TrialLock()
+    first, second = (CrashSuspects(turn, Notes(((3, 5),)), twice(10)) for _ in range(2))
     leases = [lease_of(3), lease_of(3)]
     for each, lease in zip((first, second), leases, strict=True):
         each.admit(lease, [3])
@@ -330,8 +330,8 @@ def test_one_trial_at_a_time_over_two_partitions() -> None:
 
 
 def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> None:
-    turn = Turn()
-    each, other = (Suspects(turn, Notes(((0, 2 * ROW),)), twice(2 * ROW)) for _ in range(2))
+    turn = TrialLock()
+    each, other = (CrashSuspects(turn, Notes(((0, 2 * ROW),)), twice(2 * ROW)) for _ in range(2))
     for offset in range(2 * ROW):
         each.admit(lease_of(offset), [offset])
     other.admit(lease_of(0), [0])
@@ -352,12 +352,12 @@ def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> Non
 @pytest.mark.parametrize("over_first", [False, True])
 def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool) -> None:
     """Nothing more is committed for it, so nothing will tell that its trial is over."""
-    turn = Turn()
+    turn = TrialLock()
 
     def holds() -> bool:
         return turn.holder is each
 
-    each = Suspects(turn, Notes(((3, 4),)), twice(10))
+    each = CrashSuspects(turn, Notes(((3, 4),)), twice(10))
     lease = lease_of(3)
     each.admit(lease, [3])
     each.try_next()
@@ -381,7 +381,7 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
 
 
 def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
-    each = Suspects(Turn(), Notes(((3, 4),)), twice(10))
+    each = CrashSuspects(TrialLock(), Notes(((3, 4),)), twice(10))
     benched, unnoted, sent = lease_of(3), lease_of(4), lease_of(5)
     each.admit(sent, [5])
     each.note((), 0)
@@ -393,7 +393,7 @@ def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
 
 
 def test_what_is_passed_is_forgotten() -> None:
-    each = Suspects(Turn(), Notes(((3, 4),)), twice(10))
+    each = CrashSuspects(TrialLock(), Notes(((3, 4),)), twice(10))
     each.passed(9)
     assert each.concerns(9)
     each.passed(10)
@@ -405,8 +405,8 @@ def test_a_neighbour_partitions_innocent_is_not_blamed_each_time() -> None:
     """The worst schedule: whenever the killer may run, it runs before anybody else's handler ends."""
     world = World(6, {1}, 2)  # the first message of partition 1
     for life in range(40):
-        turn = Turn()
-        parts = [Suspects(turn, stored, twice(6 if life else 0)) for stored in world.stored]
+        turn = TrialLock()
+        parts = [CrashSuspects(turn, stored, twice(6 if life else 0)) for stored in world.stored]
         for number, each in enumerate(parts):
             if each.culprit is not None:
                 world.blame(number, each)
@@ -431,6 +431,6 @@ def test_a_neighbour_partitions_innocent_is_not_blamed_each_time() -> None:
 
 
 def test_a_culprit_stays_one_until_its_move_has_committed() -> None:
-    each = Suspects(Turn(), Notes(((3, 4),), 3), twice(10))
+    each = CrashSuspects(TrialLock(), Notes(((3, 4),), 3), twice(10))
     assert each.culprit == 3
     assert each.note((), 0) == Notes(((3, 4),), 3)

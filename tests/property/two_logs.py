@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.checkpoint import Checkpoint, joined, united
-from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, Why, decode
-from kafka_pubsub.core.rules import RetryStart
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, joined, united
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves
+from kafka_pubsub.core.retry.record import RetryInfo, Why, decode
+from kafka_pubsub.core.settings import RetryStart
 from tests.property.retry_kafka import Stored
 
 __all__ = ["TwoLogs"]
@@ -75,7 +75,7 @@ class TwoLogs:
         assert commit.offset >= self.stored.offset
         return said
 
-    def take(self, flight: Relocate) -> int | None:
+    def take(self, flight: StoreMoves) -> int | None:
         """The log stores a transaction; returns where its checkpoint lies."""
         for each in flight.records:
             self.retry.append(Stored(len(each.record), len(self.retry), each.record.key(), each.headers))

@@ -7,9 +7,10 @@ from typing import cast
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
-from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, Record, Release, Released, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, LeaseOutcome, LeaseReport, LeasesReported
+from kafka_pubsub.core.records import Record
 from tests.property.holders import Walker as Handler
 from tests.property.test_partition import PartitionMachine
 
@@ -90,11 +91,11 @@ class WaitingMachine(PartitionMachine):
         else:
             self.asked.add(walker)
 
-    def release(self, walker: Handler, verdict: Verdict, delay: float | None = None) -> None:
+    def release(self, walker: Handler, verdict: LeaseOutcome, delay: float | None = None) -> None:
         if walker in self.asked and walker.began:
             self.asked.discard(walker)  # the callback's end and the ack crossed: neither knows of the other
             self.walkers.remove(walker)
-            self.do(Released([Release(walker.lease, walker.acked, verdict, delay)]))
+            self.do(LeasesReported([LeaseReport(walker.lease, walker.acked, verdict, delay)]))
             return
         super().release(walker, verdict, delay)
 
@@ -110,13 +111,13 @@ class WaitingMachine(PartitionMachine):
 
     def end_record(self, walker: Handler) -> None:
         if walker.withdrawn:
-            self.release(walker, Verdict.NACKED)
+            self.release(walker, LeaseOutcome.NACKED)
             return
         self.acked.add(walker.offsets[walker.acked])
         walker.acked += 1
         walker.began = False
         if walker.acked == len(walker.offsets):
-            self.release(walker, Verdict.FINISHED)
+            self.release(walker, LeaseOutcome.FINISHED)
 
     @precondition(lambda self: self.inline)
     @rule(late=st.booleans())
@@ -140,7 +141,7 @@ class WaitingMachine(PartitionMachine):
         walk, record = self.inline, self.inline_next()
         if walk is None or record is None:
             return
-        self.inline_step(Verdict.KEPT, None, None)
+        self.inline_step(LeaseOutcome.KEPT, None, None)
         assert self.ask(walk.left[-1].lease, record)
         self.acked.add(record.offset())
         self.walkers.pop()

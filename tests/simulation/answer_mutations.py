@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.holders import PENDING, Holder
-from kafka_pubsub.core.durability import Durability
+from kafka_pubsub.client.workers.lease_runner import PENDING, LeaseRunner
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.delivery.lease_reports import LeaseReports
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Unstored
-from kafka_pubsub.core.events import Ask, Record
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.events import Ask
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Message
 
 __all__ = ["ANSWER_MUTATIONS"]
@@ -62,7 +63,7 @@ def refused_acks_forgotten(patch: Patch) -> None:
 def old_id_counts(patch: Patch) -> None:
     """An ack of a delivery that is over, while a newer one is out, is answered like any other."""
 
-    def is_late(self: Holder, message: Message) -> bool:
+    def is_late(self: LeaseRunner, message: Message) -> bool:
         if message._state != PENDING or self.withdrawn:
             self.reports.stale()
         return message._state != PENDING
@@ -71,7 +72,7 @@ def old_id_counts(patch: Patch) -> None:
         self._commits.dirty = True
         self._booked.append((ask.waiter, 0.0))
 
-    patch.setattr(Holder, "_late", is_late)
+    patch.setattr(LeaseRunner, "_late", is_late)
     patch.setattr(Durability, "_late", late)
 
 
@@ -97,16 +98,16 @@ def nobody_told_of_a_loss(patch: Patch) -> None:
 
 def key_freed_by_the_ack(patch: Patch) -> None:
     """A lease is over with its last ack, though its handler still runs."""
-    real = Verdicts.acked
+    real = LeaseReports.acked
 
-    def acked(self: Verdicts, lease: Lease, record: Record) -> bool:
+    def acked(self: LeaseReports, lease: Lease, record: Record) -> bool:
         counts = real(self, lease, record)
         if counts and lease in self._leases.active and lease.done == len(lease.records):
             self._leases.close(lease)
             self._home.free(lease)
         return counts
 
-    patch.setattr(Verdicts, "acked", acked)
+    patch.setattr(LeaseReports, "acked", acked)
 
 
 #: Each with the kinds of worlds that must show it: without a retry topic, with one.

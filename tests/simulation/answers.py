@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from kafka_pubsub.client.durable_acks import _WHY
+from kafka_pubsub.client.workers.ack_futures import _WHY
 from kafka_pubsub.core.effects import Unstored
 from kafka_pubsub.errors import AckError, StaleAck
 from kafka_pubsub.model import Message

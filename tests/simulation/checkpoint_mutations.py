@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_pubsub.client.mover import positions_of_all
-from kafka_pubsub.core.checkpoints import Checkpoints
+from kafka_pubsub.client.retry.transaction_thread import positions_of_all
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
 from tests.checkpoint_rules import (
     checkpoint_is_all,
     trimmed_before_the_answer,

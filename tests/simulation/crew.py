@@ -1,13 +1,14 @@
 """A crew whose handlers do what the seed says, one small step at a time.
 
-Theory. `ScriptedCrew` keeps the holders that the client gives it and moves one when it is told to: begin a
-message, use its verbs, end the callback, or say something long after. What it tells the client is what the thread
-crew, the batch crew and the mailbox tell (`client/crews.py`, `client/mailbox.py`); what it tells the ledger is
-what a handler saw.
+Theory. `ScriptedWorkers` keeps the holders that the client gives it and moves one when it is told to: begin a message,
+use its verbs, end the callback, or say something long after. What it tells the client is what the thread crew, the
+batch crew and the mailbox tell (`client/workers/thread_workers.py`, `client/workers/pull_queue.py`); what it tells
+the ledger is what a handler saw.
 
 Rules
-1. A walking crew lets the fetcher call the callback itself (`client/inline.py`). What else happens while such a
-   callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes on.
+1. A walking crew lets the fetcher call the callback itself (`client/workers/inline_runner.py`). What else happens
+   while such a callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes
+   on.
 2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
 3. When the world is `calm`, handlers ack at once and nobody is silent. Poison is poison still.
@@ -21,16 +22,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kafka_pubsub.client.crews import Callback, Inline
-from kafka_pubsub.client.holders import ACKED, PENDING, BatchHolder, Holder, Reports
-from kafka_pubsub.client.inline import InlineHolder
-from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.client.workers.inline_runner import InlineLeaseRunner
+from kafka_pubsub.client.workers.lease_runner import ACKED, PENDING, BatchLeaseRunner, LeaseRunner, Reports
+from kafka_pubsub.client.workers.thread_workers import Callback, Inline
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.model import AckFuture, Message
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Plan
 
-__all__ = ["Hand", "ScriptedCrew", "Stage"]
+__all__ = ["Hand", "ScriptedWorkers", "Stage"]
 
 
 class Stage(Protocol):
@@ -67,7 +68,7 @@ class Stage(Protocol):
 class Hand:
     """One holder, with the callback that walks it or the user who kept its message."""
 
-    holder: Holder
+    holder: LeaseRunner
     #: False while it waits for a worker.
     working: bool = False
     #: Messages with the callback; empty between two of them.
@@ -99,7 +100,7 @@ class Hand:
         return f"{self.lease!r}"
 
 
-class ScriptedCrew:
+class ScriptedWorkers:
     """Runs callbacks that are a script. `mode`: "walk", "batch" or "mailbox"."""
 
     spread = False
@@ -118,8 +119,8 @@ class ScriptedCrew:
         #: Whether the fetcher is walking, and what inline callbacks have broken, which no callback can raise.
         self._lent = False
         #: Where leases go that the fetcher takes itself, and holders that it had when it was taken over.
-        self._aside: deque[Holder] | None = None
-        self._adopted: set[Holder] = set()
+        self._aside: deque[LeaseRunner] | None = None
+        self._adopted: set[LeaseRunner] = set()
         self.callback: Callback = self._call
         self._broken: BaseException | None = None
 
@@ -136,20 +137,20 @@ class ScriptedCrew:
         # No hand moves while the fetcher waits for it: that those of real threads do is left to chance.
         return 0 if self._stage.chance(0.5) else self._working() - self._lent
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         self._aside = aside
         if aside is not None:
             waiting = [hand for hand in self.hands if not hand.working and not hand.kept]
             aside.extend(hand.holder for hand in waiting)
             self.hands = [hand for hand in self.hands if hand not in waiting]
 
-    def queue(self, holders: Iterable[Holder]) -> None:
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
         self.hands += [Hand(holder) for holder in holders]
 
     def lend(self, lent: bool) -> None:
         self._lent = lent
 
-    def adopt(self, holder: Holder, thread: threading.Thread) -> None:
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
         self._adopted.add(holder)
         for hand in self.hands:
             if hand.holder is holder:
@@ -160,7 +161,7 @@ class ScriptedCrew:
         self._stage.alive()
         self.sort()
         holder = message._sink
-        assert isinstance(holder, Holder)
+        assert isinstance(holder, LeaseRunner)
         inline = holder not in self._adopted
         hand = Hand(holder, working=True, messages=[message], inline=inline, fetched=True)
         try:
@@ -189,7 +190,7 @@ class ScriptedCrew:
                 self.hands.remove(hand)
             elif ended:
                 sink = hand.messages[0]._sink
-                assert isinstance(sink, Holder)
+                assert isinstance(sink, LeaseRunner)
                 if sink.detached:
                     hand.holder, hand.inline, hand.kept = sink, False, True
                     hand.mute = not self._stage.calm and self._stage.chance(0.3)
@@ -198,7 +199,7 @@ class ScriptedCrew:
         """Callbacks that run, the fetcher's too."""
         return self._lent + sum(hand.working and not hand.kept and not hand.inline for hand in self.hands)
 
-    # The crew's side (client/crews.py)
+    # The crew's side (client/workers/thread_workers.py)
 
     def wants(self, free: int) -> int:
         if self._mode == "mailbox":
@@ -209,7 +210,7 @@ class ScriptedCrew:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            kind = BatchHolder if self._mode == "batch" else Holder
+            kind = BatchLeaseRunner if self._mode == "batch" else LeaseRunner
             lease.holder = holder = kind(lease, self._reports)
             if self._aside is not None:
                 self._aside.append(holder)
@@ -222,7 +223,7 @@ class ScriptedCrew:
                 self._begin(hand)
                 self._leave(hand)
 
-    def walking(self) -> Iterable[Holder]:
+    def walking(self) -> Iterable[LeaseRunner]:
         return [hand.holder for hand in self.hands if hand.working and not hand.kept and not hand.inline]
 
     def close(self, timeout: float | None) -> bool:
@@ -257,7 +258,7 @@ class ScriptedCrew:
             self._speak_up(hand)
         elif not hand.messages:
             self._begin(hand)
-        elif isinstance(hand.holder, BatchHolder):
+        elif isinstance(hand.holder, BatchLeaseRunner):
             self._end_batch(hand, hand.holder)
         else:
             self._end(hand)
@@ -266,7 +267,7 @@ class ScriptedCrew:
 
     def _begin(self, hand: Hand) -> None:
         holder = hand.holder
-        if isinstance(holder, BatchHolder):
+        if isinstance(holder, BatchLeaseRunner):
             hand.messages = holder.begin_run()
         else:
             message = holder.begin()
@@ -281,11 +282,11 @@ class ScriptedCrew:
 
     def _begin_nothing(self, hand: Hand) -> None:
         done = hand.holder.done
-        if isinstance(hand.holder, BatchHolder):
+        if isinstance(hand.holder, BatchLeaseRunner):
             self._report(hand, hand.holder.end_run())
         else:
             hand.holder.let_go()
-            self._report(hand, Release(hand.lease, done, Verdict.UNTOUCHED))
+            self._report(hand, LeaseReport(hand.lease, done, LeaseOutcome.UNTOUCHED))
 
     def _choose(self, hand: Hand) -> None:
         stage, rules = self._stage, self._stage.plan.rules
@@ -322,7 +323,7 @@ class ScriptedCrew:
 
     def _key(self, hand: Hand) -> bytes | None:
         """What it holds: an inline lease has no key, its callback has."""
-        if not isinstance(hand.holder, InlineHolder):
+        if not isinstance(hand.holder, InlineLeaseRunner):
             return hand.lease.key
         return hand.messages[0].key if self._stage.plan.rules.ordered else None
 
@@ -332,7 +333,7 @@ class ScriptedCrew:
         """The user acks."""
         if message._state != PENDING or hand.holder.withdrawn:
             self.late += 1
-        elif not isinstance(hand.holder, BatchHolder) or hand.kept:
+        elif not isinstance(hand.holder, BatchLeaseRunner) or hand.kept:
             self._stage.acked(hand.lease, [message.offset])
         if self._stage.chance(self._stage.plan.asks):
             answer = self._stage.ask(hand.lease, message)
@@ -402,9 +403,9 @@ class ScriptedCrew:
         hand.messages = []
         if holder.done == len(hand.lease.records):
             holder.let_go()
-            self._report(hand, Release(hand.lease, holder.done, Verdict.FINISHED))
+            self._report(hand, LeaseReport(hand.lease, holder.done, LeaseOutcome.FINISHED))
 
-    def _end_batch(self, hand: Hand, holder: BatchHolder) -> None:
+    def _end_batch(self, hand: Hand, holder: BatchLeaseRunner) -> None:
         stage, messages = self._stage, hand.messages
         conduct = "ack" if stage.calm and hand.poisoned is None else hand.conduct
         raised = conduct in ("raise", "ack_and_raise")
@@ -424,7 +425,7 @@ class ScriptedCrew:
         release = holder.end_run(ValueError("no") if raised else None)
         if not holder.withdrawn or release.done:
             stage.acked(hand.lease, [record.offset() for record in hand.lease.records[: release.done]])
-        hand.messages = [messages[release.done]] if release.verdict is Verdict.KEPT else []
+        hand.messages = [messages[release.done]] if release.verdict is LeaseOutcome.KEPT else []
         self._report(hand, release)
 
     def _speak_up(self, hand: Hand) -> None:
@@ -446,9 +447,9 @@ class ScriptedCrew:
             self._stage.say(f"settles {hand!r}")
             self.hands.remove(hand)
 
-    def _report(self, hand: Hand, release: Release) -> None:
+    def _report(self, hand: Hand, release: LeaseReport) -> None:
         self._stage.say(f"releases {hand!r}: {release.done} acked, {release.verdict.name}")
-        if release.verdict is Verdict.KEPT:
+        if release.verdict is LeaseOutcome.KEPT:
             hand.kept, hand.mute = True, not self._stage.calm and self._stage.chance(0.3)
         else:
             hand.messages = []

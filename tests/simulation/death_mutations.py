@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_pubsub.core.fates import Fates
-from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.notes import NOTHING, Doubt
-from kafka_pubsub.core.outage import Outage
-from kafka_pubsub.core.retry_record import RetryInfo, Why
-from kafka_pubsub.core.started_notes import StartedNotes
-from kafka_pubsub.core.suspects import Suspects, Turn
+from kafka_pubsub.core.commit.notes import NOTHING, Doubt
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.core.retry.moves import Move
+from kafka_pubsub.core.retry.next_move import NextMoves
+from kafka_pubsub.core.retry.outage import Outage
+from kafka_pubsub.core.retry.record import RetryInfo, Why
 from tests.simulation import foci
 from tests.simulation.plan import Focus
 
@@ -23,12 +23,12 @@ Patch = pytest.MonkeyPatch
 
 def attempts_lost(patch: Patch) -> None:
     """A message that fails keeps its number."""
-    real = Fates._said
+    real = NextMoves._said
 
-    def said(self: Fates, record: object, now: float, error: str) -> RetryInfo:
+    def said(self: NextMoves, record: object, now: float, error: str) -> RetryInfo:
         return real(self, record, now, error)._replace(attempt=1)  # type: ignore[arg-type]
 
-    patch.setattr(Fates, "_said", said)
+    patch.setattr(NextMoves, "_said", said)
 
 
 def attempts_forgotten_in_a_crash(patch: Patch) -> None:
@@ -39,14 +39,14 @@ def attempts_forgotten_in_a_crash(patch: Patch) -> None:
     patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self._retries.suspects))
 
 
-def _unnoted(suspects: Suspects) -> object:
+def _unnoted(suspects: CrashSuspects) -> object:
     suspects.note((), 0)
     return NOTHING
 
 
 def started_unnoted(patch: Patch) -> None:
     """After a crash handlers start as ever."""
-    patch.setattr(Suspects, "concerns", lambda self, offset: False)
+    patch.setattr(CrashSuspects, "concerns", lambda self, offset: False)
 
 
 def ends_uncounted(patch: Patch) -> None:
@@ -61,32 +61,32 @@ def ends_uncounted(patch: Patch) -> None:
 
 def several_trials(patch: Patch) -> None:
     """Suspects are tried together ("one at a time")."""
-    patch.setattr(Turn, "take", lambda self, who: True)
-    patch.setattr(Suspects, "check", lambda self: None)
-    patch.setattr(Suspects, "wants_turn", property(lambda self: bool(self._bench)))
+    patch.setattr(TrialLock, "take", lambda self, who: True)
+    patch.setattr(CrashSuspects, "check", lambda self: None)
+    patch.setattr(CrashSuspects, "wants_turn", property(lambda self: bool(self._bench)))
 
 
 def culprit_forgotten(patch: Patch) -> None:
     """Who was on trial when its process died is a suspect like any other."""
-    real = Suspects.__init__
+    real = CrashSuspects.__init__
 
-    def init(self: Suspects, *arguments: object) -> None:
+    def init(self: CrashSuspects, *arguments: object) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
         self.culprit = None
 
-    patch.setattr(Suspects, "__init__", init)
+    patch.setattr(CrashSuspects, "__init__", init)
 
 
 def burial_untold(patch: Patch) -> None:
     """The log isn't told that a message's attempts are used up before its dead letter is written."""
-    real = Fates._used_up
+    real = NextMoves._used_up
 
-    def used_up(self: Fates, *arguments: object) -> Move:
+    def used_up(self: NextMoves, *arguments: object) -> Move:
         move = real(self, *arguments)  # type: ignore[arg-type]
         move.info = move.info._replace(why=Why.NACKED)  # type: ignore[call-arg]
         return move
 
-    patch.setattr(Fates, "_used_up", used_up)
+    patch.setattr(NextMoves, "_used_up", used_up)
 
 
 def bad_messages_are_an_outage(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory import Fate, FaultPlan
+from kafka_pubsub.memory import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.faults import Step
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation.plan import Plan
@@ -47,16 +47,18 @@ class Faults(FaultPlan):
         self._world = world
         self.process: Mortal | None = None
 
-    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
+    def commit(
+        self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
+    ) -> RequestOutcome:
         world = self._world
         self._on_its_way()
         if world.calm:
-            return Fate.DONE
+            return RequestOutcome.DONE
         if world.chance(world.plan.refused):
-            return Fate.REFUSED
+            return RequestOutcome.REFUSED
         if world.chance(world.plan.retry.late_commits):
-            return Fate.LATE
-        return Fate.ANSWER_LOST if world.chance(world.plan.answer_lost) else Fate.DONE
+            return RequestOutcome.LATE
+        return RequestOutcome.ANSWER_LOST if world.chance(world.plan.answer_lost) else RequestOutcome.DONE
 
     def lateness(self) -> float:
         return self._world.between(0.2, LATEST)
@@ -68,15 +70,15 @@ class Faults(FaultPlan):
             self._perhaps_dies()
         return None
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         world, retry = self._world, self._perhaps_dies()
         if world.calm:
-            return Fate.DONE
+            return RequestOutcome.DONE
         if step is Step.COMMIT and world.chance(retry.unknown):
-            return Fate.ANSWER_LOST if world.chance(0.5) else Fate.LATE
+            return RequestOutcome.ANSWER_LOST if world.chance(0.5) else RequestOutcome.LATE
         if not world.chance(retry.broken_steps):
-            return Fate.DONE
-        return Fate.REFUSED if world.chance(0.5) else Fate.ANSWER_LOST
+            return RequestOutcome.DONE
+        return RequestOutcome.REFUSED if world.chance(0.5) else RequestOutcome.ANSWER_LOST
 
     def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
         return self._world.refuses(topic)

@@ -21,9 +21,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.records import Record
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 

@@ -12,24 +12,25 @@ from typing import cast
 
 import pytest
 
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.holders import Holder, Reports
-from kafka_pubsub.client.inline import InlineHolder
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.commits import Commits
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.client.workers.inline_runner import InlineLeaseRunner
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner, Reports
+from kafka_pubsub.core.commit.commits import Commits
+from kafka_pubsub.core.commit.offsets import Offsets, Run
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
+from kafka_pubsub.core.delivery.lease_reports import LeaseReports
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, Effect, Stop, Withdraw
-from kafka_pubsub.core.events import Event, Passed, Record, Release, Returned, Verdict
-from kafka_pubsub.core.key_queues import KeyQueues
-from kafka_pubsub.core.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.offsets import Offsets, Run
+from kafka_pubsub.core.events import Event, LeaseOutcome, LeaseReport, Passed, Returned
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.places import Places
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import Why
-from kafka_pubsub.core.rules import Rules, Start
-from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.core.verdicts import Verdicts
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
+from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import Committed, Message
 
@@ -44,27 +45,27 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 def old_releases_count(patch: pytest.MonkeyPatch) -> None:
     """A release of a lease that is over is booked like any other."""
 
-    def released(self: Verdicts, event: object, now: float) -> Sequence[Effect]:
+    def released(self: LeaseReports, event: object, now: float) -> Sequence[Effect]:
         for release in event.releases:  # type: ignore[attr-defined]
             self.release(release, now)
         return ()
 
-    patch.setattr(Verdicts, "released", released)
+    patch.setattr(LeaseReports, "released", released)
 
 
 def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
     """A verdict finishes its record, whatever has become of its lease."""
 
-    def settled(self: Verdicts, event: object, now: float) -> Sequence[Effect]:
+    def settled(self: LeaseReports, event: object, now: float) -> Sequence[Effect]:
         for settlement in event.settlements:  # type: ignore[attr-defined]
             record = settlement.lease.records[settlement.done]
-            places = cast("Places", self._home)
+            places = cast("RecordOutcomes", self._home)
             if settlement.acked and record.offset() in places._offsets.unfinished:
                 places.book([record])
             self._settle(settlement, now)
         return ()
 
-    patch.setattr(Verdicts, "settled", settled)
+    patch.setattr(LeaseReports, "settled", settled)
 
 
 def whoever_wrote_last(patch: pytest.MonkeyPatch) -> None:
@@ -91,7 +92,7 @@ def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
     """Late verdicts aren't counted."""
-    patch.setattr(Engine, "stale", lambda self: None)
+    patch.setattr(StreamRunner, "stale", lambda self: None)
 
 
 def handlers_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +163,7 @@ def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
 
 def no_last_word(patch: pytest.MonkeyPatch) -> None:
     """A partition goes without a last commit."""
-    patch.setattr(RetryHalf, "last_word", lambda self, now, closing: None)
+    patch.setattr(RetryPartition, "last_word", lambda self, now, closing: None)
     patch.setattr(Coordinator, "returns", lambda self, number, committed, beside: None)
 
 
@@ -203,7 +204,11 @@ def held_back_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = Partition.__init__
 
     def init(
-        self: Partition, start: Start, rules: Rules, jitter: Callable[[], float], turn: Turn | None = None
+        self: Partition,
+        start: Start,
+        rules: Rules,
+        jitter: Callable[[], float],
+        turn: TrialLock | None = None,
     ) -> None:
         real(self, start._replace(held_back=()), rules, jitter, turn)
 
@@ -236,15 +241,17 @@ def redelivery_behind(patch: pytest.MonkeyPatch) -> None:
 
 def backoff_frees_the_key(patch: pytest.MonkeyPatch) -> None:
     """A record in backoff doesn't hold its key: its successors overtake it."""
-    real = Places.fail
+    real = RecordOutcomes.fail
 
-    def fail(self: Places, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
+    def fail(
+        self: RecordOutcomes, lease: Lease, why: Why, delay: float | None, error: str, now: float
+    ) -> None:
         real(self, lease, why, delay, error, now)
         queues = self._queues
         if lease.key is not None and (waiting := queues.queues.get(lease.key)):
             heappush(queues.ready, (waiting[0].offset(), lease.key))
 
-    patch.setattr(Places, "fail", fail)
+    patch.setattr(RecordOutcomes, "fail", fail)
     patch.setattr(KeyQueues, "check", lambda self: None)
 
 
@@ -253,14 +260,14 @@ def backoff_frees_the_key(patch: pytest.MonkeyPatch) -> None:
 
 def skip_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The fetcher goes on with a key of which it has left a record."""
-    real = InlineHolder._leaves
+    real = InlineLeaseRunner._leaves
 
-    def leaves(self: InlineHolder, message: Message, record: Record) -> bool:
+    def leaves(self: InlineLeaseRunner, message: Message, record: Record) -> bool:
         left = real(self, message, record)
         self._skip.clear()
         return left
 
-    patch.setattr(InlineHolder, "_leaves", leaves)
+    patch.setattr(InlineLeaseRunner, "_leaves", leaves)
 
 
 def left_key_free(patch: pytest.MonkeyPatch) -> None:
@@ -302,17 +309,17 @@ def current_unsaid(patch: pytest.MonkeyPatch) -> None:
 
 def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
     """Nobody counts what inline callbacks keep."""
-    real = InlineHolder.__init__
+    real = InlineLeaseRunner.__init__
 
-    def init(self: InlineHolder, lease: Lease, reports: Reports, *, ordered: bool, spare: int) -> None:
+    def init(self: InlineLeaseRunner, lease: Lease, reports: Reports, *, ordered: bool, spare: int) -> None:
         real(self, lease, reports, ordered=ordered)
 
-    patch.setattr(InlineHolder, "__init__", init)
+    patch.setattr(InlineLeaseRunner, "__init__", init)
 
 
 def busy_key_walked(patch: pytest.MonkeyPatch) -> None:
     """The fetcher takes records of keys that wait, or are with somebody."""
-    patch.setattr(inline, "apart", lambda records, *busy: (records, []))
+    patch.setattr(inline_lease, "apart", lambda records, *busy: (records, []))
     patch.setattr(Partition, "check", lambda self: None)
 
 
@@ -347,14 +354,14 @@ def pause_without_resume(patch: pytest.MonkeyPatch) -> None:
 def crossing_ack_lost(patch: pytest.MonkeyPatch) -> None:
     """A callback that returns doesn't look whether another thread has acked meanwhile."""
 
-    def left(self: Holder, message: object) -> Release:
+    def left(self: LeaseRunner, message: object) -> LeaseReport:
         self.detached = True
         if message._state == 2 or self.withdrawn:  # type: ignore[attr-defined]
-            return Release(self.lease, self.done, Verdict.NACKED, self._delay)
-        return Release(self.lease, self.done, Verdict.KEPT)
+            return LeaseReport(self.lease, self.done, LeaseOutcome.NACKED, self._delay)
+        return LeaseReport(self.lease, self.done, LeaseOutcome.KEPT)
 
-    patch.setattr(Holder, "left", left)
-    patch.setattr(Holder, "acked_later", lambda self, message: None)
+    patch.setattr(LeaseRunner, "left", left)
+    patch.setattr(LeaseRunner, "acked_later", lambda self, message: None)
 
 
 def withdrawal_untold(patch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from kafka_pubsub.client import checkpoints as reading
-from kafka_pubsub.client import engine, rebalances
-from kafka_pubsub.core import ack_map, checkpoints, chores, commits, fates, flow, outage, retries, retry_half
-from kafka_pubsub.core.checkpoint import split
-from kafka_pubsub.core.redelivery import Backoff, Policy
-from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.client.assignment import listener
+from kafka_pubsub.client.retry import checkpoint_reader as reading
+from kafka_pubsub.client.subscribe import runner
+from kafka_pubsub.core.commit import ack_map, checkpoint_schedule, commits
+from kafka_pubsub.core.commit.checkpoint import split
+from kafka_pubsub.core.delivery import fetch_window
+from kafka_pubsub.core.retry import maintenance, next_move, outage, retry_partition, retry_state
+from kafka_pubsub.core.retry.backoff import Backoff, Policy
+from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.memory import groups
 from tests.simulation.retry_plan import RetryPlan
 
@@ -204,19 +207,19 @@ def scaled(plan: Plan) -> Iterator[None]:
     limits: list[tuple[object, str, object]] = [
         (ack_map, "CAPACITY", plan.capacity),
         (groups, "METADATA_LIMIT", plan.capacity),
-        (flow, "WINDOW", plan.window),
-        (engine, "POSTED", 2),
-        (engine, "LEAST_READ", min(500, max(1, plan.window // 4))),
-        (rebalances, "TRY_AGAIN", 0.0),
+        (fetch_window, "WINDOW", plan.window),
+        (runner, "POSTED", 2),
+        (runner, "LEAST_READ", min(500, max(1, plan.window // 4))),
+        (listener, "TRY_AGAIN", 0.0),
         (reading, "_PATIENCE", 0.0),
-        (retries, "BACKLOG", beside.backlog),
-        (chores, "BACKLOG", beside.backlog),
+        (retry_state, "BACKLOG", beside.backlog),
+        (maintenance, "BACKLOG", beside.backlog),
         (outage, "ENOUGH", beside.enough),
-        (fates, "LONGEST_DELAY", 20.0),
-        (retry_half, "TRIM", beside.trim),
+        (next_move, "LONGEST_DELAY", 20.0),
+        (retry_partition, "TRIM", beside.trim),
     ]
     if plan.capacity < 4095:
-        limits += [(checkpoints, "EVERY", 3.0), (commits, "split", partial(split, most=5))]
+        limits += [(checkpoint_schedule, "EVERY", 3.0), (commits, "split", partial(split, most=5))]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, value in limits:
         setattr(module, name, value)

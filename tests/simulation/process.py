@@ -13,20 +13,20 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from kafka_pubsub.client.engine import READ_WAIT, Engine
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.subscriber import Subscriber
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.subscribe.runner import READ_WAIT, StreamRunner
+from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.effects import Bury, CommitBoth, ReadBodies, Relocate, Restart, Trim
-from kafka_pubsub.core.events import Passed, Release, Settlement
-from kafka_pubsub.core.inline import finished
-from kafka_pubsub.core.leases import Lease, LeaseState
+from kafka_pubsub.core.delivery.inline_lease import finished
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
+from kafka_pubsub.core.effects import CommitBoth, ReadBodies, Restart, StoreMoves, Trim, WriteDeadLetters
+from kafka_pubsub.core.events import LeaseReport, Passed
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
 from tests.simulation.answers import Answers, Place
-from tests.simulation.crew import ScriptedCrew
+from tests.simulation.crew import ScriptedWorkers
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
@@ -78,7 +78,7 @@ class Instant(threading.Event):
         return self.is_set()
 
 
-class SimulatedEngine(Engine):
+class SimulatedRunner(StreamRunner):
     """The engine without threads; tells the ledger what it does."""
 
     owner: Process
@@ -120,7 +120,7 @@ class SimulatedEngine(Engine):
         self.owner.check()
         self.owner.world.answers.check()
 
-    def released(self, release: Release) -> None:
+    def released(self, release: LeaseReport) -> None:
         self._acked(release.lease, range(release.done))
         super().released(release)
 
@@ -196,9 +196,9 @@ class SimulatedCoordinator(SparingCoordinator):
     owner: Process
 
     def _have_done(
-        self, number: int, effect: Relocate | Bury | ReadBodies | Trim | Restart, now: float
+        self, number: int, effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart, now: float
     ) -> None:
-        if isinstance(effect, Relocate | Restart):
+        if isinstance(effect, StoreMoves | Restart):
             self.owner.engine.said(number)
         super()._have_done(number, effect, now)
 
@@ -228,7 +228,7 @@ class Process:
             self._joining.membership,
             self._joining.rejoin,
         )
-        self.engine = SimulatedEngine(
+        self.engine = SimulatedRunner(
             self._joining,
             self.subscription,
             number,
@@ -242,7 +242,7 @@ class Process:
         self.engine.owner = self
         self.engine._drained = Instant()
         self.engine._leaving = {}
-        self.crew = ScriptedCrew(self, self.engine, mode)
+        self.crew = ScriptedWorkers(self, self.engine, mode)
         flow = FlowControl.model_construct(
             max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
         )

@@ -1,10 +1,10 @@
 """The relocating half of a simulated process: transactions in steps, bodies that come late.
 
-Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a process
-may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again without a
-record that was refused, is decided as `client/mover.py` does, by its own functions. Dead letters are
-written beside it as by `client/letter_writer.py`, in a transaction that waits for its positions between two of its
-steps. When their topic doesn't answer, it stands there.
+Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a
+process may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again
+without a record that was refused, is decided as `client/retry/transaction_thread.py` does, by its own functions. Dead
+letters are written beside it as by `client/retry/dead_letter_writer.py`, in a transaction that waits for its
+positions between two of its steps. When their topic doesn't answer, it stands there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
-from kafka_pubsub.client.body_reader import BodyRequest, FoundBodies
-from kafka_pubsub.client.letter_writer import PATIENCE, Written, completed, further
-from kafka_pubsub.client.mover import Flight, Landing, _by_flight, positions_of_all
-from kafka_pubsub.client.relocating import LANDING, Relocating, dead_letter_id, transactional_id
+from kafka_pubsub.client.retry.body_reader import BodyRequest, FoundBodies
+from kafka_pubsub.client.retry.dead_letter_writer import PATIENCE, Written, completed, further
+from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, dead_letter_id, transactional_id
+from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult, _by_flight, positions_of_all
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.checkpoint import Checkpoint, Named
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import Step
@@ -41,7 +41,7 @@ class Chances(Protocol):
     def time_passes(self, seconds: float) -> None: ...
 
 
-class SteppedRelocating(Relocating):
+class SteppedRelocating(RetryIO):
     """The real one without its threads."""
 
     def __init__(
@@ -57,25 +57,25 @@ class SteppedRelocating(Relocating):
         self._world = world
         self._backend = backend
         self._transactions: MemoryTransactions = backend.transactions(transactional_id(record.name, writer))
-        self._waiting: deque[Flight] = deque()
+        self._waiting: deque[MoveRequest] = deque()
         self.mover.send = self._waiting.append  # type: ignore[method-assign,assignment]
         #: Those in the transaction that is under way, and its steps.
-        self._together: list[Flight] = []
+        self._together: list[MoveRequest] = []
         self._steps: Steps | None = None
         #: When a transaction wasn't stored last, as far as we know.
         self.failed_at = 0.0
         self._requests: deque[BodyRequest] = deque()
         self._writer: MemoryTransactions = backend.transactions(dead_letter_id(record.name, writer))
-        self._unwritten: deque[Flight] = deque()
+        self._unwritten: deque[MoveRequest] = deque()
         self.letters.send = self._unwritten.append  # type: ignore[method-assign,assignment]
         self.letters.complete = self._completed  # type: ignore[method-assign]
         #: The dead letters that are written and the steps; since when they wait for the log's answer; whether their
         #: positions were asked for, and have come.
-        self._letters: Flight | None = None
+        self._letters: MoveRequest | None = None
         self._letter_steps: Steps | None = None
         self._since = 0.0
         self._written_all = self._asked = False
-        self._whole: Flight | None = None
+        self._whole: MoveRequest | None = None
 
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
         self._requests.append(BodyRequest(TopicPartition(RETRY, number), epoch, offsets))
@@ -138,7 +138,7 @@ class SteppedRelocating(Relocating):
             if refused and at not in refused:
                 self._together.append(flight)
             else:
-                landing = Landing(flight, outcome.ending, mine, refused.get(at, {}), outcome.reason)
+                landing = MoveResult(flight, outcome.ending, mine, refused.get(at, {}), outcome.reason)
                 self._landed(landing)
         if self._together:
             self._take_off()
@@ -189,12 +189,12 @@ class SteppedRelocating(Relocating):
             if outcome.ending is Ending.UNKNOWN:
                 self._writer.fence(self._writer.transactional_id)
             self._landed(
-                Landing(self._whole, outcome.ending, outcome.offsets, outcome.refused, outcome.reason)
+                MoveResult(self._whole, outcome.ending, outcome.offsets, outcome.refused, outcome.reason)
             )
         elif not self._asked:
             self._written(Written(flight, False, outcome.refused, outcome.reason))
 
-    def _completed(self, rest: Flight) -> bool:
+    def _completed(self, rest: MoveRequest) -> bool:
         flight = self._letters
         if (
             flight is None

@@ -24,13 +24,13 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Checkpoint, Named, Part, joined, united
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, Part, joined, united
+from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.events import Record
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.memory import MemoryCluster
 from kafka_pubsub.memory.log import PartitionLog
 from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition

@@ -12,24 +12,24 @@ from math import inf
 
 import pytest
 
-from kafka_pubsub.client.attention import Attention
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.mover import Landing
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.takeovers import Takeovers
-from kafka_pubsub.core import parking, retries
-from kafka_pubsub.core.chores import Chores
+from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.effects import Effect
-from kafka_pubsub.core.fates import Fates
-from kafka_pubsub.core.moves import Move, Moves
-from kafka_pubsub.core.offsets import Offsets
-from kafka_pubsub.core.parking import Parking, Standing
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retries import Retries
-from kafka_pubsub.core.retry_books import RetryBooks
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry import parked_keys, retry_state
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
+from kafka_pubsub.core.retry.maintenance import Maintenance
+from kafka_pubsub.core.retry.moves import Move, Moves
+from kafka_pubsub.core.retry.next_move import NextMoves
+from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.core.retry.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
@@ -53,7 +53,7 @@ Patch = pytest.MonkeyPatch
 
 def half_is_enough(patch: Patch) -> None:
     """A pair is served though one half of it isn't ours ("whole or nothing")."""
-    patch.setattr(Takeovers, "_whole", lambda self, number: True)
+    patch.setattr(PairedPartitions, "_whole", lambda self, number: True)
 
 
 def up_to_the_last_stable(patch: Patch) -> None:
@@ -68,15 +68,15 @@ def up_to_the_last_stable(patch: Patch) -> None:
 
 def main_at_once(patch: Patch) -> None:
     """Main is delivered before the retry partition was read."""
-    real = Takeovers._begin
+    real = PairedPartitions._begin
 
-    def begin(self: Takeovers, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
+    def begin(self: PairedPartitions, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         starts = real(self, numbers)
         for number in self._behind.keys() & set(numbers):
             self._behind[number] = 0, self._behind[number][1]
         return starts
 
-    patch.setattr(Takeovers, "_begin", begin)
+    patch.setattr(PairedPartitions, "_begin", begin)
 
 
 def gone_with_its_original(patch: Patch) -> None:
@@ -103,33 +103,33 @@ def gone_with_its_original(patch: Patch) -> None:
 
 def writers_left_alone(patch: Patch) -> None:
     """Nobody ends what a killed owner left open."""
-    patch.setattr(Takeovers, "_fence_writers", lambda self, places, all_of_them: None)
+    patch.setattr(PairedPartitions, "_fence_writers", lambda self, places, all_of_them: None)
 
 
 def id_untold(patch: Patch) -> None:
     """A relocation may come before the commit that tells who we are."""
-    real = RetryHalf.send
+    real = RetryPartition.send
 
-    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
+    def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
         before, self.announced = self.announced, True
         effects = list(real(self, now, closing=closing))
         self.announced = before
         return iter(effects)
 
-    patch.setattr(RetryHalf, "send", send)
-    patch.setattr(RetryHalf, "may_begin", property(lambda self: self.retries.caught_up))
-    patch.setattr(Engine, "announce", lambda self, numbers: None)
+    patch.setattr(RetryPartition, "send", send)
+    patch.setattr(RetryPartition, "may_begin", property(lambda self: self.retries.caught_up))
+    patch.setattr(StreamRunner, "announce", lambda self, numbers: None)
 
 
 def read_before(patch: Patch) -> None:
     """What was read before an ownership began anew is booked under it."""
-    real = Takeovers._begin_again
+    real = PairedPartitions._begin_again
 
-    def begin_again(self: Takeovers) -> Sequence[int]:
+    def begin_again(self: PairedPartitions) -> Sequence[int]:
         real(self)
         return ()
 
-    patch.setattr(Takeovers, "_begin_again", begin_again)
+    patch.setattr(PairedPartitions, "_begin_again", begin_again)
 
 
 # Order and time
@@ -137,12 +137,12 @@ def read_before(patch: Patch) -> None:
 
 def not_read_past(patch: Patch) -> None:
     """A message goes before main was read past its origin ("read past")."""
-    real = Parking.settle
+    real = ParkedKeys.settle
 
-    def settle(self: Parking, key: bytes, main: int | None, position: int, now: float) -> Standing:
+    def settle(self: ParkedKeys, key: bytes, main: int | None, position: int, now: float) -> Standing:
         return real(self, key, main, 2**60, now)
 
-    patch.setattr(Parking, "settle", settle)
+    patch.setattr(ParkedKeys, "settle", settle)
 
 
 def retries_on_credit(patch: Patch) -> None:
@@ -163,43 +163,43 @@ def retries_on_credit(patch: Patch) -> None:
     real_resume = MemoryReader.resume
     patch.setattr(MemoryReader, "pause", pause)
     patch.setattr(MemoryReader, "resume", resume)
-    patch.setattr(Chores, "_stands", lambda self, now: False)
+    patch.setattr(Maintenance, "_stands", lambda self, now: False)
 
 
 def before_it_is_due(patch: Patch) -> None:
     """Nobody looks at the clock."""
-    patch.setattr(parking, "passed", lambda now: 2**61)
+    patch.setattr(parked_keys, "passed", lambda now: 2**61)
 
 
 def waits_without_limit(patch: Patch) -> None:
     """A due time is believed, however far away it is."""
-    patch.setattr(Fates, "_longest", lambda self, why: float("inf"))
+    patch.setattr(NextMoves, "_longest", lambda self, why: float("inf"))
 
 
 def parked_key_forgotten(patch: Patch) -> None:
     """A key goes on as soon as one message of it has gone."""
-    real = Parking.settle
+    real = ParkedKeys.settle
 
-    def settle(self: Parking, key: bytes, main: int | None, position: int, now: float) -> Standing:
+    def settle(self: ParkedKeys, key: bytes, main: int | None, position: int, now: float) -> Standing:
         standing = real(self, key, main, position, now)
         if standing is Standing.DUE:
             del self.lines[key]
             return Standing.GONE
         return standing
 
-    patch.setattr(Parking, "settle", settle)
+    patch.setattr(ParkedKeys, "settle", settle)
     _unchecked(patch)
 
 
 def parked_key_taken(patch: Patch) -> None:
     """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
-    real = Retries.__init__
+    real = RetryState.__init__
 
-    def init(self: Retries, *arguments: object) -> None:
+    def init(self: RetryState, *arguments: object) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
         self._queues.parked = ()
 
-    patch.setattr(Retries, "__init__", init)
+    patch.setattr(RetryState, "__init__", init)
     _unchecked(patch)
 
 
@@ -218,9 +218,9 @@ def key_freed_when_stored(patch: Patch) -> None:
 
 def backlog_stays(patch: Patch) -> None:
     """What waits behind a parked key is never moved, so others can't get by (I6)."""
-    patch.setattr(retries.Retries, "relieve", lambda self, key, now: False)
-    patch.setattr(Chores, "_stands", lambda self, now: False)
-    patch.setattr(Chores, "_thin_out", lambda self, now, most=0: None)
+    patch.setattr(retry_state.RetryState, "relieve", lambda self, key, now: False)
+    patch.setattr(Maintenance, "_stands", lambda self, now: False)
+    patch.setattr(Maintenance, "_thin_out", lambda self, now, most=0: None)
 
 
 # Commits
@@ -228,15 +228,15 @@ def backlog_stays(patch: Patch) -> None:
 
 def two_in_flight(patch: Patch) -> None:
     """A plain commit is sent while a relocation is on its way ("one commit in flight")."""
-    real = RetryHalf.send
+    real = RetryPartition.send
 
-    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
+    def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
         yield from real(self, now, closing=closing)
         in_flight = self.commits.in_flight
         if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
             yield self.commits._both(self.commits._progress(()), clean=False)
 
-    patch.setattr(RetryHalf, "send", send)
+    patch.setattr(RetryPartition, "send", send)
     patch.setattr(
         Coordinator, "current", lambda self, commits: {n: c for n, c in commits.items() if n in self.owned}
     )
@@ -244,16 +244,16 @@ def two_in_flight(patch: Patch) -> None:
 
 def relocation_beside_a_commit(patch: Patch) -> None:
     """A relocation doesn't wait for the plain commit's answer."""
-    real = RetryHalf.send
+    real = RetryPartition.send
 
-    def send(self: RetryHalf, now: float, *, closing: bool) -> Iterator[Effect]:
+    def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
         beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
         if beside and (batch := self.retries.load(now, early=True)):
             yield self.commits.transaction(batch, now)
         else:
             yield from real(self, now, closing=closing)
 
-    patch.setattr(RetryHalf, "send", send)
+    patch.setattr(RetryPartition, "send", send)
 
 
 def given_up_is_answered(patch: Patch) -> None:
@@ -282,14 +282,14 @@ def commit_before_ack(patch: Patch) -> None:
 
 def source_finished_at_once(patch: Patch) -> None:
     """A plain commit calls finished what is only on its way."""
-    real = retries.Retries.depart
+    real = retry_state.RetryState.depart
 
-    def depart(self: retries.Retries, move: Move) -> None:
+    def depart(self: retry_state.RetryState, move: Move) -> None:
         real(self, move)
         if move.source is None:
             self._offsets.finish([move.record])
 
-    patch.setattr(retries.Retries, "depart", depart)
+    patch.setattr(retry_state.RetryState, "depart", depart)
     _unchecked(patch)
 
 
@@ -301,8 +301,8 @@ def map_truncated(patch: Patch) -> None:
 
 def retry_map_truncated(patch: Patch) -> None:
     """Only the first run of the retry partition's map is kept."""
-    real = RetryBooks.runs.fget  # type: ignore[attr-defined]
-    patch.setattr(RetryBooks, "runs", property(lambda self: real(self)[:1]))
+    real = FinishedRuns.runs.fget  # type: ignore[attr-defined]
+    patch.setattr(FinishedRuns, "runs", property(lambda self: real(self)[:1]))
     _unchecked(patch)
 
 
@@ -369,24 +369,24 @@ def unknown_is_stored(patch: Patch) -> None:
 
 
 def _unknown_is(patch: Patch, ending: Ending) -> None:
-    real = Takeovers.landed
+    real = PairedPartitions.landed
 
-    def landed(self: Takeovers, landing: Landing) -> None:
+    def landed(self: PairedPartitions, landing: MoveResult) -> None:
         unknown = landing.ending is Ending.UNKNOWN
         real(self, landing._replace(ending=ending) if unknown else landing)
 
-    patch.setattr(Takeovers, "landed", landed)
+    patch.setattr(PairedPartitions, "landed", landed)
 
 
 def burial_holds_up_all(patch: Patch) -> None:
     """Nothing of a partition moves while its dead letters are written."""
-    real = Retries.load
-    patch.setattr(Retries, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
+    real = RetryState.load
+    patch.setattr(RetryState, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
 
 
 def due_and_unticked(patch: Patch) -> None:
     """A sweep ticks what something happened to, and forgets what is due by itself."""
-    patch.setattr(Attention, "_first_due", lambda self: inf)
+    patch.setattr(DuePartitions, "_first_due", lambda self: inf)
 
 
 def _unchecked(patch: Patch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.client.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.core.events import Event, Tick
 from kafka_pubsub.core.partition import Partition
 from tests.simulation.ledger import promise

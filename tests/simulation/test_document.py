@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
-from tests.simulation.crew import ScriptedCrew
+from tests.simulation.crew import ScriptedWorkers
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.growth_mutations import GROWTH_MUTATIONS
 from tests.simulation.ledger import Ledger
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.process import Process, SimulatedEngine
+from tests.simulation.process import Process, SimulatedRunner
 from tests.simulation.retry_ledger import RetryLedger
 from tests.simulation.retry_mutations import RETRY_MUTATIONS
 
@@ -40,7 +40,9 @@ def test_every_file_and_test_that_it_names_exists() -> None:
 
 
 def test_every_check_that_it_names_exists() -> None:
-    owners = {kind.__name__: kind for kind in (ScriptedCrew, Ledger, RetryLedger, Process, SimulatedEngine)}
+    owners = {
+        kind.__name__: kind for kind in (ScriptedWorkers, Ledger, RetryLedger, Process, SimulatedRunner)
+    }
     named = re.findall(r"`(\w+)\.(\w+)`", TEXT)
     found = [(owner, name) for owner, name in named if owner in owners]
     assert found

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.checkpoints import write

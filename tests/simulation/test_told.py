@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.core.checkpoints import Checkpoints
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
 from tests.checker.verdict import judge
 from tests.simulation.foci import crowded
 from tests.simulation.mutations import MUTATIONS

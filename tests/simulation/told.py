@@ -20,11 +20,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kafka_pubsub.client.evidence import Evidence
-from kafka_pubsub.client.told_reader import ToldReader
-from kafka_pubsub.client.told_stream import ToldCoordinator, ToldRelocating
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.redelivery import Exhausted
+from kafka_pubsub.client.history.recorded_reader import RecordedReader
+from kafka_pubsub.client.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
+from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.retry.backoff import Exhausted
 from kafka_pubsub.model import Header, Message, StoredRecord
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.checker.settings import Settings
@@ -37,7 +37,7 @@ from tests.simulation.retry import SteppedRelocating
 from tests.simulation.trouble import GROUP, TOPIC
 from tests.simulation.world import SimulatedWorld
 
-__all__ = ["PATIENT", "ToldWorld", "judged"]
+__all__ = ["PATIENT", "RecordedWorld", "judged"]
 
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
@@ -53,7 +53,7 @@ def told(plan: Plan) -> Plan:
     return replace(plan, actions=actions, conduct=conduct, retry=replace(plan.retry, late_commits=0.0))
 
 
-class ToldProcess(Process):
+class RecordedProcess(Process):
     """A process whose death is known at once; the dead tell nothing."""
 
     died: Callable[[], None]
@@ -70,7 +70,7 @@ class ToldProcess(Process):
         self.__dict__["dead"] = dead
 
 
-class ToldWorld(SimulatedWorld):
+class RecordedWorld(SimulatedWorld):
     """A world that is written down in a directory."""
 
     def __init__(self, seed: int, directory: Path, *, retry: bool, focus: Focus | None = None) -> None:
@@ -139,7 +139,7 @@ class ToldWorld(SimulatedWorld):
             if process not in before:
                 pid = self._pids[process] = 10 + len(self._pids)
                 file = self._file("subscriber", pid)
-                process.__class__ = ToldProcess
+                process.__class__ = RecordedProcess
                 vars(process)["died"] = partial(self._died, process, file)
                 _listen(process, file)
 
@@ -175,22 +175,22 @@ class ToldWorld(SimulatedWorld):
         self._driver.close()
 
 
-class ToldSimulatedCoordinator(ToldCoordinator, SimulatedCoordinator):
+class RecordedSimulatedCoordinator(RecordedCoordinator, SimulatedCoordinator):
     """The simulated coordinator, which tells its history."""
 
 
-class ToldSteppedRelocating(ToldRelocating, SteppedRelocating):
+class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
     """The stepped side of the retry topic, which tells its history."""
 
 
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
     engine, crew, finish = process.engine, process.crew, process.finish
-    evidence = engine.observer = Evidence(file, TOPIC)
-    process.coordinator.__class__ = ToldSimulatedCoordinator
-    process.relocating.__class__ = ToldSteppedRelocating
+    evidence = engine.observer = Recorder(file, TOPIC)
+    process.coordinator.__class__ = RecordedSimulatedCoordinator
+    process.relocating.__class__ = RecordedSteppedRetryIO
     vars(process.coordinator)["evidence"] = vars(process.relocating)["evidence"] = evidence
-    reader = ToldReader(process.reader, TOPIC, evidence)
+    reader = RecordedReader(process.reader, TOPIC, evidence)
     engine._reader = engine.rebalances._reader = reader
     reader.subscribe(engine.rebalances.topics(), engine)
     begins, leave, call = process.begins, crew._leave, crew.callback
@@ -227,7 +227,7 @@ def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
 
 def judged(seed: int, directory: Path, *, retry: bool, focus: Focus | None = None) -> Verdict:
     """One seed's world, lived to its end, and what its histories prove."""
-    world = ToldWorld(seed, directory, retry=retry, focus=focus)
+    world = RecordedWorld(seed, directory, retry=retry, focus=focus)
     with scaled(world.plan):
         world.live()
         world.settle()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry_record import RETRY_HEADER
+from kafka_pubsub.core.retry.record import RETRY_HEADER
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_pubsub.local.guard import Guard
+from kafka_pubsub.local.orphan_guard import Guard
 from tests.spark.needs import SHORT_LIVED
 from tests.spark.standalone import HOME, PATIENCE
 

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 import pyspark
 import pytest
 
-from kafka_pubsub.local.guard import Guard
+from kafka_pubsub.local.orphan_guard import Guard
 from kafka_pubsub.local.processes import after_the_name
 from tests.spark.needs import SHORT_LIVED
 

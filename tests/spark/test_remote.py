@@ -10,7 +10,7 @@ from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidAr
 from spark.connection import Connection
 from spark.remote_cluster import _RemoteCluster, client_settings
 from spark.remote_files import _LocalFile
-from spark.streams import error_in
+from tests.spark.needs import need_spark
 
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
@@ -69,6 +69,9 @@ def test_a_report_is_a_file_of_the_client_s_machine(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_server_s_process_is_one_of_ours_again() -> None:
+    need_spark()
+    from spark.streams import error_in
+
     text = 'in append\n    raise SchemaError(\nkafka_pubsub.errors.SchemaError: "x" has another type: begin anew\n\tat'
     found = error_in(text)
     assert isinstance(found, SchemaError)

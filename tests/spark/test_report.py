@@ -10,6 +10,7 @@ import pytest
 
 from spark.audit_report import LINK, made
 from spark.html_report import duration, share, stack
+from tests.spark.needs import need_spark
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -202,7 +203,7 @@ def test_what_others_wrote_is_text_and_nothing_is_loaded() -> None:
 
 
 def test_the_spans_of_a_plot_are_round_and_cover_all_times() -> None:
-    pytest.importorskip("pyspark")
+    need_spark()
     from spark.transforms.rates import spans_of
 
     assert spans_of(1500, 1500) == (1, 1, 1)

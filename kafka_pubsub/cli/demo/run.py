@@ -24,9 +24,9 @@ from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.subscriber import Stream
-    from kafka_pubsub.client.subscription import Subscription
-    from kafka_pubsub.client.topic import Topic
+    from kafka_pubsub.client.publish.topic import Topic
+    from kafka_pubsub.client.subscribe.subscriber import Stream
+    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.model import Message
 
 __all__ = ["Plan", "Run"]

@@ -20,11 +20,11 @@ from datetime import datetime, timedelta
 
 from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
 from kafka_pubsub.client.delays.topology import DelayTopics
-from kafka_pubsub.client.futures import PublishFuture
-from kafka_pubsub.client.publish_checks import encode_attributes, encode_key, refuse_data
-from kafka_pubsub.client.publish_pool import WriterPool
-from kafka_pubsub.client.publish_target import PublishTarget, fresh
-from kafka_pubsub.client.publisher import TopicPublisher
+from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, refuse_data
+from kafka_pubsub.client.publish.future import PublishFuture
+from kafka_pubsub.client.publish.publisher import TopicPublisher
+from kafka_pubsub.client.publish.topic_settings import PublishTarget, fresh
+from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, OrderingKeyPaused
 from kafka_pubsub.model import Header

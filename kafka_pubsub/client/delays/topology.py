@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 
-from kafka_pubsub.client.ports import Admin
 from kafka_pubsub.core.delays.layout import (
     DEAD,
     GROUP,
@@ -23,6 +22,7 @@ from kafka_pubsub.core.delays.layout import (
 )
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.ports import Admin
 
 __all__ = ["DelayTopics"]
 

@@ -29,7 +29,7 @@ from kafka_pubsub import (
     RetryPolicy,
     aio,
 )
-from kafka_pubsub.kafka.calls import DEADLINE
+from kafka_pubsub.kafka.bounded_calls import DEADLINE
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.acceptance.support import PATIENCE, Deliveries, Room, until

@@ -10,7 +10,7 @@ import pytest
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, PubSub
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.local import LocalKafka, broker_process
-from kafka_pubsub.local.node import NodeSettings, server_properties
+from kafka_pubsub.local.node_config import NodeSettings, server_properties
 
 PATIENCE = 60.0
 

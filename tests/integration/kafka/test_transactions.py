@@ -172,7 +172,10 @@ class Scene:
         """All that can be read."""
         at = TopicPartition(self.topic, 1)
         end = self.member.reader.high_watermarks([at])[at]
-        step_until(lambda: self.member.reader.positions([at]).get(at) == end, self.member)
+        step_until(
+            lambda: [each.offset for each in self.member.reader.positions([at]).values()] == [end],
+            self.member,
+        )
         return self.member.seen
 
     def freeze(self) -> None:

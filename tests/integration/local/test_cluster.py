@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kafka_pubsub import InvalidArgument, Message, PubSub
 from kafka_pubsub.local import LocalKafkaError, processes
-from kafka_pubsub.local.ports import free_ports
+from kafka_pubsub.local.tcp_ports import free_ports
 from tests.acceptance.support import PATIENCE, until
 from tests.cluster_view import ClusterView, cluster_view
 from tests.integration.local.records import QUIET, append, contents, create_topic

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.local import LocalKafka, LocalKafkaError, PortInUse, processes
-from kafka_pubsub.local.ports import free_ports, is_free
+from kafka_pubsub.local.tcp_ports import free_ports, is_free
 from tests.integration.local.records import append, contents, create_topic
 
 
@@ -60,7 +60,7 @@ def test_a_port_that_is_taken_between_choice_and_start_is_exchanged(monkeypatch:
     with LocalKafka() as first:
         taken = int(first.bootstrap.split(":")[1])
         choices = iter([[taken, *free_ports(1)], [free_ports(1)[0], taken], free_ports(2)])
-        monkeypatch.setattr("kafka_pubsub.local.fleet.free_ports", lambda count: next(choices))
+        monkeypatch.setattr("kafka_pubsub.local.broker_set.free_ports", lambda count: next(choices))
         with LocalKafka() as second:
             assert second.bootstrap != first.bootstrap
             create_topic(second.bootstrap)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.local import LocalKafkaError, down, status, up
-from kafka_pubsub.local.ports import free_ports
+from kafka_pubsub.local.tcp_ports import free_ports
 from tests.integration.local.records import append, contents, create_topic
 
 
@@ -26,7 +26,7 @@ def small_disk(tmp_path: Path, home: Path) -> Iterator[Path]:
         check=False,
     )
     if mounted.returncode != 0:
-        pytest.skip(f"needs the right to mount a file system: {mounted.stderr.strip()}")
+        pytest.skip(f"can't mount a file system ({mounted.stderr.strip()}): run pytest as root, with `sudo`")
     yield place
     down(timeout=0)
     subprocess.run(["umount", str(place)], check=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.local.ports import free_ports, is_free
+from kafka_pubsub.local.tcp_ports import free_ports, is_free
 
 USER = """
 import sys
 from pathlib import Path
-from kafka_pubsub.local.sharing import shared_kafka
+from kafka_pubsub.local.shared_broker import shared_kafka
 with shared_kafka(Path(sys.argv[1])) as address:
     print(address, flush=True)
     sys.stdin.read()

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_pubsub.local import LocalKafkaError, PortInUse, down, find_running, processes, state, status, up
 from kafka_pubsub.local.paths import state_file
-from kafka_pubsub.local.ports import free_ports, is_free
+from kafka_pubsub.local.tcp_ports import free_ports, is_free
 from tests.integration.local.records import append, contents, create_topic
 
 UP = """

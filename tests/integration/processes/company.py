@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafka_pubsub import PubSub, RetryPolicy
-from kafka_pubsub.client.drain import Drain
+from kafka_pubsub.client.admin.drain import Drain
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.observe.history import HistoryFile
 from tests.checker.settings import Settings

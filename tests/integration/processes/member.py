@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.cli.signals import StopFlag
-from kafka_pubsub.kafka import handles
+from kafka_pubsub.kafka import client_factory
 
 #: Seconds until a SIGKILL that a process sends to itself has surely come.
 SOON = 10.0
@@ -48,7 +48,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if plan["dies"]:
         DyingProducer.left = plan["dies"]
-        vars(handles)["Producer"] = DyingProducer
+        vars(client_factory)["Producer"] = DyingProducer
     chance = random.Random(os.getpid())
 
     def handle(message: Message) -> None:

@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.client import takeovers
-from kafka_pubsub.client.lost_tails import LostTail, Recovery
-from kafka_pubsub.core import ack_map
+from kafka_pubsub.client.assignment import lost_tails
+from kafka_pubsub.client.assignment import paired_partitions as takeovers
+from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation import foci
@@ -182,6 +185,13 @@ def cutting(plan: Plan) -> Plan:
     return DISASTER.often(replace(foci.failing(plan), grows=0), 1.5)
 
 
+def poisoned(plan: Plan) -> Plan:
+    """The same now and then, while messages become dead letters."""
+    plan = replace(foci.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0, grows=0)
+    plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0})
+    return DISASTER.often(plan, 0.5)
+
+
 def losses_unrefused(patch: Patch) -> None:
     """Who takes a partition on doesn't mind what its logs have lost."""
     patch.setattr(takeovers, "refuse", lambda name, findings: None)
@@ -214,13 +224,26 @@ def lost_stays_finished(patch: Patch) -> None:
     patch.setattr(Recovery, "_kept", lambda self, fetch, place, stored, at, since, older=False: stored)
 
 
+def earlier_checkpoint_unused(patch: Patch) -> None:
+    """Where the last checkpoint is lost, nothing takes its place."""
+    patch.setattr(lost_tails, "newest", lambda fetch, ranges, ids: {})
+
+
+def epoch_of_markers_unsaid(patch: Patch) -> None:
+    """What lies behind the last record counts as read, and nothing says under which leader."""
+    for books in (Offsets, FinishedRuns):
+        real = books.advance
+        patch.setattr(books, "advance", lambda self, position, epoch=None, real=real: real(self, position))
+
+
 MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     losses_unrefused: cutting,
     epoch_unsaid: cutting,
     read_unsaid: cutting,
     end_forgets_all: cutting,
     lost_stays_finished: cutting,
+    earlier_checkpoint_unused: poisoned,
+    epoch_of_markers_unsaid: cutting,
 }
 
-# In its own plans only: beside all other troubles some worlds still fail, and it isn't known yet whose fault that is.
-DISASTER = Disaster("cut", 0.3, 0.0, befall, MUTATIONS)
+DISASTER = Disaster("cut", 0.3, 0.2, befall, MUTATIONS)

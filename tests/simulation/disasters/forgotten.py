@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_pubsub.client.checkpoints import stored_by
-from kafka_pubsub.core import checkpoints, commits
-from kafka_pubsub.core.checkpoint import Checkpoint, Named
-from kafka_pubsub.core.checkpoints import Checkpoints
-from kafka_pubsub.core.retries import Retries
-from kafka_pubsub.core.started_notes import StartedNotes
+from kafka_pubsub.client.retry.checkpoint_reader import stored_by
+from kafka_pubsub.core.commit import checkpoint_schedule, commits
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
+from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation import foci
 from tests.simulation.disaster import Disaster, end_all
@@ -63,7 +63,7 @@ def befall(world: SimulatedWorld) -> None:
         ledger.goes_on_from(number, *stored)
         again = known - log.durable
         world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
-        limit = died - checkpoints.EVERY - SLACK
+        limit = died - checkpoint_schedule.EVERY - SLACK
         if max(troubled, beside.owned_since) < limit:  # else its owner couldn't have written one
             old = sorted(at for at in again if finished[at] < limit)
             promise(not old, f"minutes: {old} of {number} were finished long ago, and are in no checkpoint")
@@ -137,17 +137,17 @@ def older_one_taken(patch: Patch) -> None:
 
 def copies_delivered(patch: Patch) -> None:
     """A message of main that waits in the retry partition, too, comes from both."""
-    patch.setattr(Retries, "without_copies", lambda self, records: records)
+    patch.setattr(RetryState, "without_copies", lambda self, records: records)
 
 
 def outdated_counts(patch: Patch) -> None:
     """Of several records of one origin each counts."""
-    patch.setattr(Retries, "_keep_newest", lambda self: None)
+    patch.setattr(RetryState, "_keep_newest", lambda self: None)
 
 
 def copies_go_on(patch: Patch) -> None:
     """What waits without a key in the retry partition begins before main has been read up to its copy there."""
-    patch.setattr(Retries, "loose_may_go", property(lambda self: self.caught_up))
+    patch.setattr(RetryState, "loose_may_go", property(lambda self: self.caught_up))
 
 
 def copies_untold(patch: Patch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from kafka_pubsub import PubSub
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.drivers.test_two_drivers import ROOT
+from tests.spark.drivers.group import ROOT
 from tests.spark.session.support import Runner
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.drivers.test_two_drivers import ROOT
+from tests.spark.drivers.group import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

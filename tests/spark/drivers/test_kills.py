@@ -7,13 +7,9 @@ its `ps-id`, as a subscriber does. One driver runs all jobs that follow a topic,
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +20,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.drivers.test_two_drivers import PATIENCE, ROOT, jars_of
+from tests.spark.drivers.group import PATIENCE, DriverGroup
 from tests.spark.session.support import LONG, Runner
 from tests.support import until
 
@@ -125,33 +121,6 @@ STORIES = {
 }
 
 
-@contextmanager
-def driver(spark: SparkSession, bootstrap: str, jobs: Sequence[list[str]], said: Path) -> Iterator[Any]:
-    """A process group of its own, which is killed at the end."""
-    command = [sys.executable, "-m", "tests.spark.drivers.many", bootstrap, json.dumps(jobs)]
-    with said.open("ab") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **jars_of(spark)},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-
-    def lives() -> bool:
-        text = said.read_text()
-        assert process.poll() is None, text[-3000:]
-        assert " failed: " not in text, text[-3000:]
-        return True
-
-    try:
-        yield lives
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-
-
 def latest(progress: Path) -> int:
     """The highest number among the names of files: of batches that are done, or of notes."""
     names = (path.name.removesuffix(".json") for path in progress.glob("[0-9]*"))
@@ -169,13 +138,16 @@ def kill_twice(
 
     `jobs`: by the directory in which the progress is seen.
     """
+    command = [sys.executable, "-m", "tests.spark.drivers.many", bootstrap, json.dumps([*jobs.values()])]
     for moment in MOMENTS:
         more()
         before = {progress: latest(progress) for progress in jobs}
-        with driver(spark, bootstrap, list(jobs.values()), said) as lives:
+        with DriverGroup(spark, command, said) as driver:
 
-            def further(before: dict[Path, int] = before, lives: Callable[[], bool] = lives) -> bool:
-                return lives() and all(latest(progress) > last for progress, last in before.items())
+            def further(before: dict[Path, int] = before, driver: DriverGroup = driver) -> bool:
+                driver.check()
+                assert " failed: " not in driver.said(), driver.said()[-3000:]
+                return all(latest(progress) > last for progress, last in before.items())
 
             until(further, "progress", PATIENCE)
             more()

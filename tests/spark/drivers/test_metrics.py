@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import socket
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.drivers.test_two_drivers import PATIENCE, ROOT, jars_of
+from tests.spark.drivers.group import PATIENCE, DriverGroup
 from tests.spark.session.support import publish
 from tests.support import until
 
@@ -52,34 +49,22 @@ def test_a_job_s_progress_is_served_as_prometheus_text(
         words.remove("--conf=spark.ui.enabled=false")
         # It would leave out the lines for a person.
         words.remove("--json")
-        with (tmp_path / "said").open("wb") as said:
-            driver = subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env={**os.environ, **jars_of(spark)},
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
         prefix = "kafka_pubsub_driver_AccumulatorSource_archive_"
         seen: dict[str, float] = {}
 
-        def shown(read: int) -> bool:
-            assert driver.poll() is None, (tmp_path / "said").read_text()[-3000:]
+        def shown(driver: DriverGroup, read: int) -> bool:
+            driver.check()
             seen.update(figures(port))
             return seen.get(f"{prefix}messages_read") == read
 
-        try:
-            until(lambda: shown(30), "the backlog", PATIENCE)
+        with DriverGroup(spark, words, tmp_path / "said") as driver:
+            until(lambda: shown(driver, 30), "the backlog", PATIENCE)
             publish(ps, name, [("k0", "more")])
-            until(lambda: shown(31), "one more", PATIENCE)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait(30)
+            until(lambda: shown(driver, 31), "one more", PATIENCE)
     assert seen[f"{prefix}behind"] == seen[f"{prefix}dropped_rows"] == 0
     assert f"{prefix}messages_per_second" in seen
     # Spark's own are beside them.
     assert any(figure.endswith("_BlockManager_memory_memUsed_MB") for figure in seen)
-    text = (tmp_path / "said").read_text()
+    text = driver.said()
     assert re.search(rf"metrics: http://\S+:{port}/metrics/prometheus", text)
     assert re.search(r"batch 0: 20 messages read, [\d,]+ a second, 10 behind the log's end", text)

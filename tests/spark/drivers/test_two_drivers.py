@@ -8,9 +8,7 @@ Nothing is lost, nothing is there twice, and the driver that was stopped ends wi
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,21 +17,12 @@ import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from tests.spark.drivers.group import PATIENCE, DriverGroup
 from tests.spark.session.support import Runner, publish, values
 from tests.support import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).resolve().parents[3]
-#: Seconds for a driver's next step, on a machine that others use.
-PATIENCE = 300
-
-
-def jars_of(spark: SparkSession) -> dict[str, str]:
-    """The environment of a driver that takes the jars which this session has fetched."""
-    jars = spark.sparkContext.getConf().get("spark.jars") or ""
-    return {"KAFKA_PUBSUB_SPARK_PACKAGES": "", "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell"}
 
 
 class Archives:
@@ -52,15 +41,7 @@ class Archives:
             each.touch()
         jobs = json.dumps([self._following(step) for step in STEPS])
         command = [sys.executable, "-m", "tests.spark.drivers.stopping", bootstrap, jobs]
-        with (directory / "said").open("wb") as said:
-            self.driver = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **jars_of(spark)},
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
+        self.driver = DriverGroup(spark, command, directory / "said")
 
     def _options(self, step: str) -> list[str]:
         return ["--topic", self._topic, "--to", str(self.directory / step), "--max-per-batch", "20"]
@@ -78,14 +59,10 @@ class Archives:
         """Until the driver has made these files."""
 
         def are_there() -> bool:
-            assert self.driver.poll() is None, self.said()[-3000:]
+            self.driver.check()
             return all(each.exists() for each in wanted)
 
         until(are_there, ", ".join(each.name for each in wanted), PATIENCE)
-
-    def said(self) -> str:
-        """What the driver has said."""
-        return (self.directory / "said").read_text()
 
     def let_go(self) -> None:
         """The steps go on when the driver does."""
@@ -115,25 +92,20 @@ def test_a_driver_that_was_stopped_and_continues_loses_nothing_and_says_so(
 
         numbers(0)
         archives = Archives(spark, kafka.bootstrap, name, tmp_path)
-        driver = archives.driver
-        try:
+        with archives.driver as driver:
             archives.wait_for([archives.commit(step, 0) for step in archives.steps])
             numbers(20)
             waiting = ("planned-reached", "written-hold-reached", "committed-reached")
             archives.wait_for([*(tmp_path / each for each in waiting), archives.commit("finished", 1)])
-            os.killpg(driver.pid, signal.SIGSTOP)
+            driver.signal(signal.SIGSTOP)
             numbers(40)
             archives.go_on_with(60)
             archives.let_go()
             numbers(60)
-            os.killpg(driver.pid, signal.SIGCONT)
-            assert driver.wait(PATIENCE) == 1
-        finally:
-            if driver.poll() is None:
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait(30)
+            driver.signal(signal.SIGCONT)
+            assert driver.ended() == 1
         for step in archives.steps:
             checkpoint = f"another driver of archive works with checkpoint file:{tmp_path / step}-checkpoint "
-            assert checkpoint in archives.said(), step
+            assert checkpoint in driver.said(), step
         numbers(80)
         archives.go_on_with(100)

@@ -14,7 +14,7 @@ from kafka_pubsub import SchemaError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LINE = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}
+LINE = {"type": "record", "name": "KeyLine", "fields": [{"name": "sku", "type": "string"}]}
 ORDER = {
     "type": "record",
     "name": "Order",
@@ -33,7 +33,7 @@ ORDER = {
     ],
 }
 #: All its fields may be null, so a body that can't be read looks like one that is empty.
-LOOSE = {"type": "record", "name": "Loose", "fields": [{"name": "a", "type": ["null", "string"]}]}
+LOOSE = {"type": "record", "name": "Unkeyed", "fields": [{"name": "a", "type": ["null", "string"]}]}
 
 
 def body(schema: Any, value: Any) -> bytes:

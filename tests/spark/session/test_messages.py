@@ -175,6 +175,43 @@ def test_options_of_spark_s_source_go_through(
         wrong.count()
 
 
+def test_a_batch_doesn_t_wait_for_more_records(
+    spark: SparkSession, kafka: RunningKafka, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark.transforms.messages import messages
+
+    told: dict[str, str] = {}
+    reader = type(spark.read)
+    options = reader.options
+
+    def spied(self: Any, **given: Any) -> Any:
+        told.update(given)
+        return options(self, **given)
+
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+    monkeypatch.setattr(reader, "options", spied)
+    messages(spark, name, bootstrap=kafka.bootstrap)
+    assert (told["kafka.fetch.max.wait.ms"], told["kafka.max.poll.records"]) == ("50", "10000")
+    # What the user says counts.
+    messages(spark, name, bootstrap=kafka.bootstrap, config={"fetch.max.wait.ms": "7"})
+    assert told["kafka.fetch.max.wait.ms"] == "7"
+
+
+def test_the_catalog_is_read_in_one_job(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
+    from spark.catalog import subscriptions_of
+    from spark.connection import Connection
+
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        ps.create_subscription(f"{name}-sub", topic=name)
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    found = subscriptions_of(spark, Connection(kafka.bootstrap), name, pytest.fail)
+    assert [each.name for each in found] == [f"{name}-sub"]
+    assert len(set(tracker.getJobIdsForGroup()) - before) == 1
+
+
 def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
     from spark.transforms.messages import messages
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
-from kafka_pubsub.core.retry_record import Death, RetryInfo, dead_headers
+from kafka_pubsub.core.retry.record import Death, RetryInfo, dead_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.spark.session.support import KilledHere, Runner, crash_at, publish
 

@@ -12,10 +12,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named, split
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named, split
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.schema import checkpoints

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.retry_record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.retry.record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
 from kafka_pubsub.model import Committed, TopicPartition
 
 if TYPE_CHECKING:

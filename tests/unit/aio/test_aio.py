@@ -23,7 +23,7 @@ from kafka_pubsub import (
     RetryPolicy,
     aio,
 )
-from kafka_pubsub.aio.line import PublishLine
+from kafka_pubsub.aio.publish_queue import PublishLine
 
 SECONDS = 20
 
@@ -435,7 +435,8 @@ def test_a_cancelled_receive_takes_nothing_more() -> None:
     async def work(ps: aio.PubSub) -> None:
         topic, sub = await ordered(ps)
         cancelled = asyncio.create_task(sub.receive(1))
-        await asyncio.sleep(0.05)
+        while not (await sub.state()).members:
+            await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

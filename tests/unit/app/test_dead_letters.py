@@ -25,16 +25,16 @@ def policy(topic: str = "dead", **fields: Any) -> DeadLetterPolicy:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: policy(max_attempts=4), "max_attempts: .*greater than or equal to 5 .got 4"),
-        (lambda: policy(max_attempts=101), "max_attempts: .*less than or equal to 100 .got 101"),
-        (lambda: policy(on_exhausted="drop"), "on_exhausted: .*'dead_letter' or 'park'"),
-        (DeadLetterPolicy, "topic: Field required"),
+        (lambda: policy(max_attempts=4), "max_attempts must be at least 5 .got 4"),
+        (lambda: policy(max_attempts=101), "max_attempts must be at most 100 .got 101"),
+        (lambda: policy(on_exhausted="drop"), "on_exhausted must be 'dead_letter' or 'park'"),
+        (DeadLetterPolicy, "topic is missing"),
         (
             lambda: RetryPolicy(min_backoff=10, max_backoff=5),
             r"^RetryPolicy: min_backoff 10 s is above max_backoff 5 s: give both",
         ),
         (lambda: RetryPolicy(max_backoff=0.05), "min_backoff 0.1 s is above max_backoff 0.05 s"),
-        (lambda: RetryPolicy(min_backoff=-1), "min_backoff: .*greater than or equal to 0"),
+        (lambda: RetryPolicy(min_backoff=-1), "min_backoff must be at least 0"),
     ],
 )
 def test_a_policy_that_cannot_be_right_names_its_field(make: Any, text: str) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.drain import LOOK_AT, NAMED, Drain, UnreadableRecord
+from kafka_pubsub.client.admin.drain import LOOK_AT, NAMED, Drain, UnreadableRecord
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan

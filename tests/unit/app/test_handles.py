@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, NotFound, PubSub, PubSubError
-from kafka_pubsub.client.watch import Watch, reason_to_end
+from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster

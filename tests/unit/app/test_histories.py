@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kafka_pubsub import InvalidArgument, Message, PubSub, RetryPolicy, Stream, 
 from kafka_pubsub.observe.histories import HistoryFolder
 from tests.checker.reading import NotAHistory
 from tests.checker.verdict import judge
+from tests.support import until
 
 MESSAGES = 300
 PATIENCE = 60.0
@@ -42,12 +42,9 @@ class Handler:
             self(message)
 
 
-def finished(acked: Callable[[], int]) -> bool:
-    """Waits until all messages are."""
-    until = time.monotonic() + PATIENCE
-    while acked() < MESSAGES and time.monotonic() < until:
-        time.sleep(0.01)
-    return acked() == MESSAGES
+def wait_for_all(acked: Callable[[], int]) -> None:
+    """Waits until all messages are finished."""
+    until(lambda: acked() == MESSAGES, "acked == MESSAGES", PATIENCE)
 
 
 def lived(directory: Path, open_stream: Callable[[Subscription, Handler], Stream]) -> None:
@@ -61,7 +58,7 @@ def lived(directory: Path, open_stream: Callable[[Subscription, Handler], Stream
             for at in range(MESSAGES):
                 key = None if at % 10 == 0 else f"key-{at % 13}"
                 topic.publish(b"%d" % at, ordering_key=key, attributes={"number": str(at)})
-            assert finished(lambda: stream.stats.acked)
+            wait_for_all(lambda: stream.stats.acked)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +93,7 @@ def test_a_life_of_coroutines(tmp_path: Path) -> None:
             async with await billing.pull(handler.coroutine) as stream:
                 for at in range(MESSAGES):
                     await topic.publish(b"%d" % at, ordering_key=f"key-{at % 13}")
-                assert await asyncio.to_thread(finished, lambda: stream.stats.acked)
+                await asyncio.to_thread(wait_for_all, lambda: stream.stats.acked)
 
     asyncio.run(live())
     verdict = judge(tmp_path)

@@ -58,17 +58,18 @@ def test_an_address_that_is_none_is_refused(address: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("KAFKA_PUBSUB_CREATE", "perhaps", "create"),
-        ("KAFKA_PUBSUB_GROUP_PROTOCOL", "newest", "group_protocol"),
-        ("KAFKA_PUBSUB_CONFIG", "{", "KAFKA_PUBSUB_CONFIG is JSON"),
-        ("KAFKA_PUBSUB_CONFIG", '{"a": [1]}', "config"),
+        ("KAFKA_PUBSUB_CREATE", "perhaps", "must be true or false (got 'perhaps')"),
+        ("KAFKA_PUBSUB_GROUP_PROTOCOL", "newest", "must be 'classic' or 'consumer' (got 'newest')"),
+        ("KAFKA_PUBSUB_CONFIG", "{", "isn't JSON: write an object"),
+        ("KAFKA_PUBSUB_CONFIG", "[1]", "must be an object of names and values"),
+        ("KAFKA_PUBSUB_CONFIG", '{"a": [1]}', ".a."),
     ],
 )
 def test_a_wrong_setting_in_the_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(InvalidArgument, match="settings from KAFKA_PUBSUB_") as caught:
+    with pytest.raises(InvalidArgument, match=f"environment: {name}") as caught:
         PubSub(NOWHERE)
     assert said in caught.value.message
 
@@ -173,7 +174,7 @@ def test_an_error_while_closing_does_not_leave_the_rest_open(
         raise RuntimeError("a defect")
 
     ps.create_topic("orders").publish(b"x").result(timeout=10)
-    monkeypatch.setattr("kafka_pubsub.client.publisher.TopicPublisher.close", fail)
+    monkeypatch.setattr("kafka_pubsub.client.publish.publisher.TopicPublisher.close", fail)
     monkeypatch.setattr(MemoryBackend, "close", lambda self: closed.append("backend"))
     with pytest.raises(RuntimeError, match="a defect"):
         ps.close()

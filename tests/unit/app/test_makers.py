@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import AlreadyExists, PubSub, PubSubError
-from kafka_pubsub.client.resources import STANDS
-from kafka_pubsub.client.subscription_admin import SubscriptionAdmin
-from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.client.admin.catalog_changes import STANDS
+from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
+from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import SubscriptionOptions, TopicOptions
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster

@@ -18,9 +18,9 @@ from kafka_pubsub import (
     RetryPolicy,
     Subscription,
 )
-from kafka_pubsub.client import seat
-from kafka_pubsub.client.key_states import WaitingRoom
-from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, retry_headers
+from kafka_pubsub.client.dead_letters import exclusive_session
+from kafka_pubsub.client.dead_letters.key_states import WaitingRoom
+from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
@@ -30,7 +30,7 @@ from tests.unit.app.support import another, checkpointed
 
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seat, "PATIENCE", 0.3)
+    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import PubSub, Subscription
-from kafka_pubsub.client import replaying, seat
+from kafka_pubsub.client.dead_letters import exclusive_session, replay
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.unit.app.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, starts
 
 
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "PAUSE", 0.0)
-    monkeypatch.setattr(seat, "PATIENCE", 0.3)
+    monkeypatch.setattr(replay, "PAUSE", 0.0)
+    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from kafka_pubsub import (
     PubSub,
     RepartitionProgress,
 )
-from kafka_pubsub.client import publish_pool
-from kafka_pubsub.client.repartition import FENCE, Repartitioner
-from kafka_pubsub.client.subscription_admin import GROW_TIMEOUT, SubscriptionAdmin
-from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.client.admin.repartition import FENCE, Repartitioner
+from kafka_pubsub.client.admin.subscriptions import GROW_TIMEOUT, SubscriptionAdmin
+from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.client.publish import writer_pool
 from kafka_pubsub.config import Repartition
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
@@ -201,7 +201,7 @@ def announce(backend: MemoryBackend, phase: Literal["fencing", "growing"] = "fen
 
 @pytest.mark.usefixtures("orders")
 def test_the_fence_waits_for_two_looks_of_every_publisher() -> None:
-    assert FENCE >= 2 * publish_pool.RENEW_S
+    assert FENCE >= 2 * writer_pool.RENEW_S
 
 
 @pytest.mark.usefixtures("orders")
@@ -264,7 +264,7 @@ def test_what_publishers_store_before_they_have_looked_is_waited_for(
     change: Repartitioner, backend: MemoryBackend, cluster: MemoryCluster, time: Time
 ) -> None:
     def late() -> None:
-        if time.now < publish_pool.RENEW_S:
+        if time.now < writer_pool.RENEW_S:
             cluster.append("orders", 1, b"x", b"k")
 
     time.during = late

@@ -16,21 +16,21 @@ from kafka_pubsub import (
     PubSubError,
     Subscription,
 )
-from kafka_pubsub.client import replaying, seat
-from kafka_pubsub.client.marks import MARKS, MARKS_TOPIC
-from kafka_pubsub.client.replay_plan import ReplayPlan
-from kafka_pubsub.client.seat import seat_group
+from kafka_pubsub.client.dead_letters import exclusive_session, replay
+from kafka_pubsub.client.dead_letters.exclusive_session import seat_group
+from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC
+from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from tests.unit.app.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import another
 
 
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "PAUSE", 0.0)
-    monkeypatch.setattr(seat, "PATIENCE", 0.3)
+    monkeypatch.setattr(replay, "PAUSE", 0.0)
+    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
 
 
 @pytest.fixture
@@ -168,26 +168,26 @@ def test_a_selection_that_cannot_be_right_is_refused(
 class FailOnce(FaultPlan):
     """Fails one step of the n-th transaction of the replay; then all is well."""
 
-    def __init__(self, number: int, step: Step, fate: Fate) -> None:
+    def __init__(self, number: int, step: Step, fate: RequestOutcome) -> None:
         self._left, self._step, self._fate = number, step, fate
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         if step is self._step and transactional_id.startswith("_kafka_pubsub.deadletter"):
             self._left -= 1
             if self._left == 0:
                 return self._fate
-        return Fate.DONE
+        return RequestOutcome.DONE
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize(
     ("step", "fate"),
     [
-        (Step.WRITE, Fate.REFUSED),
-        (Step.OFFSETS, Fate.ANSWER_LOST),
-        (Step.COMMIT, Fate.REFUSED),
-        (Step.COMMIT, Fate.ANSWER_LOST),
-        (Step.COMMIT, Fate.LATE),
+        (Step.WRITE, RequestOutcome.REFUSED),
+        (Step.OFFSETS, RequestOutcome.ANSWER_LOST),
+        (Step.COMMIT, RequestOutcome.REFUSED),
+        (Step.COMMIT, RequestOutcome.ANSWER_LOST),
+        (Step.COMMIT, RequestOutcome.LATE),
     ],
 )
 def test_whatever_becomes_of_a_transaction_each_letter_comes_back_once(
@@ -197,9 +197,9 @@ def test_whatever_becomes_of_a_transaction_each_letter_comes_back_once(
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     step: Step,
-    fate: Fate,
+    fate: RequestOutcome,
 ) -> None:
-    monkeypatch.setattr(replaying, "BATCH", 4)
+    monkeypatch.setattr(replay, "BATCH", 4)
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(10)))
     kill(sub, 10)
     with another(cluster, FailOnce(number, step, fate)) as other:
@@ -212,7 +212,7 @@ def test_whatever_becomes_of_a_transaction_each_letter_comes_back_once(
 def test_a_replay_that_was_stopped_goes_on_without_doubling(
     ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "BATCH", 4)
+    monkeypatch.setattr(replay, "BATCH", 4)
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(10)))
     kill(sub, 10)
 
@@ -247,7 +247,7 @@ def test_who_was_shut_out_stores_nothing_more(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that was stopped for longer than its session goes on after another one has done its work."""
-    monkeypatch.setattr(replaying, "BATCH", 2)
+    monkeypatch.setattr(replay, "BATCH", 2)
     publish(ps, ("k", b"1"), ("k", b"2"), ("k", b"3"), ("k", b"4"))
     kill(sub, 4)
     counts: list[int] = []

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from kafka_pubsub import DeadLetterProgress, PubSub, PubSubError, Subscription
-from kafka_pubsub.client import replaying, seat
-from kafka_pubsub.client.marks import MARKS, MARKS_TOPIC, Marks
-from kafka_pubsub.client.seat import Seat, seat_group
+from kafka_pubsub.client.dead_letters import exclusive_session, replay
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession, seat_group
+from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from tests.unit.app.dying import POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import Crash, another
 
@@ -21,9 +21,9 @@ LETTERS = 6
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "PAUSE", 0.0)
-    monkeypatch.setattr(replaying, "BATCH", 2)
-    monkeypatch.setattr(seat, "PATIENCE", 0.3)
+    monkeypatch.setattr(replay, "PAUSE", 0.0)
+    monkeypatch.setattr(replay, "BATCH", 2)
+    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ class DieAt(FaultPlan):
         self._live()
         return None
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         self._live()
-        return Fate.DONE
+        return RequestOutcome.DONE
 
 
 def test_a_process_may_die_before_any_of_its_steps(
@@ -122,11 +122,11 @@ class LateCommit(FaultPlan):
     def __init__(self) -> None:
         self.late = True
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         if step is Step.COMMIT and self.late:
             self.late = False
-            return Fate.LATE
-        return Fate.DONE
+            return RequestOutcome.LATE
+        return RequestOutcome.DONE
 
     def lateness(self) -> float:
         return 0.5
@@ -146,15 +146,15 @@ def test_a_commit_that_comes_late_brings_nothing_back_twice(
 def test_without_the_fence_a_late_commit_doubles(
     cluster: MemoryCluster, sub: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(self: Marks, end: int) -> None:
+    def read(self: ProcessedMarks, end: int) -> None:
         stable = ends(cluster)[0]
         real(self, min(end, stable))
         if stable < end:
             until(lambda: len(set(ends(cluster))) == 1)
 
-    real = Marks.read
-    monkeypatch.setattr(Seat, "fence", lambda self: None)
-    monkeypatch.setattr(Marks, "read", read)
+    real = ProcessedMarks.read
+    monkeypatch.setattr(ExclusiveSession, "fence", lambda self: None)
+    monkeypatch.setattr(ProcessedMarks, "read", read)
     with another(cluster, LateCommit()) as other:
         other.subscription("billing").replay_dead_letters()
     with pytest.raises(AssertionError):
@@ -165,8 +165,8 @@ def test_without_waiting_for_the_marks_they_are_missed(
     cluster: MemoryCluster, sub: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replayed_behind_an_open_transaction(cluster, sub)
-    real = Marks.read
-    monkeypatch.setattr(Marks, "read", lambda self, end: real(self, min(end, ends(cluster)[0])))
+    real = ProcessedMarks.read
+    monkeypatch.setattr(ProcessedMarks, "read", lambda self, end: real(self, min(end, ends(cluster)[0])))
     sub.replay_dead_letters()
     cluster.finish_transaction(MARKS_TOPIC, 0, "another's", True)
     with pytest.raises(AssertionError):
@@ -176,7 +176,7 @@ def test_without_waiting_for_the_marks_they_are_missed(
 def test_without_marks_in_the_transaction_a_resumed_replay_doubles(
     cluster: MemoryCluster, sub: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Marks, "with_more", lambda *_: [])
+    monkeypatch.setattr(ProcessedMarks, "with_more", lambda *_: [])
 
     sub.replay_dead_letters(ids=[next(iter(sub.dead_letters())).id])
     monkeypatch.undo()

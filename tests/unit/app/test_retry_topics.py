@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
-from kafka_pubsub.client.companion import companion_settings
-from kafka_pubsub.client.retry_topics import check_retry_layout, retry_beginning
+from kafka_pubsub.client.admin.companion_topics import companion_settings
+from kafka_pubsub.client.admin.retry_topics import check_retry_layout, retry_beginning
 from kafka_pubsub.config import RetryTopic, SubscriptionRecord
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster

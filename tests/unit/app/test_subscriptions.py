@@ -16,8 +16,8 @@ from kafka_pubsub import (
     RetryPolicy,
     SubscriptionOptions,
 )
-from kafka_pubsub.client.subscription_admin import LEAVE_TIMEOUT, SubscriptionAdmin
-from kafka_pubsub.client.topic_admin import TopicAdmin
+from kafka_pubsub.client.admin.subscriptions import LEAVE_TIMEOUT, SubscriptionAdmin
+from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import Batching
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster

@@ -15,8 +15,8 @@ from kafka_pubsub import (
     UnreadableRecord,
 )
 from kafka_pubsub.cli.advice import advice
-from kafka_pubsub.client.repartition import FENCE
-from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, encode
+from kafka_pubsub.client.admin.repartition import FENCE
+from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, encode
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from tests.support import until

@@ -39,4 +39,4 @@ def test_the_help_shows_examples() -> None:
     outcome = run("--help")
     assert outcome.exit_code == 0
     assert all(name in outcome.output for name in NAMES)
-    assert "python -m tests.benchmarks --repeat 3 --markdown docs/benchmarks.md" in outcome.output
+    assert "python -m tests.benchmarks --repeat 3 --markdown docs/benchmarks-new.md" in outcome.output

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafka_pubsub.app import PubSub
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import cli
-from kafka_pubsub.cli.session import Session
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli import measuring
 from kafka_pubsub.errors import PubSubError
 from tests.unit.cli.conftest import CommandLine
@@ -40,6 +41,13 @@ def test_latency_counts_the_messages_after_the_warm_up(
     (row,) = rows(run, "latency", "--rate", "100", "--seconds", "1")
     assert row["messages"] == 100
     assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+
+
+def test_a_client_that_may_not_make_topics_is_told_so() -> None:
+    with PubSub.in_memory(create=False) as pubsub:
+        error = CommandLine(pubsub).error("bench", "publish", *SMALL)
+    assert error["type"] == "FailedPrecondition"
+    assert "this client may not make topics: run it as one that may" in str(error["message"])
 
 
 @pytest.mark.parametrize("command", ["publish", "pull"])

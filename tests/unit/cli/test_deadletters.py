@@ -98,6 +98,16 @@ def test_replay_says_what_it_would_do_and_what_it_did(billing: CommandLine) -> N
     assert [each.ordering_key for each in deliver(billing.pubsub.subscription("billing"), 3)].count("a") == 2
 
 
+def test_a_replay_of_messages_without_a_key_tells_no_keys(billing: CommandLine) -> None:
+    sub = billing.pubsub.subscription("billing")
+    with sub.pull(fail):
+        billing.pubsub.topic("orders").publish(b"4").result(PATIENCE)
+        until(lambda: len(list(sub.dead_letters())) == 4)
+    (letter,) = [each.id for each in sub.dead_letters() if each.ordering_key is None]
+    result = billing("deadletter", "replay", "billing", "--id", letter)
+    assert result.stdout == "Replayed 1 dead letter (billing)\n"
+
+
 def _list(run: CommandLine, *arguments: str) -> list[dict[str, Any]]:
     found: Any = run.json("deadletter", "list", "billing", *arguments)
     assert isinstance(found, list)
@@ -124,7 +134,7 @@ def test_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...], co
     ("arguments", "code", "text"),
     [
         (("list", "nobody"), 1, "subscription 'nobody' not found: `kafka-pubsub subscription create nobody"),
-        (("list", "plain"), 1, "has no dead-letter policy: if it had one, name the topic"),
+        (("list", "plain"), 1, "has no dead-letter policy, so it makes no dead letters: if it had a policy"),
         (
             ("list", "billing", "--topic", "nowhere"),
             1,
@@ -237,7 +247,7 @@ def test_a_stopped_replay_says_how_to_go_on(billing: CommandLine, monkeypatch: p
     import signal
 
     from kafka_pubsub.cli.signals import Stopped
-    from kafka_pubsub.client.replaying import DeadLetters
+    from kafka_pubsub.client.dead_letters.replay import DeadLetters
 
     def stopped(*_: object, **__: object) -> None:
         raise Stopped(signal.SIGINT)

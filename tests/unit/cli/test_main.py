@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from kafka_pubsub.cli import failures
+from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import COMMANDS, cli
-from kafka_pubsub.cli.session import Session
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import BrokerUnavailable, NotFound
 from tests.unit.cli.conftest import CommandLine

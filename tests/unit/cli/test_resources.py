@@ -238,7 +238,7 @@ def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> 
         (
             ["--dead-letter-topic", "dead", "--max-attempts", "4"],
             1,
-            "max_attempts: .*greater than or equal to 5",
+            "max_attempts must be at least 5",
         ),
         (["--dead-letter-topic", "orders"], 1, "the subscription's own topic"),
         (["--dead-letter-topic", "nix"], 1, "`kafka-pubsub topic create nix` makes it"),

@@ -82,10 +82,10 @@ def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
     target = bundle(tmp_path / "it.zip")
     with zipfile.ZipFile(target) as archive:
         names = set(archive.namelist())
-    assert {"spark/transforms/rows.py", "kafka_pubsub/core/retry_record.py", "kafka_pubsub/model.py"} <= names
+    assert {"spark/transforms/rows.py", "kafka_pubsub/core/retry/record.py", "kafka_pubsub/model.py"} <= names
     program = (
         f"import sys; sys.path[:0] = [{str(target)!r}]\n"
-        "import spark.job, kafka_pubsub.core.ack_map as found\n"
+        "import spark.job, kafka_pubsub.core.commit.ack_map as found\n"
         "print(found.__file__)"
     )
     ran = subprocess.run(

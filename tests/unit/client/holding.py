@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kafka_pubsub.client.durable_acks import DurableAcks
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.observer import UNOBSERVED, LeaseObserver
-from kafka_pubsub.core.events import Release, Settlement
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.client.workers.ack_futures import DurableAcks
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import LeaseReport
 from kafka_pubsub.model import AckFuture, Message
 from tests.support import FakeBody
 
@@ -26,7 +26,7 @@ class Reported:
     observer: LeaseObserver = UNOBSERVED
 
     def __init__(self) -> None:
-        self.releases: list[Release] = []
+        self.releases: list[LeaseReport] = []
         self.settlements: list[Settlement] = []
         self.extensions: list[tuple[Lease, int, float]] = []
         self.late = 0
@@ -34,7 +34,7 @@ class Reported:
         self.acks = DurableAcks()
         self.changed = threading.Condition()
 
-    def released(self, release: Release) -> None:
+    def released(self, release: LeaseReport) -> None:
         with self.changed:
             self.releases.append(release)
             self.changed.notify_all()
@@ -73,6 +73,6 @@ def lease_of(first: int = 0, length: int = 1, key: bytes | None = b"k", attempt:
     return Lease(0, 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], attempt)
 
 
-def withdraw(holder: Holder) -> None:
+def withdraw(holder: LeaseRunner) -> None:
     """What the runner does when a lease is over."""
     holder.withdrawn = holder.stopped = True

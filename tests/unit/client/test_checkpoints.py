@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client import checkpoints
-from kafka_pubsub.client.checkpoints import (
+from kafka_pubsub.client.retry import checkpoint_reader
+from kafka_pubsub.client.retry.checkpoint_reader import (
     checkpoint_of,
     finished_at_home,
     finished_runs,
@@ -13,10 +13,10 @@ from kafka_pubsub.client.checkpoints import (
     map_of,
     offsets_of,
 )
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.offsets import Run
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import FaultPlan
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_cannot_be_read_yet_is_waited_for(
     slow = Slow()
     assert finished(MemoryBackend(cluster=backend.cluster, faults=slow), said(named=named)) == [(1, 3)]
     assert slow.reads == 4
-    monkeypatch.setattr(checkpoints, "_PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint_reader, "_PATIENCE", 0.0)
     with pytest.raises(DeadlineExceeded, match=r"the checkpoint at offset 10 of retry\[0\] couldn't be read"):
         finished(MemoryBackend(cluster=backend.cluster, faults=Slow()), said(named=named))
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kafka_pubsub.client.clocks import AWAY, DRIFT, QUICK, Pulse, WallClock, steady_time
-from kafka_pubsub.client.engine import Engine
+from kafka_pubsub.client.subscribe.runner import StreamRunner
 
 
 class Clocks:
@@ -72,4 +72,4 @@ def test_only_a_long_pause_is_standing_still() -> None:
 def test_the_engine_counts_the_time_for_which_a_machine_sleeps() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert before <= steady_time() <= time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert inspect.signature(Engine).parameters["clock"].default is steady_time
+    assert inspect.signature(StreamRunner).parameters["clock"].default is steady_time

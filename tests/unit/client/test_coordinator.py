@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.ownership import Ownership
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.effects import Bury, Commit, CommitBoth, Relocate
-from kafka_pubsub.core.events import Release, Relocated, Settlement, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.rules import RetryStart, Rules
-from kafka_pubsub.model import Committed, Ending
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
+from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, MovesAnswered
+from kafka_pubsub.core.settings import RetryStart, Rules
+from kafka_pubsub.model import UNREAD, Committed, Ending
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 from tests.unit.core.test_retry_scenes import Stored
@@ -43,12 +43,12 @@ class Hands:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = Holder(lease, self.reports)
+            lease.holder = holder = LeaseRunner(lease, self.reports)
             holder.begin()
             self.leases.append(lease)
 
-    def walking(self) -> Iterable[Holder]:
-        return [lease.holder for lease in self.leases if isinstance(lease.holder, Holder)]
+    def walking(self) -> Iterable[LeaseRunner]:
+        return [lease.holder for lease in self.leases if isinstance(lease.holder, LeaseRunner)]
 
     def close(self, timeout: float | None) -> bool:
         return True
@@ -62,12 +62,12 @@ class Moving:
     """The side of the retry topic: keeps what is to be relocated."""
 
     def __init__(self) -> None:
-        self.relocations: list[tuple[int, int, Relocate]] = []
+        self.relocations: list[tuple[int, int, StoreMoves]] = []
 
-    def relocate(self, number: int, epoch: int, effect: Relocate) -> None:
+    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
         self.relocations.append((number, epoch, effect))
 
-    def bury(self, number: int, epoch: int, effect: Bury) -> None: ...
+    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
@@ -86,16 +86,16 @@ class World:
     def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
         """The partitions are ours, whose retry partitions are empty; the log takes their first commits."""
 
-        def begin(number: int, stored: Committed) -> Ownership:
+        def begin(number: int, stored: Committed) -> StartPosition:
             found = ack_map.decode(stored.metadata, stored.offset or 0)
-            return Ownership(stored.offset or 0, found.runs if found else (), RetryStart("t", "id", 0))
+            return StartPosition(stored.offset or 0, found.runs if found else (), RetryStart("t", "id", 0))
 
         stored = {number: self.stored.get(number, NOWHERE) for number in numbers}
         main = {number: Committed(each.offset, each.metadata) for number, each in stored.items()}
         beside = {number: Committed(*each.retry) for number, each in stored.items()}
         positions = self.coordinator.assign(main, begin, now, beside)
         for number in numbers:
-            self.coordinator.caught_up(number, 0, now)
+            self.coordinator.caught_up(number, UNREAD, now)
         first = self.coordinator.first_words(numbers, now)
         self.stored.update(first)
         self.coordinator.answered(first, dict.fromkeys(first, True), now)
@@ -115,7 +115,7 @@ class World:
                 for at, each in enumerate(effect.records)
             ]
             log += news
-            self.coordinator.landed(number, epoch, Relocated(Ending.STORED), len(news), now)
+            self.coordinator.landed(number, epoch, MovesAnswered(Ending.STORED), len(news), now)
             self.coordinator.retry_fetched({number: news}, now)
 
     def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
@@ -128,9 +128,9 @@ class World:
         self.coordinator.check()
         return self.crew.leases[before:]
 
-    def end(self, lease: Lease, verdict: Verdict = Verdict.FINISHED, now: float = 0.0) -> None:
-        done = len(lease.records) if verdict is Verdict.FINISHED else 0
-        self.coordinator.released([Release(lease, done, verdict)], now)
+    def end(self, lease: Lease, verdict: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
+        done = len(lease.records) if verdict is LeaseOutcome.FINISHED else 0
+        self.coordinator.released([LeaseReport(lease, done, verdict)], now)
         self.coordinator.check()
 
     def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
@@ -218,7 +218,7 @@ def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> 
     world.fetch(0, b"a", b"a", b"b")
     first, _ = world.deliver()
     holder = first.holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     world.revoke(0)
     assert holder.stopped
     assert not holder.withdrawn
@@ -277,7 +277,7 @@ def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
     world.fetch(0, b"a", b"b")
     leases = world.deliver()
     holder = leases[1].holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     world.end(leases[0])
     world.coordinator.tick(1.0)
     world.coordinator.lose([0], 1.0)
@@ -300,14 +300,14 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
 # Handlers of old ownerships
 
 
-@pytest.mark.parametrize("verdict", [Verdict.FINISHED, Verdict.NACKED, Verdict.UNTOUCHED])
-def test_a_key_waits_for_its_old_handler_and_no_other_key_does(world: World, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
+def test_a_key_waits_for_its_old_handler_and_no_other_key_does(world: World, verdict: LeaseOutcome) -> None:
     world.fetch(0, b"a", b"b")
     old = world.deliver()[0]
     world.coordinator.lose([0], 0.0)
     world.assign(0)
     world.fetch(0, b"a", b"b", b"c")
-    world.end(world.crew.on(b"b"), Verdict.NACKED)
+    world.end(world.crew.on(b"b"), LeaseOutcome.NACKED)
     assert [lease.key for lease in world.deliver()] == [b"b", b"c"]
     assert world.coordinator.lingering() == {0: 1}
     world.end(old, verdict)
@@ -341,7 +341,7 @@ def test_an_old_handler_that_ends_between_two_ownerships_holds_nothing_back(worl
 def test_a_message_that_its_user_keeps_has_no_handler_and_holds_nothing_back(world: World) -> None:
     world.fetch(0, b"a")
     (old,) = world.deliver()
-    world.end(old, Verdict.KEPT)
+    world.end(old, LeaseOutcome.KEPT)
     world.coordinator.lose([0], 0.0)
     world.assign(0)
     world.fetch(0, b"a")

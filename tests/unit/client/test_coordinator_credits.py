@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.core.events import Settlement, Verdict
-from kafka_pubsub.core.flow import WINDOW
-from kafka_pubsub.core.leases import LeaseState
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.core.delivery.fetch_window import WINDOW
+from kafka_pubsub.core.delivery.leases import LeaseState, Settlement
+from kafka_pubsub.core.events import LeaseOutcome
 from tests.unit.client.test_coordinator import World
 
 
@@ -39,7 +39,7 @@ def test_a_kept_message_costs_a_credit_until_its_verdict() -> None:
     world.assign(0)
     world.fetch(0, b"a", b"b")
     (lease,) = world.deliver()
-    world.end(lease, Verdict.KEPT)
+    world.end(lease, LeaseOutcome.KEPT)
     assert world.deliver() == []
     world.coordinator.settled([Settlement(lease, 0, acked=True)], 0.0)
     assert [lease.key for lease in world.deliver()] == [b"b"]
@@ -50,7 +50,7 @@ def test_a_message_in_backoff_costs_no_credit() -> None:
     world.assign(0)
     world.fetch(0, b"a", b"b")
     (lease,) = world.deliver()
-    world.end(lease, Verdict.NACKED)
+    world.end(lease, LeaseOutcome.NACKED)
     (other,) = world.deliver()
     assert other.key == b"b"
     world.end(other)
@@ -89,7 +89,7 @@ def test_a_closing_stream_begins_nothing_and_stops_its_holders(world: World) -> 
     (lease, _) = world.deliver()
     holder = lease.holder
     world.coordinator.stop()
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     assert holder.stopped
     world.fetch(0, b"c", first=2)
     assert world.deliver() == []
@@ -114,7 +114,7 @@ def test_a_running_handler_has_its_deadline_from_when_it_was_seen_to_run(world: 
         states.append(lease.state)
     assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
     assert world.deliver(15.0) == [], "its handler still runs"
-    world.end(lease, Verdict.NACKED, now=15.0)
+    world.end(lease, LeaseOutcome.NACKED, now=15.0)
     world.move(15.5)
     world.coordinator.tick(16.0)
     (again,) = world.deliver(16.0)
@@ -135,7 +135,7 @@ def test_an_extension_moves_the_deadline_and_a_late_one_is_counted(world: World)
 def test_a_resting_partition_expires_too(world: World) -> None:
     world.fetch(0, b"a")
     (lease,) = world.deliver()
-    world.end(lease, Verdict.KEPT)
+    world.end(lease, LeaseOutcome.KEPT)
     world.revoke(0)
     world.coordinator.tick(11.0)
     assert lease.state is LeaseState.OVER

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.ownership import Ownership
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core import notes, suspects
-from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.notes import Doubt, Notes
-from kafka_pubsub.core.rules import RetryStart, Rules
-from kafka_pubsub.core.suspects import Turn
-from kafka_pubsub.model import Committed
+from kafka_pubsub.core.commit import notes
+from kafka_pubsub.core.commit.notes import Doubt, Notes
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.core.retry import crash_suspects as suspects
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
+from kafka_pubsub.core.settings import RetryStart, Rules
+from kafka_pubsub.model import UNREAD, Committed
 from tests.support import FakeBody
 from tests.unit.client.test_coordinator import Hands, Moving
 
@@ -22,7 +23,7 @@ NOTHING = Committed(0, "")
 class AfterCrash:
     """A stream whose predecessor died while the first messages ran; the log takes every commit."""
 
-    def __init__(self, max_messages: int, turn: Turn, partitions: int = 1, suspects: int = 1) -> None:
+    def __init__(self, max_messages: int, turn: TrialLock, partitions: int = 1, suspects: int = 1) -> None:
         self.crew = Hands()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
         flow = FlowControl(max_messages=max_messages)
@@ -30,9 +31,9 @@ class AfterCrash:
         found = Notes(notes.as_runs(range(suspects)))
         retry = RetryStart("t", "id", 0, main_notes=found, main_doubt=Doubt(suspects, twice=True))
         stored = dict.fromkeys(range(partitions), NOTHING)
-        self.coordinator.assign(stored, lambda *_: Ownership(0, (), retry), 0.0, stored)
+        self.coordinator.assign(stored, lambda *_: StartPosition(0, (), retry), 0.0, stored)
         for number in stored:
-            self.coordinator.caught_up(number, 0, 0.0)
+            self.coordinator.caught_up(number, UNREAD, 0.0)
         self.now = 0.0
         self.pass_time()
 
@@ -51,7 +52,7 @@ class AfterCrash:
         self.coordinator.deliver(self.now)
 
     def end(self, key: bytes) -> None:
-        self.coordinator.released([Release(self.crew.on(key), 1, Verdict.FINISHED)], self.now)
+        self.coordinator.released([LeaseReport(self.crew.on(key), 1, LeaseOutcome.FINISHED)], self.now)
 
     @property
     def started(self) -> list[bytes | None]:
@@ -59,7 +60,7 @@ class AfterCrash:
 
 
 def test_a_trial_takes_a_place_like_any_other_message() -> None:
-    turn = Turn()
+    turn = TrialLock()
     assert turn.take("another stream")
     stream = AfterCrash(2, turn)
     stream.fetch(b"suspect", b"b", b"c", b"d", b"e")
@@ -86,7 +87,7 @@ def test_a_trial_takes_a_place_like_any_other_message() -> None:
 
 
 def test_with_one_place_suspects_and_others_take_turns() -> None:
-    stream = AfterCrash(1, Turn())
+    stream = AfterCrash(1, TrialLock())
     stream.fetch(b"suspect", b"b")
     stream.deliver()
     stream.deliver()
@@ -102,7 +103,7 @@ def test_with_one_place_suspects_and_others_take_turns() -> None:
 @pytest.mark.parametrize("many", [0, 1])
 def test_partitions_take_turns_with_their_suspects(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "ROW", 2)
-    stream = AfterCrash(10, Turn(), partitions=2, suspects=4)
+    stream = AfterCrash(10, TrialLock(), partitions=2, suspects=4)
     stream.fetch(b"a", b"b", b"c", b"d", partition=many)
     stream.fetch(b"other", partition=1 - many)
     ended = 0
@@ -117,7 +118,7 @@ def test_partitions_take_turns_with_their_suspects(many: int, monkeypatch: pytes
 
 
 def test_the_end_of_a_trial_is_told_at_once_when_a_neighbour_waits() -> None:
-    stream = AfterCrash(10, Turn(), partitions=2)
+    stream = AfterCrash(10, TrialLock(), partitions=2)
     stream.fetch(b"first", partition=0)
     stream.fetch(b"second", partition=1)
     stream.deliver()

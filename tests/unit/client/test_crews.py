@@ -10,13 +10,18 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
-from kafka_pubsub.client.crews import BatchCrew, Crew, ExecutorCrew, ThreadCrew
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.core.events import Verdict
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.thread_workers import (
+    BatchWorkers,
+    ExecutorWorkers,
+    ThreadWorkers,
+    WorkerPool,
+)
+from kafka_pubsub.core.events import LeaseOutcome
 from tests.support import until
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
 
-Make = Callable[[Callable[[Message], object], int, Reported], Crew]
+Make = Callable[[Callable[[Message], object], int, Reported], WorkerPool]
 
 
 @pytest.fixture
@@ -34,11 +39,11 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def make(request: pytest.FixtureRequest, pool: ThreadPoolExecutor) -> Make:
     """Either crew that calls back for each message."""
 
-    def threads(callback: Callable[[Message], object], workers: int, reports: Reported) -> Crew:
-        return ThreadCrew(callback, workers, reports, "test")
+    def threads(callback: Callable[[Message], object], workers: int, reports: Reported) -> WorkerPool:
+        return ThreadWorkers(callback, workers, reports, "test")
 
-    def executor(callback: Callable[[Message], object], workers: int, reports: Reported) -> Crew:
-        return ExecutorCrew(callback, pool, workers, reports)
+    def executor(callback: Callable[[Message], object], workers: int, reports: Reported) -> WorkerPool:
+        return ExecutorWorkers(callback, pool, workers, reports)
 
     return threads if request.param == "threads" else executor
 
@@ -60,7 +65,7 @@ class Gate:
             assert self.begun.acquire(timeout=PATIENCE), "it never began"
 
 
-def hire_all(crew: Crew, gate: Gate, count: int) -> None:
+def hire_all(crew: WorkerPool, gate: Gate, count: int) -> None:
     """Lets the runner's sweeps pass until `count` callbacks run beside each other."""
     for _ in range(count):
         while not gate.begun.acquire(timeout=0.03):
@@ -71,7 +76,7 @@ def test_every_lease_is_walked_and_released(make: Make, reports: Reported) -> No
     crew = make(lambda message: message.ack(), 4, reports)
     crew.take([lease_of(10 * number, 10, b"%d" % number) for number in range(50)])
     reports.wait_until(lambda: len(reports.releases) == 50)
-    assert {release.verdict for release in reports.releases} == {Verdict.FINISHED}
+    assert {release.verdict for release in reports.releases} == {LeaseOutcome.FINISHED}
     assert sum(release.done for release in reports.releases) == 500
     assert crew.close(PATIENCE)
 
@@ -121,7 +126,7 @@ def test_a_worker_survives_whatever_its_callback_raises(
     crew.take([lease_of(number, 1, b"%d" % number) for number in range(10)])
     reports.wait_until(lambda: len(reports.releases) == 10)
     verdicts = {release.lease.records[0].offset(): release.verdict for release in reports.releases}
-    assert verdicts == {n: Verdict.NACKED if n % 2 else Verdict.FINISHED for n in range(10)}
+    assert verdicts == {n: LeaseOutcome.NACKED if n % 2 else LeaseOutcome.FINISHED for n in range(10)}
     assert crew.close(PATIENCE)
 
 
@@ -146,15 +151,15 @@ def test_closing_inside_a_callback_does_not_wait_for_itself(reports: Reported) -
         closed.append(crew.close(PATIENCE))
         message.ack()
 
-    crew = ThreadCrew(handle, 1, reports, "test")
+    crew = ThreadWorkers(handle, 1, reports, "test")
     crew.take([lease_of(0, 1)])
     reports.wait_until(lambda: len(reports.releases) == 1)
     assert closed == [True]
 
 
 def test_a_crew_that_gets_nothing_more_runs_dry(reports: Reported) -> None:
-    gate, aside = Gate(), deque[Holder]()
-    crew = ThreadCrew(gate, 3, reports, "test")
+    gate, aside = Gate(), deque[LeaseRunner]()
+    crew = ThreadWorkers(gate, 3, reports, "test")
     assert crew.busy() == 0
     crew.take([lease_of(at, 1, b"%d" % at) for at in range(10)])
     hire_all(crew, gate, 3)
@@ -177,14 +182,14 @@ def test_a_lease_that_was_stopped_before_its_turn_is_given_back_untouched(
     crew.take([first])
     gate.wait_for(1)
     holder = first.holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     holder.stopped = True
     gate.go.set()
     reports.wait_until(lambda: len(reports.releases) == 1)
-    assert (reports.releases[0].done, reports.releases[0].verdict) == (1, Verdict.UNTOUCHED)
+    assert (reports.releases[0].done, reports.releases[0].verdict) == (1, LeaseOutcome.UNTOUCHED)
     crew.take([second])
     reports.wait_until(lambda: len(reports.releases) == 2)
-    assert reports.releases[1].verdict is Verdict.FINISHED
+    assert reports.releases[1].verdict is LeaseOutcome.FINISHED
     assert crew.close(PATIENCE)
 
 
@@ -195,7 +200,7 @@ def test_an_executor_gets_no_more_than_it_may_run_at_once(
     pool: ThreadPoolExecutor, reports: Reported
 ) -> None:
     gate = Gate()
-    crew = ExecutorCrew(gate, pool, 3, reports)
+    crew = ExecutorWorkers(gate, pool, 3, reports)
     assert (crew.wants(100), crew.wants(2)) == (3, 2)
     crew.take([lease_of(number, 1, b"%d" % number) for number in range(2)])
     assert crew.wants(100) == 1
@@ -209,11 +214,11 @@ def test_a_process_pool_is_refused(reports: Reported) -> None:
         ProcessPoolExecutor(1) as processes,
         pytest.raises(InvalidArgument, match="a process pool can't ack"),
     ):
-        ExecutorCrew(print, processes, 1, reports)
+        ExecutorWorkers(print, processes, 1, reports)
 
 
 def test_an_executor_that_was_shut_down_is_named(pool: ThreadPoolExecutor, reports: Reported) -> None:
-    crew = ExecutorCrew(print, pool, 1, reports)
+    crew = ExecutorWorkers(print, pool, 1, reports)
     pool.shutdown()
     with pytest.raises(FailedPrecondition, match="takes no more work"):
         crew.take([lease_of(0, 1)])
@@ -229,7 +234,7 @@ class Batches:
     def __init__(self, size: int, latency: float, workers: int = 1) -> None:
         self.reports = Reported()
         self.got: list[list[tuple[bytes | None, int]]] = []
-        self.crew = BatchCrew(self.handle, size, latency, workers, self.reports, "test")
+        self.crew = BatchWorkers(self.handle, size, latency, workers, self.reports, "test")
 
     def handle(self, messages: list[Message]) -> None:
         self.got.append([(message.key, message.offset) for message in messages])
@@ -246,7 +251,7 @@ def test_a_batch_holds_distinct_keys_and_is_called_when_full() -> None:
     batches.crew.take([lease_of(number, 1, b"%d" % number) for number in range(6)])
     batches.wait_for(6)
     assert [len(batch) for batch in batches.got] == [3, 3]
-    assert {release.verdict for release in batches.reports.releases} == {Verdict.FINISHED}
+    assert {release.verdict for release in batches.reports.releases} == {LeaseOutcome.FINISHED}
 
 
 def test_a_batch_that_does_not_fill_is_called_after_its_latency() -> None:
@@ -273,11 +278,11 @@ def test_a_batch_callback_that_raises_nacks_what_it_had_not_acked() -> None:
         messages[0].ack()
         raise SystemExit
 
-    crew = BatchCrew(handle, 2, PATIENCE, 1, reports, "test")
+    crew = BatchWorkers(handle, 2, PATIENCE, 1, reports, "test")
     crew.take([lease_of(0, 1, b"a"), lease_of(1, 1, b"b")])
     reports.wait_until(lambda: len(reports.releases) == 2)
     by_key = {release.lease.key: release.verdict for release in reports.releases}
-    assert by_key == {b"a": Verdict.FINISHED, b"b": Verdict.NACKED}
+    assert by_key == {b"a": LeaseOutcome.FINISHED, b"b": LeaseOutcome.NACKED}
     assert crew.close(PATIENCE)
 
 

@@ -14,11 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import AckError, Message, PubSub, StaleAck, UnknownAck, aio
-from kafka_pubsub.client import walks
-from kafka_pubsub.client.stream import Stream
-from kafka_pubsub.client.subscription import Subscription
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, MemoryCluster, Step
+from kafka_pubsub.client.subscribe.stream import Stream
+from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub.client.workers import inline_scheduler
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, MemoryCluster, RequestOutcome, Step
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.unit.client.holding import PATIENCE
 
@@ -28,18 +28,20 @@ MESSAGES = 40
 class Faults(FaultPlan):
     """Commits and transactions that go nowhere, or whose answers are lost, as long as the test wants."""
 
-    fate = Fate.DONE
+    fate = RequestOutcome.DONE
 
     def __init__(self) -> None:
         #: Set when a commit has met that fate.
         self.met = threading.Event()
 
-    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
-        if self.fate is not Fate.DONE:
+    def commit(
+        self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
+    ) -> RequestOutcome:
+        if self.fate is not RequestOutcome.DONE:
             self.met.set()
         return self.fate
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         return self.fate
 
 
@@ -198,7 +200,7 @@ def test_a_callback_that_the_fetcher_walks_makes_way_before_it_waits(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds up the thread that commits; here nobody else would notice."""
-    monkeypatch.setattr(walks, "LOOK", 1e9)
+    monkeypatch.setattr(inline_scheduler, "LOOK", 1e9)
     durable = Durable(cluster)
     with sub.pull(durable):
         publish(ps)
@@ -294,12 +296,12 @@ def test_a_refused_commit_keeps_the_waiter_and_the_next_one_settles_it(
 ) -> None:
     publish(ps, 1)
     (message,) = exact.receive(1, timeout=PATIENCE)
-    faults.fate = Fate.REFUSED
+    faults.fate = RequestOutcome.REFUSED
     future = message.ack_with_response()
     assert faults.met.wait(PATIENCE)
     assert not future.done()
     assert not stored(cluster, message)
-    faults.fate = Fate.DONE
+    faults.fate = RequestOutcome.DONE
     future.result(PATIENCE)
     assert stored(cluster, message)
 
@@ -307,10 +309,10 @@ def test_a_refused_commit_keeps_the_waiter_and_the_next_one_settles_it(
 @pytest.mark.parametrize(
     ("fate", "kind"),
     # A commit that wasn't answered may be stored: nobody can promise that the message comes again.
-    [(Fate.REFUSED, AckError), (Fate.ANSWER_LOST, AckError)],
+    [(RequestOutcome.REFUSED, AckError), (RequestOutcome.ANSWER_LOST, AckError)],
 )
 def test_a_stream_that_closes_without_an_answer_says_so(
-    ps: PubSub, exact: Subscription, faults: Faults, fate: Fate, kind: type[AckError]
+    ps: PubSub, exact: Subscription, faults: Faults, fate: RequestOutcome, kind: type[AckError]
 ) -> None:
     futures: list[Future[None]] = []
     begun = threading.Event()
@@ -320,7 +322,7 @@ def test_a_stream_that_closes_without_an_answer_says_so(
         begun.set()
 
     with exact.pull(handle):
-        faults.fate = Fate.DONE
+        faults.fate = RequestOutcome.DONE
         ps.topic("orders").publish(b"1", ordering_key="a").result(PATIENCE)
         assert begun.wait(PATIENCE)
         futures[0].result(PATIENCE)

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 import pytest
 
-from kafka_pubsub.client.batches import by_partition
+from kafka_pubsub.client.assignment.batches import by_partition
 from kafka_pubsub.client.clocks import WallClock
-from kafka_pubsub.client.coordinator import Coordinator
-from kafka_pubsub.client.engine import READ, TICK, Engine
-from kafka_pubsub.client.idling import TICK_WAIT
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.idle_waits import TICK_WAIT
+from kafka_pubsub.client.subscribe.runner import READ, TICK, StreamRunner
+from kafka_pubsub.client.workers.pull_queue import PullQueue
 from kafka_pubsub.config import FlowControl, RetryTopic, SubscriptionOptions, SubscriptionRecord
+from kafka_pubsub.core.delivery.fetch_window import Change
 from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.flow import Change
-from kafka_pubsub.core.rules import Rules
+from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.model import Answered, Committed, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 
 RETRY = "orders.sub.billing.retry"
 RECORD = SubscriptionRecord(
@@ -64,8 +64,8 @@ class Valves:
     def membership(self) -> Membership | None:
         return None
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
+        return dict.fromkeys(partitions, LogEnd(0))
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         return set(partitions)
@@ -116,9 +116,9 @@ def log() -> Valves:
 
 
 @pytest.fixture
-def engine(log: Valves) -> Iterator[Engine]:
-    relocating = Relocating(MemoryBackend(), RECORD, RETRY, 7, log.membership)
-    engine = Engine(
+def engine(log: Valves) -> Iterator[StreamRunner]:
+    relocating = RetryIO(MemoryBackend(), RECORD, RETRY, 7, log.membership)
+    engine = StreamRunner(
         log,
         RECORD,
         7,
@@ -127,14 +127,14 @@ def engine(log: Valves) -> Iterator[Engine]:
         on_handed_out=lambda ack_id, message: None,
         relocating=relocating,
     )
-    crew = Mailbox(engine, engine.ring)
+    crew = PullQueue(engine, engine.ring)
     engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random, relocating)
     engine.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
     yield engine
     engine.finish()
 
 
-def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: Engine, log: Valves) -> None:
+def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: StreamRunner, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
     engine._valves.turn(Change([0, 1], []))
     engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
@@ -147,7 +147,7 @@ def _commit(offset: int) -> CommitBoth:
 
 
 @pytest.fixture
-def told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+def told(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Offsets of commits that were answered, and whether these were accepted."""
     told: list[tuple[int, bool]] = []
 
@@ -161,7 +161,7 @@ def told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, boo
 
 
 @pytest.mark.usefixtures("told")
-def test_what_waits_to_be_committed_shares_a_request(engine: Engine, log: Valves) -> None:
+def test_what_waits_to_be_committed_shares_a_request(engine: StreamRunner, log: Valves) -> None:
     """After a crash handlers of each partition wait for its commits: one after the other they would wait for all."""
     engine._to_commit.extend([{0: _commit(3)}, {1: _commit(4)}])
     engine.commit_posted()
@@ -169,7 +169,7 @@ def test_what_waits_to_be_committed_shares_a_request(engine: Engine, log: Valves
 
 
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: StreamRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention = type(engine.coordinator.attention)
     monkeypatch.setattr(attention, "careful", True)
@@ -183,7 +183,7 @@ def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again
 
 
 def test_a_refused_commit_is_no_accepted_one(
-    engine: Engine, log: Valves, told: list[tuple[int, bool]]
+    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Taken for accepted, acks would count as stored, and retried messages begin unnoted."""
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
@@ -192,7 +192,7 @@ def test_a_refused_commit_is_no_accepted_one(
 
 
 def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
-    engine: Engine, log: Valves, told: list[tuple[int, bool]]
+    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Stored later than the next one, it would undo what that has stored."""
     log.late = True
@@ -208,7 +208,7 @@ def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
 
 
 def test_a_last_word_behind_a_commit_that_is_not_answered_is_not_sent(
-    engine: Engine, log: Valves, told: list[tuple[int, bool]]
+    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     log.late = True
     engine.send({0: _commit(3)})
@@ -217,7 +217,7 @@ def test_a_last_word_behind_a_commit_that_is_not_answered_is_not_sent(
 
 
 def test_a_last_word_that_is_not_answered_in_time_counts_as_refused(
-    engine: Engine, log: Valves, told: list[tuple[int, bool]]
+    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Else its partition, when it comes back, would wait for the answer for ever."""
     log.late = True
@@ -225,7 +225,7 @@ def test_a_last_word_that_is_not_answered_in_time_counts_as_refused(
     assert (log.commits, told) == ([{0: 4}], [(4, False)])
 
 
-def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tick_looks_at_the_wall_clock(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be wrong when a partition is taken over, and be set right later."""
     told: list[float | None] = []
     wall = [5000.0]
@@ -237,7 +237,7 @@ def test_each_tick_looks_at_the_wall_clock(engine: Engine, monkeypatch: pytest.M
     assert told == [4900.0, 3900.0]
 
 
-def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: Engine) -> None:
+def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: StreamRunner) -> None:
     """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
     now = engine.clock()
     engine._dozing = True
@@ -260,7 +260,7 @@ class Rebuilding:
 
 
 def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
-    engine: Engine, log: Valves, monkeypatch: pytest.MonkeyPatch
+    engine: StreamRunner, log: Valves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits there costs a few numbers a record; at two records a read a million of them took minutes."""
     monkeypatch.setattr(engine.rebalances, "pairs", pairs := Rebuilding())
@@ -272,7 +272,7 @@ def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
     assert log.asked[1] < READ
 
 
-def test_a_sweep_takes_what_was_posted_before_it_and_goes_on(engine: Engine) -> None:
+def test_a_sweep_takes_what_was_posted_before_it_and_goes_on(engine: StreamRunner) -> None:
     """Else a fetcher that keeps up keeps it from commits and deadlines, and it would think that it stood still."""
     taken: list[int] = []
 

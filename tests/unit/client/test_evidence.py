@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.crews import BatchCrew
-from kafka_pubsub.client.evidence import Evidence
-from kafka_pubsub.client.holders import BatchHolder, Holder
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.ownership import Ownership
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named, split
-from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate, Relocation, Withdraw
-from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState
-from kafka_pubsub.core.offsets import Run
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
-from kafka_pubsub.core.rules import RetryStart
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
+from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner
+from kafka_pubsub.client.workers.pull_queue import PullQueue
+from kafka_pubsub.client.workers.thread_workers import BatchWorkers
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named, split
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.effects import Commit, CommitBoth, MovedRecord, StoreMoves, Withdraw
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
+from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import Committed, Ending, Membership, Message
 from kafka_pubsub.observe.history import HistoryFile
@@ -41,18 +41,18 @@ class Stream:
         self._path = path
         self.file = HistoryFile(path, role="subscriber", topic="t", subscription="s", segment=1 << 16)
         self.reports = Reported()
-        self.evidence = self.reports.observer = Evidence(self.file, "t")
+        self.evidence = self.reports.observer = Recorder(self.file, "t")
 
     def lease(self, length: int = 1, attempt: int = 1) -> Lease:
         records = [FakeBody(offset=10 + at, key=b"k") for at in range(length)]
         return Lease(0, 1, b"k", records, attempt)
 
-    def holder(self, length: int = 1, attempt: int = 1) -> Holder:
+    def holder(self, length: int = 1, attempt: int = 1) -> LeaseRunner:
         lease = self.lease(length, attempt)
-        lease.holder = holder = Holder(lease, self.reports)
+        lease.holder = holder = LeaseRunner(lease, self.reports)
         return holder
 
-    def walk(self, holder: Holder, callback: Callable[[Message], object]) -> Release:
+    def walk(self, holder: LeaseRunner, callback: Callable[[Message], object]) -> LeaseReport:
         return holder.walk(self.evidence.around(callback))
 
     def expire(self, lease: Lease, state: LeaseState = LeaseState.EXPIRED) -> None:
@@ -90,7 +90,7 @@ def test_a_handler_that_raises_has_ended_and_nacked(stream: Stream) -> None:
     def handle(message: Message) -> None:
         raise ValueError("broken")
 
-    assert stream.walk(stream.holder(), handle).verdict is Verdict.NACKED
+    assert stream.walk(stream.holder(), handle).verdict is LeaseOutcome.NACKED
     assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "nack"]
     assert _events(stream)[1]["error"] == "ValueError: broken"
 
@@ -100,7 +100,7 @@ def test_an_ack_before_raising_is_an_ack(stream: Stream) -> None:
         message.ack()
         raise ValueError("broken")
 
-    assert stream.walk(stream.holder(), handle).verdict is Verdict.FINISHED
+    assert stream.walk(stream.holder(), handle).verdict is LeaseOutcome.FINISHED
     assert [verb for verb, _ in stream.told()] == ["deliver", "ack", "handler_end"]
 
 
@@ -135,7 +135,7 @@ def test_an_expiry_is_told_of_the_message_with_the_handler(stream: Stream) -> No
         message.ack()
 
     release = stream.walk(holder, handle)
-    assert (release.done, release.verdict) == (1, Verdict.NACKED)
+    assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
     assert stream.told()[3:] == [("deliver", 11), ("expire", 11), ("stale", 11), ("handler_end", 11)]
 
 
@@ -162,7 +162,7 @@ def test_a_message_that_begins_when_its_lease_is_over_has_expired(stream: Stream
 def test_of_a_kept_message_the_deadline_wins(stream: Stream) -> None:
     holder = stream.holder()
     kept: list[Message] = []
-    assert stream.walk(holder, kept.append).verdict is Verdict.KEPT
+    assert stream.walk(holder, kept.append).verdict is LeaseOutcome.KEPT
     kept[0].ack()
     stream.expire(holder.lease, LeaseState.OVER)
     assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "ack", "expire"]
@@ -175,9 +175,9 @@ def test_a_holder_that_is_through_doesnt_expire(stream: Stream) -> None:
     assert "expire" not in [verb for verb, _ in stream.told()]
 
 
-def batch(stream: Stream, length: int, callback: Callable[[list[Message]], object]) -> Release:
+def batch(stream: Stream, length: int, callback: Callable[[list[Message]], object]) -> LeaseReport:
     lease = stream.lease(length)
-    crew = BatchCrew(callback, 10, 0.0, 1, stream.reports, "test")
+    crew = BatchWorkers(callback, 10, 0.0, 1, stream.reports, "test")
     crew.take([lease])
     stream.reports.wait_until(lambda: bool(stream.reports.releases))
     crew.close(PATIENCE)
@@ -208,7 +208,7 @@ def test_of_a_run_that_raised_the_first_unfinished_message_failed(stream: Stream
 
 def test_of_a_run_that_expired_what_was_acked_in_time_counts(stream: Stream) -> None:
     lease = stream.lease(3)
-    lease.holder = holder = BatchHolder(lease, stream.reports)
+    lease.holder = holder = BatchLeaseRunner(lease, stream.reports)
     messages = holder.begin_run()
     messages[0].ack()
     stream.expire(lease)
@@ -219,7 +219,7 @@ def test_of_a_run_that_expired_what_was_acked_in_time_counts(stream: Stream) -> 
 
 
 def test_a_box_tells_the_end_at_once(stream: Stream) -> None:
-    box = Mailbox(stream.reports, lambda: None)
+    box = PullQueue(stream.reports, lambda: None)
     box.take([stream.lease()])
     (message,) = box.receive(1, 0, lambda: False)
     assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end"]
@@ -250,13 +250,13 @@ def retries(stream: Stream) -> list[Any]:
     return [event["retry"] for event in _events(stream) if event["event"] in ("assign", "commit")]
 
 
-def land(stream: Stream, moves: Sequence[Relocation], *offsets: int, epoch: int = 1, nonce: int = 5) -> None:
+def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int = 1, nonce: int = 5) -> None:
     """These records, and a checkpoint, are written."""
     parts = split(made((1, 2), (4, 6), main=[(3, 4)], nonce=nonce))
     forecast = both(0, named=Named(0, nonce))
-    stream.evidence.relocating(0, epoch, Relocate(moves, forecast, parts, (), lambda offset: forecast))
-    flight = Flight(0, epoch, [], {}, Membership("", None), len(moves))
-    stream.evidence.landed(Landing(flight, Ending.STORED if offsets else Ending.ABORTED, offsets))
+    stream.evidence.relocating(0, epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
+    flight = MoveRequest(0, epoch, [], {}, Membership("", None), len(moves))
+    stream.evidence.landed(MoveResult(flight, Ending.STORED if offsets else Ending.ABORTED, offsets))
 
 
 def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: Stream) -> None:
@@ -272,7 +272,7 @@ def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: 
 
 def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) -> None:
     info = RetryInfo("id", 0, 10, attempt=2)
-    moved = Relocation(FakeBody(offset=10, key=b"k"), retry_headers((), info))
+    moved = MovedRecord(FakeBody(offset=10, key=b"k"), retry_headers((), info))
     land(stream, [moved], 8, 9)
     (move,) = [event for event in _events(stream) if event["event"] == "relocate"]
     assert [each[0] for each in move["moves"]] == [10]
@@ -282,7 +282,7 @@ def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) 
 def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Stream) -> None:
     stored = Committed(*both(0, (7, 8), named=NINE).retry)
     start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, told=[(1, 2), (4, 6)])
-    stream.evidence.assigned(0, 1, Committed(0, ""), stored, Ownership(0, (), start))
+    stream.evidence.assigned(0, 1, Committed(0, ""), stored, StartPosition(0, (), start))
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
     stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
     assert retries(stream) == [[0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 9]]]

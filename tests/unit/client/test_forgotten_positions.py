@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.client import checkpoints
-from kafka_pubsub.client.checkpoints import map_of, newest, stored_by
-from kafka_pubsub.client.subscriber import Subscriber
-from kafka_pubsub.client.subscription import Subscription
-from kafka_pubsub.core import checkpoints as core_checkpoints
-from kafka_pubsub.core.checkpoint import Log, Named
+from kafka_pubsub.client.retry import checkpoint_reader
+from kafka_pubsub.client.retry.checkpoint_reader import map_of, newest, stored_by
+from kafka_pubsub.client.subscribe.subscriber import Subscriber
+from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub.core.commit import checkpoint_schedule as core_checkpoints
+from kafka_pubsub.core.commit.checkpoint import Log, Named
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.checkpoints import made, write
@@ -46,7 +46,7 @@ def found(log: MemoryBackend, low: int = 0, ids: tuple[str, str] = IDS) -> Named
 def test_the_newest_whole_checkpoint_of_these_topics_counts(
     log: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_TOGETHER", 4)
+    monkeypatch.setattr(checkpoint_reader, "_TOGETHER", 4)
     assert found(log) is None
     first = write(log.cluster, "retry", (1, 2), nonce=1)
     for _ in range(9):
@@ -137,7 +137,7 @@ def checkpoint_tells(backend: MemoryBackend, count: int) -> bool:
     said = map_of(stored)
     if said is None or said.checkpoint is None:
         return False
-    whole = checkpoints.checkpoint_of(
+    whole = checkpoint_reader.checkpoint_of(
         backend.record_fetch(), TopicPartition(RETRY, 0), said.checkpoint, 10**6
     )
     return whole is not None and sum(end - start for start, end in whole.main.runs) >= count

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, StaleAck
-from kafka_pubsub.client.holders import BatchHolder, Holder
-from kafka_pubsub.core.events import Release, Settlement, Verdict
-from kafka_pubsub.core.retry_record import ERROR_BYTES
+from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner
+from kafka_pubsub.core.delivery.leases import Settlement
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.core.retry.record import ERROR_BYTES
 from kafka_pubsub.model import AckId
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 
@@ -22,9 +23,9 @@ def acked(message: Message) -> None:
 
 def walk(
     callback: Callable[[Message], object], length: int = 3, attempt: int = 1
-) -> tuple[Release, Holder, Reported]:
+) -> tuple[LeaseReport, LeaseRunner, Reported]:
     reports = Reported()
-    holder = Holder(lease_of(length=length, attempt=attempt), reports)
+    holder = LeaseRunner(lease_of(length=length, attempt=attempt), reports)
     holder.lease.holder = holder
     return holder.walk(callback), holder, reports
 
@@ -37,7 +38,7 @@ def test_records_are_walked_in_order_while_each_is_acked() -> None:
         message.ack()
 
     release, holder, reports = walk(handle, attempt=4)
-    assert (release.done, release.verdict) == (3, Verdict.FINISHED)
+    assert (release.done, release.verdict) == (3, LeaseOutcome.FINISHED)
     assert seen == [(0, 4), (1, 1), (2, 1)], "only the first of a run was delivered before"
     assert holder.lease.holder is None
     assert not reports.settlements
@@ -46,15 +47,15 @@ def test_records_are_walked_in_order_while_each_is_acked() -> None:
 @pytest.mark.parametrize(
     ("verb", "verdict", "delay"),
     [
-        (lambda message: message.nack(), Verdict.NACKED, None),
-        (lambda message: message.nack(delay=2.5), Verdict.NACKED, 2.5),
-        (lambda message: message.extend(0), Verdict.NACKED, None),
-        (lambda message: None, Verdict.KEPT, None),
-        (lambda message: 1 / 0, Verdict.NACKED, None),
+        (lambda message: message.nack(), LeaseOutcome.NACKED, None),
+        (lambda message: message.nack(delay=2.5), LeaseOutcome.NACKED, 2.5),
+        (lambda message: message.extend(0), LeaseOutcome.NACKED, None),
+        (lambda message: None, LeaseOutcome.KEPT, None),
+        (lambda message: 1 / 0, LeaseOutcome.NACKED, None),
     ],
 )
 def test_a_walk_ends_at_what_is_not_acked(
-    verb: Callable[[Message], object], verdict: Verdict, delay: float | None
+    verb: Callable[[Message], object], verdict: LeaseOutcome, delay: float | None
 ) -> None:
     release, _, reports = walk(lambda message: verb(message) if message.offset == 1 else message.ack())
     assert (release.done, release.verdict, release.delay) == (1, verdict, delay)
@@ -67,7 +68,7 @@ def test_whatever_a_callback_raises_gives_the_key_back(error: BaseException) -> 
         raise error
 
     release, _, _ = walk(handle)
-    assert (release.done, release.verdict) == (0, Verdict.NACKED)
+    assert (release.done, release.verdict) == (0, LeaseOutcome.NACKED)
 
 
 class Speechless(Exception):
@@ -100,12 +101,12 @@ def test_a_nack_tells_what_its_callback_was_dealing_with() -> None:
             message.nack()
 
     release, _, _ = walk(handle)
-    assert (release.verdict, release.error) == (Verdict.NACKED, "ValueError: no such customer")
+    assert (release.verdict, release.error) == (LeaseOutcome.NACKED, "ValueError: no such customer")
 
 
 def test_a_nack_without_an_error_tells_none() -> None:
     release, _, _ = walk(lambda message: message.nack())
-    assert (release.verdict, release.error) == (Verdict.NACKED, "")
+    assert (release.verdict, release.error) == (LeaseOutcome.NACKED, "")
 
 
 def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
@@ -114,25 +115,25 @@ def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
         raise RuntimeError("afterwards")
 
     release, _, _ = walk(handle)
-    assert (release.done, release.verdict) == (3, Verdict.FINISHED)
+    assert (release.done, release.verdict) == (3, LeaseOutcome.FINISHED)
 
 
 def test_a_stopped_walk_lets_the_current_record_count_and_begins_no_other() -> None:
     reports = Reported()
-    holder = Holder(lease_of(length=3), reports)
+    holder = LeaseRunner(lease_of(length=3), reports)
 
     def handle(message: Message) -> None:
         holder.stopped = True
         message.ack()
 
     release = holder.walk(handle)
-    assert (release.done, release.verdict) == (1, Verdict.UNTOUCHED)
+    assert (release.done, release.verdict) == (1, LeaseOutcome.UNTOUCHED)
     assert holder.begin() is None
 
 
 def test_a_verdict_on_a_lease_that_is_over_is_stale() -> None:
     reports = Reported()
-    holder = Holder(lease_of(length=2), reports)
+    holder = LeaseRunner(lease_of(length=2), reports)
 
     def handle(message: Message) -> None:
         withdraw(holder)
@@ -141,21 +142,21 @@ def test_a_verdict_on_a_lease_that_is_over_is_stale() -> None:
         message.nack()
 
     release = holder.walk(handle)
-    assert (release.done, release.verdict) == (0, Verdict.NACKED)
+    assert (release.done, release.verdict) == (0, LeaseOutcome.NACKED)
     assert reports.late == 3
     assert not reports.extensions
 
 
 def test_what_was_acked_before_the_lease_ended_counts() -> None:
     reports = Reported()
-    holder = Holder(lease_of(length=2), reports)
+    holder = LeaseRunner(lease_of(length=2), reports)
 
     def handle(message: Message) -> None:
         message.ack()
         withdraw(holder)
 
     release = holder.walk(handle)
-    assert (release.done, release.verdict) == (1, Verdict.UNTOUCHED)
+    assert (release.done, release.verdict) == (1, LeaseOutcome.UNTOUCHED)
 
 
 @pytest.mark.parametrize("twice", ["ack", "nack"])
@@ -166,17 +167,17 @@ def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) 
         getattr(message, twice)()
 
     release, _, reports = walk(handle, length=1)
-    assert release.verdict is (Verdict.FINISHED if once == "ack" else Verdict.NACKED)
+    assert release.verdict is (LeaseOutcome.FINISHED if once == "ack" else LeaseOutcome.NACKED)
     assert reports.late == 1
 
 
-def kept() -> tuple[Message, Holder, Reported]:
+def kept() -> tuple[Message, LeaseRunner, Reported]:
     """A message whose callback has returned without a word."""
     messages: list[Message] = []
     release, holder, reports = walk(
         lambda message: messages.append(message) if message.offset else message.ack()
     )
-    assert (release.done, release.verdict) == (1, Verdict.KEPT)
+    assert (release.done, release.verdict) == (1, LeaseOutcome.KEPT)
     return messages[0], holder, reports
 
 
@@ -260,7 +261,7 @@ def test_an_ack_that_is_waited_for_is_late_when_the_lease_is_over() -> None:
 
 def test_a_walk_goes_on_behind_an_ack_that_is_waited_for() -> None:
     release, _, reports = walk(lambda message: message.ack_with_response())
-    assert (release.done, release.verdict) == (3, Verdict.FINISHED)
+    assert (release.done, release.verdict) == (3, LeaseOutcome.FINISHED)
     assert [ask.record.offset() for ask in reports.acks.asked] == [0, 1, 2]
 
 
@@ -268,7 +269,7 @@ def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
     """On another thread, at any moment: reported by the walk, by itself, or by both; never by neither."""
     for _ in range(300):
         reports = Reported()
-        holder = Holder(lease_of(), reports)
+        holder = LeaseRunner(lease_of(), reports)
         threads: list[threading.Thread] = []
 
         def handle(message: Message, threads: list[threading.Thread] = threads) -> None:
@@ -280,17 +281,17 @@ def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
         by_walk = release.done == 1
         by_itself = any(settlement.acked for settlement in reports.settlements)
         assert by_walk or by_itself
-        assert by_walk or release.verdict is Verdict.KEPT
+        assert by_walk or release.verdict is LeaseOutcome.KEPT
 
 
 def test_an_ack_just_before_the_walk_lets_go_is_found_by_the_walk() -> None:
     reports = Reported()
-    holder = Holder(lease_of(length=2), reports)
+    holder = LeaseRunner(lease_of(length=2), reports)
     message = holder.begin()
     assert message is not None
     message.ack()  # by another thread, after the walk has looked: nobody was told
     release = holder.left(message)
-    assert (release.done, release.verdict, reports.settlements) == (1, Verdict.UNTOUCHED, [])
+    assert (release.done, release.verdict, reports.settlements) == (1, LeaseOutcome.UNTOUCHED, [])
 
 
 # Batches
@@ -298,9 +299,9 @@ def test_an_ack_just_before_the_walk_lets_go_is_found_by_the_walk() -> None:
 
 def batch(
     decide: Callable[[list[Message]], object], length: int = 4, *, raised: bool = False
-) -> tuple[Release, list[Message], Reported]:
+) -> tuple[LeaseReport, list[Message], Reported]:
     reports = Reported()
-    holder = BatchHolder(lease_of(length=length), reports)
+    holder = BatchLeaseRunner(lease_of(length=length), reports)
     messages = list(holder.begin_run())
     decide(messages)
     return holder.end_run(ValueError("no") if raised else None), messages, reports
@@ -319,16 +320,16 @@ def decide(**verbs: str) -> Callable[[list[Message]], object]:
 @pytest.mark.parametrize(
     ("decision", "done", "verdict"),
     [
-        (decide(m0="ack", m1="ack", m2="ack", m3="ack"), 4, Verdict.FINISHED),
-        (decide(m3="ack"), 4, Verdict.FINISHED),
-        (decide(m1="ack"), 2, Verdict.KEPT),
-        (decide(), 0, Verdict.KEPT),
-        (decide(m0="ack", m1="nack", m2="ack"), 1, Verdict.NACKED),
-        (decide(m0="nack", m3="ack"), 0, Verdict.NACKED),
+        (decide(m0="ack", m1="ack", m2="ack", m3="ack"), 4, LeaseOutcome.FINISHED),
+        (decide(m3="ack"), 4, LeaseOutcome.FINISHED),
+        (decide(m1="ack"), 2, LeaseOutcome.KEPT),
+        (decide(), 0, LeaseOutcome.KEPT),
+        (decide(m0="ack", m1="nack", m2="ack"), 1, LeaseOutcome.NACKED),
+        (decide(m0="nack", m3="ack"), 0, LeaseOutcome.NACKED),
     ],
 )
 def test_acks_inside_a_run_count_cumulatively_and_a_nack_ends_them(
-    decision: Callable[[list[Message]], object], done: int, verdict: Verdict
+    decision: Callable[[list[Message]], object], done: int, verdict: LeaseOutcome
 ) -> None:
     release, _, _ = batch(decision)
     assert (release.done, release.verdict) == (done, verdict)
@@ -336,7 +337,7 @@ def test_acks_inside_a_run_count_cumulatively_and_a_nack_ends_them(
 
 def test_a_batch_whose_callback_raised_nacks_the_first_that_is_not_acked() -> None:
     release, _, _ = batch(decide(m0="ack"), raised=True)
-    assert (release.done, release.verdict) == (1, Verdict.NACKED)
+    assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
 
 
 def test_the_error_is_that_of_the_message_that_comes_again() -> None:
@@ -385,7 +386,7 @@ def test_an_ack_that_is_waited_for_takes_the_earlier_ones_of_its_run_along() -> 
             late.append(message._state)
 
     release, _, reports = batch(decide)
-    assert (release.done, release.verdict) == (3, Verdict.KEPT)
+    assert (release.done, release.verdict) == (3, LeaseOutcome.KEPT)
     assert [ask.record.offset() for ask in reports.acks.asked] == [2]
     assert reports.late == 2
 
@@ -398,13 +399,13 @@ def test_behind_a_nack_of_its_run_an_ack_counts_for_nothing_and_says_so() -> Non
         answers.append(messages[3].ack_with_response().exception())
 
     release, _, reports = batch(decide)
-    assert (release.done, release.verdict, len(reports.acks.asked)) == (0, Verdict.KEPT, 0)
+    assert (release.done, release.verdict, len(reports.acks.asked)) == (0, LeaseOutcome.KEPT, 0)
     assert isinstance(answers[0], StaleAck)
 
 
 def test_a_stopped_batch_begins_nothing() -> None:
     reports = Reported()
-    holder = BatchHolder(lease_of(length=2), reports)
+    holder = BatchLeaseRunner(lease_of(length=2), reports)
     holder.stopped = True
     assert holder.begin_run() == []
-    assert holder.end_run() == Release(holder.lease, 0, Verdict.UNTOUCHED)
+    assert holder.end_run() == LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,
@@ -41,7 +41,7 @@ def test_all_acked_is_one_word() -> None:
     passed = is_passed(holder.pass_through(handle))
     assert passed == Passed(holder.lease, len(KEYS), [], [], False, [])
     assert seen == [(at, 1) for at in range(len(KEYS))]
-    assert offsets(inline.finished(passed)) == [0, 1, 2, 3, 4, 5]
+    assert offsets(inline_lease.finished(passed)) == [0, 1, 2, 3, 4, 5]
     assert holder.lease.holder is None
     assert (reports.releases, reports.settlements, reports.late) == ([], [], 0)
 
@@ -52,7 +52,7 @@ def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None
     passed = is_passed(holder.pass_through(at(0, VERBS[name])))
     if name == "keep":
         (release,) = passed.left
-        assert (release.verdict, release.delay) == (Verdict.KEPT, None)
+        assert (release.verdict, release.delay) == (LeaseOutcome.KEPT, None)
         assert (release.lease.key, release.lease.attempt, release.done) == (b"a", 1, 0)
         assert release.lease is not holder.lease
         assert offsets(release.lease.records) == [0]
@@ -61,7 +61,7 @@ def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None
         assert (record.offset(), delay) == (0, 2.5 if name == "nack later" else None)
         assert not passed.left
     assert offsets(passed.skipped) == [2]
-    assert offsets(inline.finished(passed)) == [1, 3, 4, 5]
+    assert offsets(inline_lease.finished(passed)) == [1, 3, 4, 5]
 
 
 def test_records_without_a_key_are_never_passed_over() -> None:
@@ -75,7 +75,7 @@ def test_without_an_order_no_key_is_blocked_nor_passed_over() -> None:
     holder, _ = holder_of([b"a", b"a"], ordered=False)
     passed = is_passed(holder.pass_through(at(0, VERBS["keep"])))
     assert [release.lease.key for release in passed.left] == [None]
-    assert offsets(inline.finished(passed)) == [1]
+    assert offsets(inline_lease.finished(passed)) == [1]
 
 
 def test_the_delay_of_a_nack_is_its_own() -> None:
@@ -97,7 +97,7 @@ def test_a_nack_that_crossed_the_end_of_its_callback_does_not_delay_the_next_one
         raise RuntimeError
 
     passed = is_passed(holder.pass_through(handle))
-    assert left(passed) == {0: Verdict.KEPT, 1: Verdict.NACKED}
+    assert left(passed) == {0: LeaseOutcome.KEPT, 1: LeaseOutcome.NACKED}
     assert [delay for _, delay, _ in passed.nacked] == [None]
     assert reports.settlements == [Settlement(passed.left[0].lease, 0, acked=False, delay=600)]
 
@@ -110,8 +110,8 @@ def test_whatever_a_callback_raises_the_walk_goes_on(error: BaseException) -> No
         raise error
 
     passed = is_passed(holder.pass_through(at(0, raises)))
-    assert left(passed) == {0: Verdict.NACKED}
-    assert offsets(inline.finished(passed)) == [1]
+    assert left(passed) == {0: LeaseOutcome.NACKED}
+    assert offsets(inline_lease.finished(passed)) == [1]
 
 
 def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
@@ -134,7 +134,7 @@ def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) 
         getattr(message, twice)()
 
     passed = is_passed(holder.pass_through(handle))
-    assert left(passed) == ({} if once == "ack" else {0: Verdict.NACKED})
+    assert left(passed) == ({} if once == "ack" else {0: LeaseOutcome.NACKED})
     assert reports.late == 1
 
 
@@ -189,7 +189,7 @@ def test_a_nack_and_an_extension_after_the_walk_are_about_the_lease_of_its_own()
 def test_when_the_lease_of_its_own_is_over_an_ack_is_late() -> None:
     message, lease, reports = kept()
     holder = lease.holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     holder.withdrawn = True
     message.ack()
     assert (reports.settlements, reports.late) == ([], 1)
@@ -237,7 +237,7 @@ def test_an_ack_between_the_callback_and_the_lock_counts_in_the_walk() -> None:
     messages: list[Message] = []
     holder._lock = Moments(0, lambda: acked(messages[0]))  # type: ignore[assignment]
     passed = is_passed(holder.pass_through(at(0, messages.append)))
-    assert offsets(inline.finished(passed)) == [0, 1]
+    assert offsets(inline_lease.finished(passed)) == [0, 1]
     assert not passed.left
     # It was told by itself as well or not at all; a settlement of a lease that was never opened changes nothing.
     assert all(settlement.lease is not holder.lease for settlement in reports.settlements)
@@ -256,7 +256,7 @@ def test_a_verdict_that_crosses_the_change_of_its_holder_is_told_by_one_of_them(
 
         passed = is_passed(holder.pass_through(at(0, handle)))
         threads[0].join(20)
-        by_walk = left(passed).get(0) is not Verdict.KEPT
+        by_walk = left(passed).get(0) is not LeaseOutcome.KEPT
         by_itself = [each for each in reports.settlements if each.acked is (verb == "ack")]
         assert by_walk or by_itself
         if by_itself and passed.left:
@@ -281,7 +281,7 @@ def test_an_ack_that_had_read_the_old_holder_reaches_the_new_one() -> None:
             passed.append(is_passed(told_later()))
             return False
 
-    def told_later() -> Passed | Release | None:
+    def told_later() -> Passed | LeaseReport | None:
         assert holder._leaves(message, message._record)  # type: ignore[arg-type]
         return holder._end()
 
@@ -290,5 +290,5 @@ def test_an_ack_that_had_read_the_old_holder_reaches_the_new_one() -> None:
     message = messages[0]
     message._sink = Slow()  # type: ignore[assignment]
     message.ack()
-    assert left(passed[0]) == {0: Verdict.KEPT}
+    assert left(passed[0]) == {0: LeaseOutcome.KEPT}
     assert reports.settlements == [Settlement(passed[0].left[0].lease, 0, acked=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.inline import (
+from kafka_pubsub.client.workers.inline_runner import (
     LEFT,
     LONGEST,
     LONGEST_DOUBT,
@@ -14,8 +14,8 @@ from kafka_pubsub.client.inline import (
     QUICK,
     SHORTEST,
     SLACK,
+    InlineRun,
     Pace,
-    Walk,
 )
 from tests.unit.client.walking import (
     holder_of,
@@ -115,7 +115,7 @@ def test_callbacks_that_keep_many_messages_are_not_called_inline() -> None:
 
 def test_a_callback_that_stands_is_found_by_how_long_nothing_has_moved() -> None:
     holder, _ = holder_of([b"a", b"b"])
-    walk = Walk([holder])
+    walk = InlineRun([holder])
     assert walk.stands(5.0) == 0
     assert walk.stands(5.06) == pytest.approx(0.06)
     next(holder._records)
@@ -125,7 +125,7 @@ def test_a_callback_that_stands_is_found_by_how_long_nothing_has_moved() -> None
 
 def test_a_walk_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long() -> None:
     holder, _ = holder_of([b"%d" % at for at in range(1000)])
-    walk, now = Walk([holder]), 5.0
+    walk, now = InlineRun([holder]), 5.0
     while walk.stands(now) < 0.05:
         next(holder._records)
         now += 0.01
@@ -133,4 +133,4 @@ def test_a_walk_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long()
 
 
 def test_a_walk_without_holders_can_be_looked_at() -> None:
-    assert Walk([]).stands(1.0) == 0
+    assert InlineRun([]).stands(1.0) == 0

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_pubsub import FlowControl, Message, PubSub
-from kafka_pubsub.client.holders import HeldMessage, Holder
-from kafka_pubsub.client.inline import LONGEST_WALK, QUICK
-from kafka_pubsub.client.stream import Stream
-from kafka_pubsub.client.subscription import Subscription
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.client.subscribe.stream import Stream
+from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub.client.workers.inline_runner import LONGEST_WALK, QUICK
+from kafka_pubsub.client.workers.lease_runner import HeldMessage, LeaseRunner
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -32,7 +32,7 @@ SOON = 5.0
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, what computes is quick."""
     assert QUICK < 0.001
-    monkeypatch.setattr("kafka_pubsub.client.inline.QUICK", 0.02)
+    monkeypatch.setattr("kafka_pubsub.client.workers.inline_runner.QUICK", 0.02)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def settled(sub: Subscription) -> bool:
 def alive() -> Counter[str]:
     """What holds messages, by kind, once the collector was there."""
     gc.collect()
-    kinds = (HeldMessage, Holder, Lease)
+    kinds = (HeldMessage, LeaseRunner, Lease)
     return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))
 
 
@@ -201,7 +201,9 @@ def test_one_worker_is_one_callback_whoever_runs_it(ps: PubSub, sub: Subscriptio
 
 def test_one_worker_is_one_callback_when_an_old_handler_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group has taken its partitions away and given them back; its lease is over, it isn't."""
-    monkeypatch.setattr("kafka_pubsub.client.inline.PENALTY", 0.0)  # the fetcher would walk again at once
+    monkeypatch.setattr(
+        "kafka_pubsub.client.workers.inline_runner.PENALTY", 0.0
+    )  # the fetcher would walk again at once
     backend = MemoryBackend()
     with PubSub.in_memory(backend) as own:
         own.create_topic("orders", partitions=2)

@@ -12,11 +12,12 @@ from itertools import product
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.inline import (
-    InlineHolder,
+from kafka_pubsub.client.workers.inline_runner import (
+    InlineLeaseRunner,
 )
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.events import Passed, Release, Settlement, Verdict
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.leases import Settlement
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,
@@ -48,16 +49,16 @@ def test_before_it_began_all_goes_back() -> None:
 @pytest.mark.parametrize(
     ("verb", "verdict"),
     [
-        ("ack", Verdict.FINISHED),
-        ("nack", Verdict.NACKED),
-        ("nack later", Verdict.NACKED),
-        ("raise", Verdict.NACKED),
-        ("keep", Verdict.KEPT),
+        ("ack", LeaseOutcome.FINISHED),
+        ("nack", LeaseOutcome.NACKED),
+        ("nack later", LeaseOutcome.NACKED),
+        ("raise", LeaseOutcome.NACKED),
+        ("keep", LeaseOutcome.KEPT),
     ],
 )
 @pytest.mark.parametrize("first", ["take over", "verdict"])
 def test_inside_a_callback_its_record_goes_on_alone(
-    offset: int, verb: str, verdict: Verdict, first: str
+    offset: int, verb: str, verdict: LeaseOutcome, first: str
 ) -> None:
     holder, _ = holder_of()
     lease, taken, seen = holder.lease, [], []
@@ -81,7 +82,7 @@ def test_inside_a_callback_its_record_goes_on_alone(
     assert [(each.reached, each.current, each.left, each.skipped) for each in taken] == [
         (offset, True, [], [])
     ]
-    assert isinstance(told, Release)
+    assert isinstance(told, LeaseReport)
     assert told.lease is lease
     assert (told.verdict, told.done) == (verdict, 1 if verb == "ack" else 0)
     assert told.delay == (2.5 if verb == "nack later" else None)
@@ -98,7 +99,7 @@ def test_a_message_that_its_callback_kept_after_a_take_over_is_settled_later(lat
         messages.append(message)
 
     told = holder.pass_through(handle)
-    assert told == Release(holder.lease, 0, Verdict.KEPT)
+    assert told == LeaseReport(holder.lease, 0, LeaseOutcome.KEPT)
     getattr(messages[0], late)()
     assert reports.settlements == [Settlement(holder.lease, 0, acked=late == "ack")]
 
@@ -116,9 +117,9 @@ def test_what_was_left_and_passed_over_before_a_take_over_is_told_by_it() -> Non
     told = holder.pass_through(handle)
     (passed,) = taken
     assert (passed.reached, passed.current) == (3, True)
-    assert left(passed) == {0: Verdict.KEPT}
+    assert left(passed) == {0: LeaseOutcome.KEPT}
     assert offsets(passed.skipped) == [2]
-    assert told == Release(holder.lease, 1, Verdict.FINISHED)
+    assert told == LeaseReport(holder.lease, 1, LeaseOutcome.FINISHED)
 
 
 # Every moment, whatever the callbacks do
@@ -141,7 +142,7 @@ class Story:
         passed = self.holder.take_over()
         if passed is not None:
             self.taken.append(passed)
-            self.finished = offsets(inline.finished(passed))
+            self.finished = offsets(inline_lease.finished(passed))
             self.rest = offsets(self.lease.records[passed.reached :])
             narrow(self.lease, passed)
 
@@ -154,7 +155,7 @@ class Story:
     def holds(self) -> None:
         if not self.taken:
             self.taken.append(is_passed(self.told))
-            self.finished, self.rest = offsets(inline.finished(self.taken[0])), []
+            self.finished, self.rest = offsets(inline_lease.finished(self.taken[0])), []
         (passed,) = self.taken
         current = [self.rest.pop(0)] if passed.current else []
         places = [*self.finished, *left(passed), *offsets(passed.skipped), *self.rest, *current]
@@ -170,8 +171,8 @@ class Story:
         if not current:
             assert self.told is None or self.told is passed
             return
-        assert isinstance(self.told, Release)
-        wanted = {"ack": Verdict.FINISHED, "nack": Verdict.NACKED, "keep": Verdict.KEPT}[
+        assert isinstance(self.told, LeaseReport)
+        wanted = {"ack": LeaseOutcome.FINISHED, "nack": LeaseOutcome.NACKED, "keep": LeaseOutcome.KEPT}[
             self.verbs[current[0]]
         ]
         assert (self.told.lease, self.told.verdict) == (self.lease, wanted)
@@ -216,7 +217,7 @@ class Engine(Reported):
 
     def __init__(self) -> None:
         super().__init__()
-        self.holder: InlineHolder | None = None
+        self.holder: InlineLeaseRunner | None = None
         self.taken: list[Passed] = []
 
     def take_over(self) -> None:
@@ -225,7 +226,7 @@ class Engine(Reported):
             self.taken.append(narrow(self.holder.lease, passed))
 
 
-def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineHolder, Engine]:
+def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineLeaseRunner, Engine]:
     reports = Engine()
     holder, _ = holder_of(keys)
     holder.reports = reports
@@ -247,7 +248,7 @@ def test_an_extension_inside_the_callback_gives_the_message_its_own_lease_first(
     told = holder.pass_through(handle)
     assert [(passed.reached, passed.current) for passed in reports.taken] == [(1, True)]
     assert reports.extensions == [(holder.lease, 0, 60), (holder.lease, 0, 90)]
-    assert told == Release(holder.lease, 1, Verdict.FINISHED)
+    assert told == LeaseReport(holder.lease, 1, LeaseOutcome.FINISHED)
     assert seen == [0, 1]
 
 

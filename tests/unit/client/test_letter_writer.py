@@ -8,11 +8,11 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from kafka_pubsub.client import letter_writer
-from kafka_pubsub.client import relocating as relocating_module
-from kafka_pubsub.client.letter_writer import LetterWriter, Written
-from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.retry import dead_letter_writer
+from kafka_pubsub.client.retry import retry_io as relocating_module
+from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvalidArgument
 from kafka_pubsub.memory.backend import MemoryBackend
@@ -84,13 +84,13 @@ class Scene:
     def __init__(self) -> None:
         self.log = Log()
         self.written: SimpleQueue[Written] = SimpleQueue()
-        self.landings: SimpleQueue[Landing] = SimpleQueue()
-        self.writer = LetterWriter(lambda: self.log, self.written.put, self.landings.put)
+        self.landings: SimpleQueue[MoveResult] = SimpleQueue()
+        self.writer = DeadLetterWriter(lambda: self.log, self.written.put, self.landings.put)
 
     def next_written(self) -> Written:
         return self.written.get(timeout=PATIENCE)
 
-    def landed(self) -> Landing:
+    def landed(self) -> MoveResult:
         return self.landings.get(timeout=PATIENCE)
 
 
@@ -102,13 +102,13 @@ def scene() -> Iterator[Scene]:
     assert scene.writer.close(PATIENCE)
 
 
-def flight(partition: int = 0, epoch: int = 1, count: int = 1) -> Flight:
-    return Flight(partition, epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
+def flight(partition: int = 0, epoch: int = 1, count: int = 1) -> MoveRequest:
+    return MoveRequest(partition, epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
 
 
-def rest(partition: int, epoch: int) -> Flight:
+def rest(partition: int, epoch: int) -> MoveRequest:
     """What completes a transaction of dead letters without a checkpoint."""
-    return Flight(partition, epoch, [], TO, HERE)
+    return MoveRequest(partition, epoch, [], TO, HERE)
 
 
 def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
@@ -127,7 +127,9 @@ def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(
     assert scene.next_written().taken
     place = TopicPartition("orders", 0)
     parts = [NewRecord("retry", 0, None, value) for value in (b"part 1", b"part 2")]
-    named = Flight(0, 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")})
+    named = MoveRequest(
+        0, 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")}
+    )
     assert scene.writer.complete(named)
     landing = scene.landed()
     assert (landing.ending, landing.checkpoint) == (Ending.STORED, 2)
@@ -136,7 +138,7 @@ def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(
 
 
 def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_writer, "PATIENCE", 0.01)
+    monkeypatch.setattr(dead_letter_writer, "PATIENCE", 0.01)
     scene.writer.send(flight())
     assert scene.next_written().taken
     assert scene.log.aborted.get(timeout=PATIENCE) == 1
@@ -205,7 +207,7 @@ def test_closing_waits_for_no_positions(scene: Scene) -> None:
 def test_what_a_dead_owner_left_open_is_ended_under_both_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     fenced: list[str] = []
     monkeypatch.setattr(MemoryTransactions, "fence", lambda self, name: fenced.append(name))
-    relocating = Relocating(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    relocating = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
     relocating.fence("billing", 7)
     assert relocating.close(PATIENCE)
     assert sorted(fenced) == ["billing-7", "billing-7-dead"]
@@ -223,7 +225,7 @@ def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
     monkeypatch.setattr(MemoryTransactions, "fence", fence)
     monkeypatch.setattr(relocating_module, "LETTERS_FENCING", 0.01)
     monkeypatch.setattr(relocating_module, "LETTERS_CLOSING", 0.01)
-    relocating = Relocating(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    relocating = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
     relocating.fence("billing", 7)
     assert relocating.close(PATIENCE)
     away.set()

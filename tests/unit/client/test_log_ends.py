@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client import log_ends
+from kafka_pubsub.client.assignment import log_ends
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import TopicPartition

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.loop_crew import LoopCrew
-from kafka_pubsub.core.events import Release, Verdict
+from kafka_pubsub.client.workers.asyncio_workers import AsyncioWorkers
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
 
 Handle = Callable[[Message], Awaitable[object]]
@@ -19,13 +19,13 @@ async def ack(message: Message) -> None:
 
 
 def run(
-    work: Callable[[LoopCrew, Reported], Awaitable[object]], callback: Handle, workers: int = 100
-) -> list[Release]:
+    work: Callable[[AsyncioWorkers, Reported], Awaitable[object]], callback: Handle, workers: int = 100
+) -> list[LeaseReport]:
     """Runs `work` on a loop of its own; returns what was released in the end."""
     reports = Reported()
 
     async def main() -> None:
-        crew = LoopCrew(callback, asyncio.get_running_loop(), workers, reports)
+        crew = AsyncioWorkers(callback, asyncio.get_running_loop(), workers, reports)
         await asyncio.wait_for(work(crew, reports), PATIENCE)
 
     asyncio.run(main())
@@ -52,7 +52,7 @@ def test_leases_run_beside_each_other_and_each_in_its_order() -> None:
         message.ack()
         beside.discard(message.key)
 
-    async def work(crew: LoopCrew, reports: Reported) -> None:
+    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
         crew.take([lease_of(10 * number, 10, b"%d" % number) for number in range(20)])
         assert crew.wants(1000) == 80
         await until(lambda: len(reports.releases) == 20)
@@ -60,7 +60,7 @@ def test_leases_run_beside_each_other_and_each_in_its_order() -> None:
         assert crew.close(0)
 
     releases = run(work, handle)
-    assert {(release.done, release.verdict) for release in releases} == {(10, Verdict.FINISHED)}
+    assert {(release.done, release.verdict) for release in releases} == {(10, LeaseOutcome.FINISHED)}
     assert all(offsets == sorted(offsets) and len(offsets) == 10 for offsets in seen.values())
     assert most == 20
 
@@ -70,12 +70,12 @@ def test_a_coroutine_that_raises_or_says_nothing_ends_its_lease() -> None:
         if message.offset == 0:
             raise RuntimeError("no")
 
-    async def work(crew: LoopCrew, reports: Reported) -> None:
+    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
         crew.take([lease_of(0, 2, b"a"), lease_of(2, 2, b"b")])
         await until(lambda: len(reports.releases) == 2)
 
     verdicts = {release.lease.key: release.verdict for release in run(work, handle)}
-    assert verdicts == {b"a": Verdict.NACKED, b"b": Verdict.KEPT}
+    assert verdicts == {b"a": LeaseOutcome.NACKED, b"b": LeaseOutcome.KEPT}
 
 
 def test_a_cancelled_task_nacks_its_message_and_keeps_what_was_acked() -> None:
@@ -87,19 +87,19 @@ def test_a_cancelled_task_nacks_its_message_and_keeps_what_was_acked() -> None:
             await asyncio.sleep(0)
         message.ack()
 
-    async def work(crew: LoopCrew, reports: Reported) -> None:
+    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
         crew.take([lease_of(0, 3)])
         await until(lambda: bool(reports.releases))
         assert crew.close(0)
 
     (release,) = run(work, handle)
-    assert (release.done, release.verdict) == (1, Verdict.NACKED)
+    assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
 
 
 def test_a_task_that_is_cancelled_before_its_first_step_gives_its_key_back() -> None:
     cancelled: list[bool] = []
 
-    async def work(crew: LoopCrew, reports: Reported) -> None:
+    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
         loop = asyncio.get_running_loop()
         before = asyncio.all_tasks()
 
@@ -116,16 +116,16 @@ def test_a_task_that_is_cancelled_before_its_first_step_gives_its_key_back() -> 
 
     (release,) = run(work, handle)
     assert cancelled == [True]
-    assert (release.done, release.verdict) == (0, Verdict.UNTOUCHED)
+    assert (release.done, release.verdict) == (0, LeaseOutcome.UNTOUCHED)
 
 
 def test_a_loop_that_was_closed_gives_everything_back_untouched() -> None:
     reports = Reported()
     loop = asyncio.new_event_loop()
     loop.close()
-    crew = LoopCrew(ack, loop, 10, reports)
+    crew = AsyncioWorkers(ack, loop, 10, reports)
     crew.take([lease_of(0, 2, b"a"), lease_of(2, 1, b"b")])
-    assert [release.verdict for release in reports.releases] == [Verdict.UNTOUCHED] * 2
+    assert [release.verdict for release in reports.releases] == [LeaseOutcome.UNTOUCHED] * 2
     assert crew.wants(100) == 10
     assert crew.close(0)
 
@@ -139,7 +139,7 @@ def test_what_stops_a_loop_keeps_what_was_acked() -> None:
         message.ack()
 
     async def main() -> None:
-        crew = LoopCrew(handle, asyncio.get_running_loop(), 10, reports)
+        crew = AsyncioWorkers(handle, asyncio.get_running_loop(), 10, reports)
         crew.take([lease_of(0, 4)])
         await asyncio.Event().wait()
 
@@ -150,11 +150,11 @@ def test_what_stops_a_loop_keeps_what_was_acked() -> None:
     else:
         raise AssertionError("the loop went on")
     (release,) = reports.releases
-    assert (release.done, release.verdict) == (2, Verdict.NACKED)
+    assert (release.done, release.verdict) == (2, LeaseOutcome.NACKED)
 
 
 def test_closing_says_when_a_task_does_not_end() -> None:
-    async def work(crew: LoopCrew, reports: Reported) -> None:
+    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
         crew.take([lease_of(0, 1)])
         await until(lambda: bool(list(crew.walking())))
         assert not crew.close(0.0)
@@ -169,4 +169,4 @@ def test_closing_says_when_a_task_does_not_end() -> None:
         message.ack()
 
     (release,) = run(work, handle)
-    assert release.verdict is Verdict.FINISHED
+    assert release.verdict is LeaseOutcome.FINISHED

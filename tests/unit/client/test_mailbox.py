@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.core.events import Verdict
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.pull_queue import PullQueue
+from kafka_pubsub.core.events import LeaseOutcome
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 
 
@@ -20,7 +20,7 @@ class Post:
     def __init__(self, stock: int = 1_000) -> None:
         self.reports = Reported()
         self.now = 0.0
-        self.box = Mailbox(self.reports, self.ring, clock=lambda: self.now)
+        self.box = PullQueue(self.reports, self.ring, clock=lambda: self.now)
         self.stock = stock
         self.brought = 0
         self.rung = threading.Semaphore(0)
@@ -79,7 +79,7 @@ def test_the_lease_of_a_message_begins_when_it_is_returned(post: Post) -> None:
     (message,) = post.box.receive(1, 0.0, lambda: False)
     assert message.offset == 7
     (release,) = post.reports.releases
-    assert (release.done, release.verdict) == (0, Verdict.KEPT)
+    assert (release.done, release.verdict) == (0, LeaseOutcome.KEPT)
 
 
 def test_what_is_there_is_enough_and_the_rest_is_not_wanted_any_more(post: Post) -> None:
@@ -114,22 +114,24 @@ def test_a_message_whose_lease_ended_in_the_box_is_not_handed_out(post: Post) ->
     lease = lease_of(first=7, key=None)
     post.box.take([lease])
     holder = lease.holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     withdraw(holder)
     assert post.box.receive(1, 0.01, lambda: False) == []
     (release,) = post.reports.releases
-    assert (release.done, release.verdict) == (0, Verdict.UNTOUCHED), "its key would be held back for ever"
+    assert (release.done, release.verdict) == (0, LeaseOutcome.UNTOUCHED), (
+        "its key would be held back for ever"
+    )
 
 
 def test_a_message_whose_partition_was_revoked_in_the_box_is_given_back_unseen(post: Post) -> None:
     lease = lease_of(first=7, key=None)
     post.box.take([lease])
     holder = lease.holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     holder.stopped = True
     assert post.box.receive(1, 0.01, lambda: False) == []
     (release,) = post.reports.releases
-    assert (release.done, release.verdict) == (0, Verdict.UNTOUCHED)
+    assert (release.done, release.verdict) == (0, LeaseOutcome.UNTOUCHED)
 
 
 def test_several_threads_get_what_each_asked_for(post: Post) -> None:
@@ -195,7 +197,7 @@ def test_what_is_over_in_the_box_is_not_taken_for_a_message_that_was_returned(po
     lease = lease_of(first=7, key=None)
     post.box.take([lease])
     holder = lease.holder
-    assert isinstance(holder, Holder)
+    assert isinstance(holder, LeaseRunner)
     withdraw(holder)
     post.now = 5.0
     assert post.box.idle(1) == 0.0, "the open lease is of a message that was returned"

@@ -10,7 +10,12 @@ from queue import SimpleQueue
 
 import pytest
 
-from kafka_pubsub.client.mover import MOST_BYTES, Flight, Landing, Mover
+from kafka_pubsub.client.retry.transaction_thread import (
+    MOST_BYTES,
+    MoveRequest,
+    MoveResult,
+    TransactionThread,
+)
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.model import (
     Committed,
@@ -72,15 +77,15 @@ class Log:
 class Scene:
     def __init__(self) -> None:
         self.log = Log()
-        self.landings: SimpleQueue[Landing] = SimpleQueue()
-        self.mover = Mover(lambda: self.log, self.landings.put)
+        self.landings: SimpleQueue[MoveResult] = SimpleQueue()
+        self.mover = TransactionThread(lambda: self.log, self.landings.put)
 
-    def land(self, count: int) -> dict[int, Landing]:
+    def land(self, count: int) -> dict[int, MoveResult]:
         """The next landings, by partition."""
         some = [self.landings.get(timeout=PATIENCE) for _ in range(count)]
         return {landing.flight.partition: landing for landing in some}
 
-    def together(self, *flights: Flight) -> None:
+    def together(self, *flights: MoveRequest) -> None:
         """Sent while the mover is busy, so that they are there when it looks."""
         self.log.go.clear()
         self.mover.send(flight(99))
@@ -97,10 +102,10 @@ def scene() -> Iterator[Scene]:
     assert scene.mover.close(PATIENCE)
 
 
-def flight(partition: int, *values: bytes, membership: Membership = HERE) -> Flight:
+def flight(partition: int, *values: bytes, membership: Membership = HERE) -> MoveRequest:
     records = [NewRecord("orders.sub.billing.retry", partition, b"k", value) for value in values or (b"v",)]
     positions = {TopicPartition("orders", partition): Committed(5, "map")}
-    return Flight(partition, 1, records, positions, membership)
+    return MoveRequest(partition, 1, records, positions, membership)
 
 
 def test_flights_that_come_together_share_a_transaction_and_each_learns_its_offsets(scene: Scene) -> None:
@@ -122,7 +127,7 @@ def test_positions_of_all_flights_are_in_the_transaction(scene: Scene) -> None:
 
 
 def test_each_checkpoint_is_named_by_its_own_offset(scene: Scene) -> None:
-    def with_checkpoint(number: int, *values: bytes) -> Flight:
+    def with_checkpoint(number: int, *values: bytes) -> MoveRequest:
         place = TopicPartition("orders", number)
         made = flight(number, *values, b"checkpoint")
         return made._replace(
@@ -205,7 +210,7 @@ def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_told(sce
     scene.log.answers = [lambda records: Outcome(Ending.UNKNOWN, (), BrokerUnavailable("gone"))]
     fenced_when_told: list[list[str]] = []
 
-    def landed(landing: Landing) -> None:
+    def landed(landing: MoveResult) -> None:
         fenced_when_told.append(list(scene.log.fenced))
         scene.landings.put(landing)
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client import open_transactions
-from kafka_pubsub.client.open_transactions import AGAIN, LOOK, PATIENCE, OpenTransactions
+from kafka_pubsub.client.retry import open_transactions
+from kafka_pubsub.client.retry.open_transactions import AGAIN, LOOK, PATIENCE, OpenTransactions
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.model import TopicPartition
 from tests.support import until

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub import FailedPrecondition
-from kafka_pubsub.client.ownership import REACH, Beginning, beginning, reach
+from kafka_pubsub.client.assignment.start_position import REACH, Beginning, beginning, reach
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.model import Committed
 
 

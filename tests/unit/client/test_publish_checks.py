@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.publish_checks import (
+from kafka_pubsub.client.publish.checks import (
     check_size,
     encode_attributes,
     encode_key,

@@ -11,8 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, as_co
 
 import pytest
 
-from kafka_pubsub.client.futures import CallbackThread, PublishFuture
-from kafka_pubsub.client.publish_flow import Outstanding
+from kafka_pubsub.client.publish.flow_control import Outstanding
+from kafka_pubsub.client.publish.future import CallbackThread, PublishFuture
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.errors import PublishError, PubSubError
 from kafka_pubsub.model import Header

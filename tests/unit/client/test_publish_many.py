@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.publish_many import RUN, PublishFutures, Report
-from kafka_pubsub.client.publisher import PublishTarget
+from kafka_pubsub.client.publish.many import RUN, PublishFutures, Report
+from kafka_pubsub.client.publish.publisher import PublishTarget
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     FailedPrecondition,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.client.ports import DeliveryReport
-from kafka_pubsub.client.publish_pool import Pump
+from kafka_pubsub.client.publish.writer_pool import ReportThread
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Header
+from kafka_pubsub.ports import DeliveryReport
 
 PATIENCE = 20.0
 
@@ -55,7 +55,7 @@ class Reports:
     def close(self) -> None: ...
 
 
-def publish_until_reported(pump: Pump) -> None:
+def publish_until_reported(pump: ReportThread) -> None:
     until = time.monotonic() + PATIENCE
     while not pump.take_turn() and time.monotonic() < until:
         pass
@@ -65,7 +65,7 @@ def test_ctrl_c_does_not_cut_a_report_short() -> None:
     """A report that is lost leaves a future that never resolves, and a flush that never returns."""
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     writer = Reports()
-    pump = Pump(writer, "pump of a test")
+    pump = ReportThread(writer, "pump of a test")
     try:
         with pytest.raises(KeyboardInterrupt):
             publish_until_reported(pump)

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from kafka_pubsub.client.publish_pool import WriterPool
-from kafka_pubsub.client.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     BrokerUnavailable,

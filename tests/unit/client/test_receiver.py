@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import Message, PubSub, StaleAck, Subscription
-from kafka_pubsub.client import receiver
-from kafka_pubsub.client.mailbox import Mailbox
-from kafka_pubsub.client.rebalances import Rebalances
+from kafka_pubsub.client.assignment.listener import AssignmentListener
+from kafka_pubsub.client.subscribe import receiver
+from kafka_pubsub.client.workers.pull_queue import PullQueue
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -66,7 +66,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(receiver, "Mailbox", partial(Mailbox, clock=clock))
+    monkeypatch.setattr(receiver, "PullQueue", partial(PullQueue, clock=clock))
     return clock
 
 
@@ -230,7 +230,7 @@ def test_a_poll_that_is_too_short_to_join_is_warned(
         return sum("longer timeout" in each.getMessage() for each in caplog.records)
 
     with monkeypatch.context() as slow:
-        slow.setattr(Rebalances, "assigned", lambda self, partitions: {})  # the group never answers
+        slow.setattr(AssignmentListener, "assigned", lambda self, partitions: {})  # the group never answers
         assert group.sub.receive(1, timeout=0) == []
         clock.pass_idle_time()
         until(warned)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client.subscription import Subscription
+from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.notes import Doubt, Notes
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition

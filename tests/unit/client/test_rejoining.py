@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client.ports import RebalanceListener
-from kafka_pubsub.client.rejoining import RejoiningReader
-from kafka_pubsub.client.relocating import Relocating
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import Fate, FaultPlan, Step
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.ports import RebalanceListener
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -121,11 +121,11 @@ class Stuck(FaultPlan):
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         if step is Step.COMMIT and not self.reached.is_set():
             self.reached.set()
             self.go_on.wait(PATIENCE)
-        return Fate.DONE
+        return RequestOutcome.DONE
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def members(cluster: MemoryCluster) -> set[str]:
 def test_a_flight_that_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
     cluster: MemoryCluster, plan: Stuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Relocating.wait, "__defaults__", (0.05,))
+    monkeypatch.setattr(RetryIO.wait, "__defaults__", (0.05,))
     acked: list[tuple[str, int]] = []
 
     def handle(message: Message) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, RetryPolicy
-from kafka_pubsub.client import rebalances, watch
-from kafka_pubsub.client.retry_topics import RetryTopicGone, marked_nonce, retry_beginning
+from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, marked_nonce, retry_beginning
+from kafka_pubsub.client.assignment import listener
+from kafka_pubsub.client.subscribe import deletion_watch
 from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import Committed
 from tests.support import until
@@ -26,14 +27,14 @@ QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.02)
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is noticed soon, and "not found" is believed soon."""
-    real = watch.Watch.__init__
+    real = deletion_watch.Watch.__init__
 
-    def often(self: watch.Watch, subscriptions: Any, subscribers: Any) -> None:
+    def often(self: deletion_watch.Watch, subscriptions: Any, subscribers: Any) -> None:
         real(self, subscriptions, subscribers, 0.05)
 
-    monkeypatch.setattr(watch.Watch, "__init__", often)
-    monkeypatch.setattr(rebalances, "DENIED", 0.3)
-    monkeypatch.setattr(rebalances, "TRY_AGAIN", 0.05)
+    monkeypatch.setattr(deletion_watch.Watch, "__init__", often)
+    monkeypatch.setattr(listener, "DENIED", 0.3)
+    monkeypatch.setattr(listener, "TRY_AGAIN", 0.05)
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_one_that_a_young_broker_denies_for_a_moment_is_waited_for(
     ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that has just started says of every topic that there is none."""
-    monkeypatch.setattr(rebalances, "DENIED", PATIENCE)
+    monkeypatch.setattr(listener, "DENIED", PATIENCE)
     handle = Handler()
     denied: list[str] = []
     look_up = ps._cluster.subscriptions.usable

@@ -12,8 +12,8 @@ import pytest
 
 from kafka_pubsub import Message, PubSub, Stream
 from kafka_pubsub.client.clocks import AWAY
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.unit.client.holding import PATIENCE
 
@@ -30,12 +30,14 @@ class Log(FaultPlan):
         self.asked, self.answers = threading.Event(), threading.Event()
         self.answers.set()
 
-    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
+    def commit(
+        self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
+    ) -> RequestOutcome:
         down = self.down
         self.asked.set()
         self.answers.wait(PATIENCE)
         self.refused += down
-        return Fate.REFUSED if down else Fate.DONE
+        return RequestOutcome.REFUSED if down else RequestOutcome.DONE
 
 
 class Life:
@@ -48,7 +50,7 @@ class Life:
         self._acked: set[bytes] = set()
         self._changed = threading.Condition()
         self.stream: Stream = subscription.pull(self._handle, max_workers=workers)
-        self._engine: Engine = self.stream._engine
+        self._engine: StreamRunner = self.stream._engine
 
     def _handle(self, message: Message) -> None:
         with self._changed:

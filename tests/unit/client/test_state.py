@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from kafka_pubsub.client import state
-from kafka_pubsub.client.engine import Engine
-from kafka_pubsub.client.state import LISTED
-from kafka_pubsub.core.lines import Lines
-from kafka_pubsub.core.parked import Entry
+from kafka_pubsub.client.subscribe import status
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.client.subscribe.status import LISTED
+from kafka_pubsub.core.retry.key_line import Entry
+from kafka_pubsub.core.retry.packed_lines import PackedLines
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 IN_AN_HOUR = 3_600_000
@@ -19,14 +19,14 @@ IN_AN_HOUR = 3_600_000
 
 def test_a_state_asks_for_no_more_parked_keys_than_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
-    peek = Lines.peek
+    peek = PackedLines.peek
 
-    def noting(lines: Lines, key: bytes, at: int = 0) -> Entry | None:
+    def noting(lines: PackedLines, key: bytes, at: int = 0) -> Entry | None:
         asked.append(key)
         return peek(lines, key, at)
 
     scene = Scene([parked(at, at, b"%d" % at, due=IN_AN_HOUR) for at in range(2 * LISTED)])
-    monkeypatch.setattr(Lines, "peek", noting)
+    monkeypatch.setattr(PackedLines, "peek", noting)
     owner = SimpleNamespace(coordinator=SimpleNamespace(owned={0: scene.partition}))
-    assert len(state._blocked_in(cast("Engine", owner))) == LISTED
+    assert len(status._blocked_in(cast("StreamRunner", owner))) == LISTED
     assert len(asked) <= LISTED

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
-from kafka_pubsub.client.stream import Stream
-from kafka_pubsub.client.subscription import Subscription
+from kafka_pubsub.client.subscribe.stream import Stream
+from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
 from tests.unit.client.holding import PATIENCE

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, FlowControl, InvalidArgument, Message, PubSub, UnknownAck
-from kafka_pubsub.client import subscriber as module
-from kafka_pubsub.client.subscription import Subscription
+from kafka_pubsub.client.subscribe import subscriber as module
+from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster

@@ -11,22 +11,22 @@ from typing import ClassVar, cast
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.client import checkpoints
-from kafka_pubsub.client.mover import Flight, Landing
-from kafka_pubsub.client.observer import UNOBSERVED
-from kafka_pubsub.client.passing import PassingReader
-from kafka_pubsub.client.ports import LogReader, RebalanceListener
-from kafka_pubsub.client.takeovers import BLOCKED, DEAD, Takeovers
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Named
-from kafka_pubsub.core.events import Relocated
-from kafka_pubsub.core.retry_record import RetryInfo, retry_headers
+from kafka_pubsub.client.assignment.delegating_reader import DelegatingReader
+from kafka_pubsub.client.assignment.paired_partitions import BLOCKED, DEAD, PairedPartitions
+from kafka_pubsub.client.retry import checkpoint_reader
+from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
+from kafka_pubsub.client.workers.observer import UNOBSERVED
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.events import MovesAnswered
+from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import FaultPlan
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
 from kafka_pubsub.model import Committed, Ending, Fetched, Membership, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogReader, RebalanceListener
 from tests.checkpoints import headers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -34,7 +34,7 @@ from tests.unit.client.holding import PATIENCE
 BOTH = [TopicPartition("orders", 0), TopicPartition("orders.sub.billing.retry", 0)]
 
 
-class RevokesFirst(PassingReader):
+class RevokesFirst(DelegatingReader):
     """A member whose group takes away what it never gave: an assignment that failed is revoked like any other."""
 
     def __init__(self, reader: LogReader, word: str) -> None:
@@ -74,7 +74,7 @@ def test_what_goes_before_the_first_assignment_does_not_end_the_stream(
             assert not stream.done()
 
 
-class AsksInTurn(PassingReader):
+class AsksInTurn(DelegatingReader):
     """Notes of which log the end is asked for."""
 
     asked: ClassVar[list[str]] = []
@@ -147,7 +147,7 @@ class Held:
 
 
 def fenced(held: Held) -> list[tuple[int, float]]:
-    beside = Takeovers(held, held, held)  # type: ignore[arg-type]
+    beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
     beside._record = held  # type: ignore[assignment]
     assert set(beside._committed(BOTH)) == set(BOTH)
     return held.fenced_after
@@ -179,7 +179,7 @@ class Landed:
     def __init__(self) -> None:
         self.coordinator = self
         self.moved: list[int] = []
-        self.answers: list[Relocated] = []
+        self.answers: list[MovesAnswered] = []
 
     def clock(self) -> float:
         return 0.0
@@ -189,19 +189,19 @@ class Landed:
 
     def landed(self, *told: object) -> None:
         self.moved.append(int(str(told[3])))
-        self.answers.append(cast("Relocated", told[2]))
+        self.answers.append(cast("MovesAnswered", told[2]))
 
 
 def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
     held = Landed()
-    beside = Takeovers(held, held, held)  # type: ignore[arg-type]
+    beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
     moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
     told = NewRecord(held.retry, 0, None, b"", headers())
     buried = NewRecord("dead", 0, b"k", b"")
     flights = [([moved, buried, told], 2), ([told], 0), ([moved, moved], None), ([buried], None), ([], None)]
     for records, at in flights:
-        flight = Flight(0, 1, records, {}, Membership("", None), at)
-        beside.landed(Landing(flight, Ending.STORED, range(4, 4 + len(records))))
+        flight = MoveRequest(0, 1, records, {}, Membership("", None), at)
+        beside.landed(MoveResult(flight, Ending.STORED, range(4, 4 + len(records))))
     assert held.moved == [1, 0, 2, 0, 0]
     assert [answer.checkpoint for answer in held.answers] == [6, 4, None, None, None]
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_of_an_earlier_retry_topic_is_not_waited_for() -> None:
         began = time.monotonic()
         with sub.pull(lambda message: message.ack()):
             until(lambda: sub.state().lag == 0)
-        assert time.monotonic() - began < checkpoints._PATIENCE
+        assert time.monotonic() - began < checkpoint_reader._PATIENCE
 
 
 class Counted(FaultPlan):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, Message, PubSub
-from kafka_pubsub.client import rebalances
+from kafka_pubsub.client.assignment import listener
 from kafka_pubsub.memory import MemoryBackend
 from tests.unit.client.holding import PATIENCE
 
@@ -28,7 +28,7 @@ def ps(backend: MemoryBackend) -> Iterator[PubSub]:
 def test_a_retry_topic_that_stays_away_ends_the_stream(
     ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebalances, "DENIED", 0.05)
+    monkeypatch.setattr(listener, "DENIED", 0.05)
     sub = ps.create_subscription("billing", "orders", message_ordering=True)
     acked = threading.Event()
 

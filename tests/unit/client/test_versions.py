@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
-from kafka_pubsub.client.checkpoints import checkpoint_of, newest
-from kafka_pubsub.core import ack_map
-from kafka_pubsub.core.ack_map import AckMap
+from kafka_pubsub.client.retry.checkpoint_reader import checkpoint_of, newest
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.schema import checkpoints

@@ -13,13 +13,20 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.crews import Callback, Inline, ThreadCrew
-from kafka_pubsub.client.holders import Holder
-from kafka_pubsub.client.inline import LONGEST, LONGEST_DOUBT, LONGEST_PENALTY, PENALTY, SHORTEST, Pace
-from kafka_pubsub.client.runner_api import InlineRunner
-from kafka_pubsub.client.walks import HELP, LOOK, PATIENCE, Walks
-from kafka_pubsub.core.events import Release, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.client.subscribe.runner_api import InlineRunner
+from kafka_pubsub.client.workers.inline_runner import (
+    LONGEST,
+    LONGEST_DOUBT,
+    LONGEST_PENALTY,
+    PENALTY,
+    SHORTEST,
+    Pace,
+)
+from kafka_pubsub.client.workers.inline_scheduler import HELP, LOOK, PATIENCE, InlineScheduler
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.thread_workers import Callback, Inline, ThreadWorkers
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from tests.support import until
 from tests.unit.client.holding import PATIENCE as SECONDS
 from tests.unit.client.holding import Reported, lease_of
@@ -35,12 +42,12 @@ class Stage:
         self.coordinator = self
         self.callback: Callback = self.called
         self.seat: Inline = self
-        self.aside: deque[Holder] | None = None
-        self.released_: list[Release] = []
+        self.aside: deque[LeaseRunner] | None = None
+        self.released_: list[LeaseReport] = []
         self.booked = 0
         self.handed_out: list[bool] = []
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
-        self.walks = Walks(cast("InlineRunner", self), ordered=True)
+        self.walks = InlineScheduler(cast("InlineRunner", self), ordered=True)
 
     def clock(self) -> float:
         return self.now
@@ -55,20 +62,21 @@ class Stage:
         self.handed_out.append(hand_out)
         if hand_out and self._left and self.aside is not None:
             self._left -= 1
-            self.aside.extend(Holder(lease_of(2), Reported()) for _ in range(self._leases))
+            self.aside.extend(LeaseRunner(lease_of(2), Reported()) for _ in range(self._leases))
 
     def take_reports(self, now: float) -> None:
         self.booked = len(self.released_)
 
-    def released(self, release: Release) -> None:
+    def released(self, release: LeaseReport) -> None:
         self.released_.append(release)
 
     def look_alive(self, now: float) -> None: ...
+
     def take_posted(self) -> None: ...
     def stand_in_ends(self) -> None: ...
     def lend(self, lent: bool) -> None: ...
-    def adopt(self, holder: Holder, thread: threading.Thread) -> None: ...
-    def queue(self, holders: Iterable[Holder]) -> None: ...
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None: ...
+    def queue(self, holders: Iterable[LeaseRunner]) -> None: ...
     def hand_in(self, batches: object, count: int) -> None: ...
     def busy(self) -> int:
         return 0
@@ -88,7 +96,7 @@ class Stage:
     def take_inline(self) -> list[Lease]:
         return []
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         self.aside = aside
 
     def walk(self, *, more: bool = False) -> bool | None:
@@ -155,7 +163,7 @@ class Full(Stage):
     def __init__(self, *, calling: float, workers: int = 8, ends: int = 8, waiting: int = 1000) -> None:
         super().__init__(calling=calling, steps=0)
         self.at_work, self.workers, self._ends = workers, workers, ends
-        self.waiting = deque(Holder(lease_of(at), Reported()) for at in range(waiting))
+        self.waiting = deque(LeaseRunner(lease_of(at), Reported()) for at in range(waiting))
         self.naps = 0
 
     def inline(self, partitions: int) -> bool:
@@ -172,13 +180,13 @@ class Full(Stage):
         self.naps += 1
         self.at_work = max(0, self.at_work - self._ends)
 
-    def put_aside(self, aside: deque[Holder] | None) -> None:
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
         super().put_aside(aside)
         if aside is not None:
             aside.extend(self.waiting)
             self.waiting.clear()
 
-    def queue(self, holders: Iterable[Holder]) -> None:
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
         self.waiting.extend(holders)
         self.at_work = self.workers
 
@@ -205,10 +213,10 @@ def test_a_full_crew_whose_threads_only_wait_for_the_interpreter_is_relieved() -
         by.append(threading.current_thread().name)
         message.ack()
 
-    crew = stage.seat = ThreadCrew(called, 8, reports, "crew", stage.clock)
+    crew = stage.seat = ThreadWorkers(called, 8, reports, "crew", stage.clock)
     stage.inline = lambda partitions: False  # type: ignore[method-assign]
     crew.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
-    while crew._hired < 8:
+    while crew._workers.hired < 8:
         stage.now += 1.0
         crew.wants(1000)
     until(lambda: len(crew.walking()) == 8)
@@ -335,7 +343,7 @@ def test_messages_that_are_kept_count_as_called() -> None:
 
     stage.callback = kept
     assert stage.walk() is True
-    assert [release.verdict for release in stage.released_] == [Verdict.KEPT] * 2
+    assert [release.verdict for release in stage.released_] == [LeaseOutcome.KEPT] * 2
     assert len(stage.waiting) == 998
 
 

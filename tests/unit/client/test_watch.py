@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from kafka_pubsub.client.watch import Watch
+from kafka_pubsub.client.subscribe.deletion_watch import Watch
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import PubSubError
 from tests.unit.client.holding import PATIENCE

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.inline import (
+from kafka_pubsub.client.workers.inline_runner import (
     LONGEST,
-    InlineHolder,
+    InlineLeaseRunner,
 )
-from kafka_pubsub.core import inline
-from kafka_pubsub.core.events import Passed, Record, Release, Verdict
-from kafka_pubsub.core.leases import Lease
+from kafka_pubsub.core.delivery import inline_lease
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 
@@ -24,22 +25,22 @@ KEYS = [b"a", b"b", b"a", None, b"b", b"c"]
 
 def holder_of(
     keys: Sequence[bytes | None] = KEYS, *, ordered: bool = True, spare: int = LONGEST
-) -> tuple[InlineHolder, Reported]:
+) -> tuple[InlineLeaseRunner, Reported]:
     reports = Reported()
     lease = Lease(0, 1, None, [FakeBody(offset=at, key=key) for at, key in enumerate(keys)], 1)
-    return InlineHolder(lease, reports, ordered=ordered, spare=spare), reports
+    return InlineLeaseRunner(lease, reports, ordered=ordered, spare=spare), reports
 
 
 def offsets(records: Sequence[Record]) -> list[int]:
     return [record.offset() for record in records]
 
 
-def left(passed: Passed) -> dict[int, Verdict]:
+def left(passed: Passed) -> dict[int, LeaseOutcome]:
     kept = {release.lease.records[0].offset(): release.verdict for release in passed.left}
-    return kept | {record.offset(): Verdict.NACKED for record, _, _ in passed.nacked}
+    return kept | {record.offset(): LeaseOutcome.NACKED for record, _, _ in passed.nacked}
 
 
-def is_passed(told: Passed | Release | None) -> Passed:
+def is_passed(told: Passed | LeaseReport | None) -> Passed:
     assert isinstance(told, Passed)
     return told
 
@@ -50,7 +51,7 @@ def acked(message: Message) -> None:
 
 def narrow(lease: Lease, passed: Passed) -> Passed:
     """What the core does when it is told of a take-over; hands on what it was told, as it stood then."""
-    finished = inline.finished(passed)
+    finished = inline_lease.finished(passed)
     assert not set(offsets(finished)) & set(left(passed))
     if passed.current:
         lease.records, lease.key = [lease.records[passed.reached]], lease.records[passed.reached].key()

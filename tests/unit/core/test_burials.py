@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.burials import LONGEST_PAUSE
-from kafka_pubsub.core.effects import Bury, CommitBoth, Effect, ReadBodies, Relocate
-from kafka_pubsub.core.events import Bodies, CommitAnswered, Relocated, Returned, Revoked, Written
-from kafka_pubsub.core.redelivery import Policy
-from kafka_pubsub.core.retry_record import Why
+from kafka_pubsub.core.effects import CommitBoth, Effect, ReadBodies, StoreMoves, WriteDeadLetters
+from kafka_pubsub.core.events import Bodies, CommitAnswered, MovesAnswered, Returned, Revoked, Written
+from kafka_pubsub.core.retry.backoff import Policy
+from kafka_pubsub.core.retry.dead_letter_queue import LONGEST_PAUSE
+from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
@@ -24,13 +24,13 @@ def used_up(count: int = 1) -> Scene:
     return scene
 
 
-def step(scene: Scene, seconds: float = 0.1) -> list[Bury]:
+def step(scene: Scene, seconds: float = 0.1) -> list[WriteDeadLetters]:
     """The log takes everything but dead letters at once; returns the burials that are begun."""
     begun = []
     for effect in scene.tick(seconds):
-        if isinstance(effect, Bury):
+        if isinstance(effect, WriteDeadLetters):
             begun.append(effect)
-        elif isinstance(effect, Relocate):
+        elif isinstance(effect, StoreMoves):
             scene.take(effect)
         elif isinstance(effect, CommitBoth):
             scene.do(CommitAnswered(True))
@@ -39,7 +39,7 @@ def step(scene: Scene, seconds: float = 0.1) -> list[Bury]:
     return begun
 
 
-def next_burial(scene: Scene, most: float) -> tuple[Bury, float]:
+def next_burial(scene: Scene, most: float) -> tuple[WriteDeadLetters, float]:
     """The next burial, and after how many seconds it was begun."""
     before = scene.now
     while scene.now < before + most:
@@ -48,11 +48,11 @@ def next_burial(scene: Scene, most: float) -> tuple[Bury, float]:
     raise AssertionError(f"nothing was buried within {most} s")
 
 
-def origins(effect: Bury | Relocate) -> list[int]:
+def origins(effect: WriteDeadLetters | StoreMoves) -> list[int]:
     return [record.record.offset() for record in effect.records]
 
 
-def fail(scene: Scene, bury: Bury, culprit: int | None) -> bool:
+def fail(scene: Scene, bury: WriteDeadLetters, culprit: int | None) -> bool:
     """The log takes dead letters without the culprit, and says nothing of why it doesn't take the others."""
     if culprit is None or culprit in origins(bury):
         scene.do(Written(False, reason="no answer"))
@@ -84,9 +84,9 @@ def test_a_burial_waits_for_the_commit_in_flight_and_is_the_only_one_itself() ->
     scene.ack(scene.begun()[0])
     (commit,) = [effect for effect in scene.tick() if isinstance(effect, CommitBoth)]
     scene.do(Written(True))
-    assert [effect for effect in scene.tick() if isinstance(effect, Relocate)] == []
+    assert [effect for effect in scene.tick() if isinstance(effect, StoreMoves)] == []
     scene.do(CommitAnswered(True))
-    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
+    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
     assert relocate.records[0].dead
     assert relocate.commit.offset == commit.offset
     scene.fetch((101, b"good"))
@@ -103,9 +103,9 @@ def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     bury, _ = next_burial(scene, 3.0)
     assert scene.partition.half.retries.books.committable == 0
     scene.do(Written(True))
-    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
+    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
     assert origins(relocate) == origins(bury)
-    scene.do(Relocated(Ending.ABORTED))
+    scene.do(MovesAnswered(Ending.ABORTED))
     assert scene.partition.half.retries.books.committable == 0
 
 
@@ -157,7 +157,7 @@ def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_r
     scene = used_up()
     next_burial(scene, 1.0)
     effects: Sequence[Effect] = scene.do(Revoked())
-    assert not any(isinstance(effect, Relocate) for effect in effects)
+    assert not any(isinstance(effect, StoreMoves) for effect in effects)
     scene.do(Written(taken))
     if scene.partition.commits.in_flight is not None:
         scene.do(CommitAnswered(True))
@@ -182,10 +182,10 @@ def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:
         for effect in scene.tick(0.1):
             if isinstance(effect, CommitBoth):
                 scene.do(CommitAnswered(True))
-            elif isinstance(effect, Relocate):
+            elif isinstance(effect, StoreMoves):
                 some = {info.origin for info in infos([effect])}
                 if 17 in some:
-                    scene.do(Relocated(Ending.ABORTED))
+                    scene.do(MovesAnswered(Ending.ABORTED))
                 else:
                     scene.take(effect)
                     moved |= some

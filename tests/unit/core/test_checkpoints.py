@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core import ack_map, checkpoints, commits, retry_half
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.checkpoint import Checkpoint, Named, joined
-from kafka_pubsub.core.checkpoints import EVERY, PAUSE
-from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, Relocate, Trim
+from kafka_pubsub.core.commit import ack_map, checkpoint_schedule, commits
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, joined
+from kafka_pubsub.core.commit.checkpoint_schedule import EVERY, PAUSE
+from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, StoreMoves, Trim
 from kafka_pubsub.core.events import (
     CommitAnswered,
-    Relocated,
+    MovesAnswered,
     RetryCaughtUp,
     RetryFetched,
     Revoked,
     Tick,
     Written,
 )
-from kafka_pubsub.core.outage import WINDOW
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Policy
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.retry import retry_partition
+from kafka_pubsub.core.retry.backoff import Policy
+from kafka_pubsub.core.retry.outage import WINDOW
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, Stored, parked
 
 
-def transactions(effects: list[Effect]) -> list[Relocate]:
-    return [effect for effect in effects if isinstance(effect, Relocate)]
+def transactions(effects: list[Effect]) -> list[StoreMoves]:
+    return [effect for effect in effects if isinstance(effect, StoreMoves)]
 
 
 def commits_of(effects: list[Effect]) -> list[CommitBoth]:
@@ -51,7 +52,7 @@ def scattered(scene: Scene, count: int) -> None:
             scene.ack(lease)
 
 
-def written(effect: Relocate) -> Checkpoint:
+def written(effect: StoreMoves) -> Checkpoint:
     found = joined(effect.parts)
     assert found is not None
     return found
@@ -92,7 +93,7 @@ def test_a_map_that_is_half_full_makes_the_next_commit_a_checkpoint(scene: Scene
 def test_after_an_abort_commits_count_from_the_checkpoint_before_and_go_on(scene: Scene) -> None:
     scattered(scene, 13)
     assert transactions(scene.tick())
-    scene.do(Relocated(Ending.ABORTED))
+    scene.do(MovesAnswered(Ending.ABORTED))
     (plain,) = commits_of(scene.tick(PAUSE / 2))
     assert said(plain)[0].checkpoint is None
     assert len(said(plain)[0].runs) == 13
@@ -106,7 +107,7 @@ def test_what_does_not_fit_is_committed_with_a_checkpoint_whatever_happened_befo
     for _ in range(3):
         (effect,) = transactions(scene.tick(0.2))
         assert len(written(effect).main.runs) == 30
-        scene.do(Relocated(Ending.ABORTED))
+        scene.do(MovesAnswered(Ending.ABORTED))
 
 
 def test_what_has_changed_is_in_a_checkpoint_after_ten_minutes_and_nothing_is_written_twice() -> None:
@@ -142,7 +143,7 @@ def test_an_aborted_last_checkpoint_is_followed_by_a_plain_word() -> None:
     scene = Scene()
     scattered(scene, 3)
     assert transactions(scene.do(Revoked(closing=True)))
-    (last,) = commits_of(scene.do(Relocated(Ending.ABORTED)))
+    (last,) = commits_of(scene.do(MovesAnswered(Ending.ABORTED)))
     assert len(said(last)[0].runs) == 3
 
 
@@ -173,7 +174,7 @@ def test_a_checkpoint_among_messages_that_wait_is_passed_by(
 
 
 def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_half, "TRIM", 1)
+    monkeypatch.setattr(retry_partition, "TRIM", 1)
     scene = Scene()
     for _ in range(3):
         scattered(scene, 2)
@@ -222,7 +223,7 @@ def test_nonces_of_checkpoints_differ() -> None:
             seen.add(written(effect).nonce)
             scene.take(effect)
     assert len(seen) == 3
-    assert (checkpoints.EVERY, commits.COMMIT_INTERVAL) == (600.0, 0.15), "as the documents say"
+    assert (checkpoint_schedule.EVERY, commits.COMMIT_INTERVAL) == (600.0, 0.15), "as the documents say"
 
 
 def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_pubsub.core.chores import HOARD, LOOK, SOON
-from kafka_pubsub.core.effects import CommitBoth, Deliver, ReadBodies, Relocate
+from kafka_pubsub.core.effects import CommitBoth, Deliver, ReadBodies, StoreMoves
 from kafka_pubsub.core.events import (
     Bodies,
     CommitAnswered,
     Demand,
-    Release,
-    Released,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
     Tick,
-    Verdict,
 )
-from kafka_pubsub.core.lines import Lines
-from kafka_pubsub.core.moves import Move
-from kafka_pubsub.core.retry_record import RetryInfo, Why
-from kafka_pubsub.core.rules import BACKLOG
+from kafka_pubsub.core.retry.maintenance import HOARD, LOOK, LOOK_EACH, SOON
+from kafka_pubsub.core.retry.moves import Move
+from kafka_pubsub.core.retry.packed_lines import PackedLines
+from kafka_pubsub.core.retry.record import RetryInfo, Why
+from kafka_pubsub.core.settings import BACKLOG
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
 FOR_AN_HOUR = 3_600_000
@@ -41,12 +41,21 @@ def test_a_hoard_moves_behind_what_it_waits_for() -> None:
     assert {info.why for info in moved} == {Why.BACKLOG}
     assert 100 < len(moved) < HOARD
     for effect in effects:
-        if isinstance(effect, Relocate):
+        if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
     assert len(scene.partition.offsets.unfinished) < HOARD
     scene.fetch((10**6, b"another"))
     assert [lease.key for lease in scene.begun()] == [b"another"]
+
+
+def test_the_more_keys_wait_the_rarer_they_are_looked_at() -> None:
+    scene = behind(3 * HOARD)
+    assert infos(scene.tick(0.1))
+    scene.tick(2 * LOOK)
+    assert waiting(scene) == [], "a look at so many keys isn't due yet"
+    scene.tick(LOOK_EACH * 3 * HOARD)
+    assert waiting(scene) != []
 
 
 def test_less_than_a_hoard_stays_in_memory() -> None:
@@ -91,7 +100,7 @@ def fail_all(scene: Scene) -> None:
     """All main messages that may begin fail."""
     begun = scene.begun(50)
     assert not any(lease.entries for lease in begun)
-    scene.do(Released([Release(lease, 0, Verdict.NACKED, 0.1) for lease in begun]))
+    scene.do(LeasesReported([LeaseReport(lease, 0, LeaseOutcome.NACKED, 0.1) for lease in begun]))
 
 
 def failing(keys: int, followers: int) -> Scene:
@@ -100,7 +109,7 @@ def failing(keys: int, followers: int) -> Scene:
     names = [b"%d" % number for number in range(keys)]
     scene.fetch(*((offset, None) for offset in range(1000)))
     scene.do(
-        Released([Release(lease, 1, Verdict.FINISHED) for lease in scene.begun(1000)])
+        LeasesReported([LeaseReport(lease, 1, LeaseOutcome.FINISHED) for lease in scene.begun(1000)])
     )  # most don't fail
     scene.fetch(*enumerate(names, 1000))
     fail_all(scene)
@@ -120,13 +129,13 @@ def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
 
 def test_a_key_that_is_parked_anew_is_waited_for_anew() -> None:
     scene = failing(50, HOARD + 200)
-    (flight,) = [effect for effect in scene.tick(LOOK) if isinstance(effect, Relocate)]
+    (flight,) = [effect for effect in scene.tick(LOOK) if isinstance(effect, StoreMoves)]
     scene.take(flight)
     assert wait(scene, 0.5 * SOON, stuffed=False) == []
     again = scene.begun(50)
     assert len(again) == 50
     assert all(lease.entries for lease in again)
-    scene.do(Released([Release(lease, 1, Verdict.FINISHED) for lease in again]))
+    scene.do(LeasesReported([LeaseReport(lease, 1, LeaseOutcome.FINISHED) for lease in again]))
     fail_all(scene)
     assert {info.why for info in wait(scene, 0.8 * SOON, stuffed=False)} == {Why.DELAYED}
     assert waiting(scene) == []
@@ -176,7 +185,7 @@ def test_keys_that_stop_working_off_what_is_parked_are_not_waited_for() -> None:
     assert {info.why for info in answer(scene, 2 * SOON, acked=0)} == {Why.BACKLOG}
 
 
-class Unsearchable(Lines):
+class Unsearchable(PackedLines):
     """Lines that may be looked up, and not gone through."""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -198,5 +207,5 @@ def test_only_parked_keys_with_a_backlog_are_looked_at(stuffed: bool) -> None:
     effects = scene.partition.handle(Tick(stuffed=stuffed), scene.now + LOOK)
     assert {info.why for info in infos(list(effects))} == {Why.BACKLOG}
     assert len(parking.backlogged) == 100
-    parking.lines.__class__ = Lines
+    parking.lines.__class__ = PackedLines
     scene.partition.check()

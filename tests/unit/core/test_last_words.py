@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_pubsub.core import ack_map, notes
-from kafka_pubsub.core.ack_map import AckMap
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, Relocate
+from kafka_pubsub.core.commit import ack_map, notes
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.notes import NO_DOUBT, Doubt, Notes
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, StoreMoves
 from kafka_pubsub.core.events import (
     CommitAnswered,
     Demand,
     Event,
     Fetched,
-    Release,
-    Released,
-    Relocated,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+    MovesAnswered,
     RetryCaughtUp,
     Returned,
     Revoked,
     Tick,
-    Verdict,
 )
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.support import FakeBody
 
@@ -64,7 +64,7 @@ class Owned:
         return [*_leases(self.do(Demand(9, 9))), *self.pass_time()]
 
     def nack(self, lease: Lease) -> None:
-        self.do(Released([Release(lease, 0, Verdict.NACKED)]))
+        self.do(LeasesReported([LeaseReport(lease, 0, LeaseOutcome.NACKED)]))
 
 
 def _leases(effects: Sequence[Effect]) -> list[Lease]:
@@ -114,8 +114,8 @@ def test_a_trial_that_goes_on_after_a_rebalance_is_named_again() -> None:
 
 def test_a_culprit_whose_blame_is_not_stored_yet_stays_the_culprit() -> None:
     owned = Owned(found=Notes(((1, 2),), trial=1))
-    assert any(isinstance(effect, Relocate) for effect in owned.do(Revoked())), "the blame is the last word"
-    last = told(owned.do(Relocated(Ending.ABORTED, {})))
+    assert any(isinstance(effect, StoreMoves) for effect in owned.do(Revoked())), "the blame is the last word"
+    last = told(owned.do(MovesAnswered(Ending.ABORTED, {})))
     assert (last.clean, last.notes) == (False, Notes(((1, 2),), trial=1))
 
 
@@ -123,6 +123,6 @@ def test_a_last_word_follows_moves_that_were_aborted_and_is_clean() -> None:
     owned = Owned(clean=True)
     for lease in owned.started():
         owned.nack(lease)
-    assert any(isinstance(effect, Relocate) for effect in owned.do(Revoked()))
-    last = told(owned.do(Relocated(Ending.ABORTED, {})))
+    assert any(isinstance(effect, StoreMoves) for effect in owned.do(Revoked()))
+    last = told(owned.do(MovesAnswered(Ending.ABORTED, {})))
     assert (last.clean, last.notes) == (True, notes.NOTHING)

@@ -8,29 +8,29 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.bodies import Bodies
-from kafka_pubsub.core.effects import Commit, CommitBoth, Relocate
+from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves
 from kafka_pubsub.core.events import (
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+    MovesAnswered,
     ReadUpTo,
-    Release,
-    Released,
-    Relocated,
     RetryCaughtUp,
     RetryFetched,
-    Verdict,
 )
-from kafka_pubsub.core.parked import Entry, Fate, Line
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry_half import RetryHalf
-from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.rules import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.core.retry.body_cache import Bodies
+from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine
+from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked, stored
 
 IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000
 
 
-def half_of(scene: Scene) -> RetryHalf:
+def half_of(scene: Scene) -> RetryPartition:
     return scene.partition.half
 
 
@@ -70,8 +70,8 @@ def test_a_message_on_its_way_back_holds_no_body() -> None:
     scene.fetch((0, b"k"), (1, b"k"))
     [lease] = scene.begun(1)
     scene.nack(lease)
-    [effect] = [effect for effect in scene.tick(0.2) if isinstance(effect, Relocate)]
-    scene.do(Relocated(Ending.STORED))
+    [effect] = [effect for effect in scene.tick(0.2) if isinstance(effect, StoreMoves)]
+    scene.do(MovesAnswered(Ending.STORED))
     [move] = half_of(scene).retries.transit.values()
     assert not hasattr(move, "record")
     scene.do(RetryFetched([Stored(0, b"k", effect.records[0].headers)]))
@@ -87,9 +87,9 @@ def test_the_key_of_a_message_that_has_moved_is_kept_once() -> None:
     scene = Scene()
     scene.fetch((0, b"customer"))
     [lease] = scene.begun(1)
-    scene.do(Released([Release(lease, 0, Verdict.NACKED, 3600.0)]))
-    [effect] = [effect for effect in scene.tick(0.2) if isinstance(effect, Relocate)]
-    scene.do(Relocated(Ending.STORED))
+    scene.do(LeasesReported([LeaseReport(lease, 0, LeaseOutcome.NACKED, 3600.0)]))
+    [effect] = [effect for effect in scene.tick(0.2) if isinstance(effect, StoreMoves)]
+    scene.do(MovesAnswered(Ending.STORED))
     another = bytes(bytearray(b"customer"))
     before = sys.getrefcount(another)
     scene.do(RetryFetched([Stored(0, another, effect.records[0].headers)]))
@@ -120,16 +120,16 @@ def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: p
         43, b"k1", [(name, (value or b"")[:-1] + b"?") for name, value in records[43].headers() or ()]
     )
     short: list[int] = []
-    follow = Line.follow
+    follow = KeyLine.follow
 
-    def noting(line: Line, origin: int, offset: int, fate: Fate) -> bool:
+    def noting(line: KeyLine, origin: int, offset: int, fate: DueAndFlags) -> bool:
         short.append(offset)
         return follow(line, origin, offset, fate)
 
-    monkeypatch.setattr(Line, "follow", noting)
+    monkeypatch.setattr(KeyLine, "follow", noting)
     quick = lines_of(records)
     assert len(short) > 50
-    monkeypatch.setattr(Line, "follow", lambda *_: False)
+    monkeypatch.setattr(KeyLine, "follow", lambda *_: False)
     assert lines_of(records) == quick
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
 from kafka_pubsub.core.effects import Deliver
-from kafka_pubsub.core.events import Demand, Fetched, Nacked, Passed, Release, Settled, Settlement, Verdict
-from kafka_pubsub.core.leases import Lease, LeaseState, attempt_of, entry_of
-from kafka_pubsub.core.retry_record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.rules import BACKLOG
+from kafka_pubsub.core.events import Demand, Fetched, LeaseOutcome, LeaseReport, Nacked, Passed, Settled
+from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.core.settings import BACKLOG
 from tests.support import FakeBody
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, infos, parked, stored
 
@@ -19,11 +19,11 @@ def walked(scene: Scene, *keys: bytes | None) -> Lease:
     return effect.leases[0]
 
 
-def kept(lease: Lease, at: int) -> Release:
+def kept(lease: Lease, at: int) -> LeaseReport:
     record = lease.records[at]
     own = Lease(lease.partition, lease.epoch, record.key(), [record], attempt_of(record))
     own.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
-    return Release(own, 0, Verdict.KEPT)
+    return LeaseReport(own, 0, LeaseOutcome.KEPT)
 
 
 def nacked(lease: Lease, *some: int, delay: float | None = None) -> list[Nacked]:

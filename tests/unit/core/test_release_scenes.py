@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core import retry_record
-from kafka_pubsub.core.effects import Relocate
-from kafka_pubsub.core.events import Release, Released, RetryFetched, Verdict
-from kafka_pubsub.core.leases import Lease
-from kafka_pubsub.core.redelivery import Exhausted, Policy
-from kafka_pubsub.core.retry_record import FOREVER, RetryRecord, Why
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.effects import StoreMoves
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched
+from kafka_pubsub.core.retry import record as retry_record
+from kafka_pubsub.core.retry.backoff import Exhausted, Policy
+from kafka_pubsub.core.retry.record import FOREVER, RetryRecord, Why
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, parked
 
 
 def ack(scene: Scene, lease: Lease) -> None:
-    scene.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+    scene.do(LeasesReported([LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)]))
 
 
 def test_one_request_releases_once_however_fast_the_message_is_parked_again() -> None:
@@ -23,7 +23,7 @@ def test_one_request_releases_once_however_fast_the_message_is_parked_again() ->
     scene.fetch((6, b"other"))
     for _ in range(12):  # no look between landing, failing and moving again
         for effect in scene.tick():
-            if isinstance(effect, Relocate):
+            if isinstance(effect, StoreMoves):
                 scene.take(effect)
         for lease in scene.begun():
             if lease.key == b"k":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core import retry_half
 from kafka_pubsub.core.events import Tick
+from kafka_pubsub.core.retry import retry_partition
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 
@@ -22,7 +22,7 @@ def test_what_becomes_due_at_almost_the_same_time_is_looked_at_once_and_never_ea
         scene.now = max(scene.now, wake)
         scene.do(Tick())
         due = [dues[lease.records[0].offset()] for lease in scene.begun(99)]
-        assert all(each <= scene.now * 1000 <= each + 1000 * retry_half.TOGETHER + 1 for each in due)
+        assert all(each <= scene.now * 1000 <= each + 1000 * retry_partition.TOGETHER + 1 for each in due)
         begun += due
         assert scene.now < 11.0
     assert looks <= 4

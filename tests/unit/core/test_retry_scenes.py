@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core import ack_map, outage, retry_half
-from kafka_pubsub.core.commits import COMMIT_INTERVAL
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL
+from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import (
     Announce,
-    Bury,
     Commit,
     CommitBoth,
     Deliver,
     Effect,
+    MovedRecord,
     News,
     ReadBodies,
-    Relocate,
-    Relocation,
     Restart,
+    StoreMoves,
     Trim,
     Withdraw,
+    WriteDeadLetters,
 )
 from kafka_pubsub.core.events import (
     Bodies,
@@ -30,22 +31,22 @@ from kafka_pubsub.core.events import (
     Demand,
     Event,
     Fetched,
-    Release,
-    Released,
-    Relocated,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+    MovesAnswered,
     RetryCaughtUp,
     RetryFetched,
     Returned,
     Revoked,
     Tick,
-    Verdict,
     Written,
 )
-from kafka_pubsub.core.leases import Lease
 from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.redelivery import Backoff, Exhausted, Policy
-from kafka_pubsub.core.retry_record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.core.rules import RetryStart, Rules, Start
+from kafka_pubsub.core.retry import outage, retry_partition
+from kafka_pubsub.core.retry.backoff import Backoff, Exhausted, Policy
+from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode, retry_headers
+from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending, Header
 from tests.support import FakeBody
 
@@ -112,22 +113,22 @@ class Scene:
         """The log takes what it is given, until nothing is left to be sent."""
         for _ in range(10):
             for effect in self.tick(0.2):
-                if isinstance(effect, Relocate):
+                if isinstance(effect, StoreMoves):
                     self.take(effect)
                 elif isinstance(effect, CommitBoth):
                     self.do(CommitAnswered(True))
-                elif isinstance(effect, Bury):
+                elif isinstance(effect, WriteDeadLetters):
                     self.do(Written(True))
                 elif isinstance(effect, ReadBodies):
                     self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
 
-    def letters(self) -> list[Relocation]:
+    def letters(self) -> list[MovedRecord]:
         """The dead letters that are written next, for which a message may have to be moved and read first."""
         for _ in range(6):
             for effect in self.tick(0.1):
-                if isinstance(effect, Bury):
+                if isinstance(effect, WriteDeadLetters):
                     return list(effect.records)
-                if isinstance(effect, Relocate):
+                if isinstance(effect, StoreMoves):
                     self.take(effect)
                 elif isinstance(effect, CommitBoth):
                     self.do(CommitAnswered(True))
@@ -138,18 +139,18 @@ class Scene:
     def bury(self) -> None:
         """The log takes the dead letters, and the commit that completes their burial."""
         self.do(Written(True))
-        (relocate,) = [effect for effect in self.tick(0.1) if isinstance(effect, Relocate)]
+        (relocate,) = [effect for effect in self.tick(0.1) if isinstance(effect, StoreMoves)]
         assert all(record.dead for record in relocate.records)
         self.take(relocate)
 
-    def take(self, effect: Relocate) -> None:
+    def take(self, effect: StoreMoves) -> None:
         first = len(self.retry)
         for each in effect.records:
             if not each.dead:
                 self.retry.append(Stored(len(self.retry), each.record.key(), each.headers))
         where = len(self.retry) if effect.parts else None
         self.retry += [Stored(len(self.retry) + at, None, effect.said) for at in range(len(effect.parts))]
-        self.do(Relocated(Ending.STORED, checkpoint=where))
+        self.do(MovesAnswered(Ending.STORED, checkpoint=where))
         self.do(RetryFetched(self.retry[first:]))
 
     def begun(self, limit: int = 9) -> list[Lease]:
@@ -159,14 +160,14 @@ class Scene:
         self.do(Fetched([FakeBody(1, offset, key) for offset, key in records]))
 
     def ack(self, lease: Lease) -> None:
-        self.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+        self.do(LeasesReported([LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)]))
 
     def nack(self, lease: Lease) -> None:
-        self.do(Released([Release(lease, 0, Verdict.NACKED, None, "ValueError: no")]))
+        self.do(LeasesReported([LeaseReport(lease, 0, LeaseOutcome.NACKED, None, "ValueError: no")]))
 
 
 def infos(effects: Sequence[Effect]) -> list[RetryInfo]:
-    relocated = [record for effect in effects if isinstance(effect, Relocate) for record in effect.records]
+    relocated = [record for effect in effects if isinstance(effect, StoreMoves) for record in effect.records]
     found = [decode(record.headers[-1][1]) for record in relocated]
     return [info for info in found if isinstance(info, RetryInfo)]
 
@@ -187,7 +188,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
     (info,) = infos(effects := scene.tick())
     assert (info.origin, info.attempt, info.why, info.due <= 2000) == (3, 1, Why.REPLAYED, True)
     for effect in effects:
-        if isinstance(effect, Relocate):
+        if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
     half = scene.partition.half
@@ -210,7 +211,7 @@ def test_used_up_attempts_park_the_key_and_say_so() -> None:
     (info,) = infos(effects := scene.tick())
     assert (info.why, info.due, info.error) == (Why.EXHAUSTED, FOREVER, "ValueError: no")
     for effect in effects:
-        if isinstance(effect, Relocate):
+        if isinstance(effect, StoreMoves):
             scene.take(effect)
     assert News.PARKED in news(scene.tick())
     scene.now += 10**6
@@ -238,11 +239,11 @@ def test_a_refused_record_waits_alone() -> None:
     for lease in scene.begun():
         scene.nack(lease)
     assert len(infos(scene.tick())) == 2
-    scene.do(Relocated(Ending.ABORTED, {0: "too large"}))
+    scene.do(MovesAnswered(Ending.ABORTED, {0: "too large"}))
     effects = scene.tick(0.01)
     assert [info.origin for info in infos(effects)] == [1]
     assert News.REFUSED in news(effects)
-    scene.do(Relocated(Ending.STORED))
+    scene.do(MovesAnswered(Ending.STORED))
     assert [info.origin for info in infos(scene.tick(1.0))] == [0]
 
 
@@ -252,7 +253,7 @@ def test_an_unknown_outcome_ends_the_ownership() -> None:
     first, second = scene.begun()
     scene.nack(first)
     scene.tick()
-    effects = scene.do(Relocated(Ending.UNKNOWN))
+    effects = scene.do(MovesAnswered(Ending.UNKNOWN))
     assert Restart() in effects
     assert Withdraw([second]) in effects
     assert scene.tick() == []
@@ -263,11 +264,11 @@ def test_the_last_word_takes_the_waiting_moves_with_it() -> None:
     scene = Scene()
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])
-    (last,) = [effect for effect in scene.do(Revoked()) if isinstance(effect, Relocate)]
+    (last,) = [effect for effect in scene.do(Revoked()) if isinstance(effect, StoreMoves)]
     found = ack_map.decode(last.commit.metadata, last.commit.offset)
     assert found is not None
     assert (last.commit.offset, found.clean) == (1, True)
-    (plain,) = scene.do(Relocated(Ending.ABORTED))
+    (plain,) = scene.do(MovesAnswered(Ending.ABORTED))
     assert isinstance(plain, CommitBoth)
     assert plain.offset == 0
 
@@ -276,7 +277,7 @@ def test_a_record_that_is_gone_is_told_and_frees_its_key() -> None:
     scene = Scene([parked(at, at, why=Why.BACKLOG) for at in range(40)])
     scene.fetch((50, b"k"))
     (lease,) = scene.begun()
-    scene.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+    scene.do(LeasesReported([LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)]))
     (ask,) = [effect for effect in scene.tick() if isinstance(effect, ReadBodies)]
     scene.do(Bodies([], ask.offsets))
     assert News.GONE in news(scene.tick())
@@ -302,12 +303,12 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
 
 
 def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_half, "TRIM", 100)
+    monkeypatch.setattr(retry_partition, "TRIM", 100)
     scene = Scene([parked(at, at, None) for at in range(250)])
     trims: list[int] = []
     for _ in range(40):
         leases = scene.begun(20)
-        scene.do(Released([Release(lease, 1, Verdict.FINISHED) for lease in leases]))
+        scene.do(LeasesReported([LeaseReport(lease, 1, LeaseOutcome.FINISHED) for lease in leases]))
         for effect in scene.tick(0.2):
             if isinstance(effect, CommitBoth):
                 scene.do(CommitAnswered(True))
@@ -332,10 +333,10 @@ def test_in_an_outage_it_probes_and_buries_few() -> None:
             told += news([effect])
             if isinstance(effect, CommitBoth):
                 scene.do(CommitAnswered(True))
-            elif isinstance(effect, Bury):
+            elif isinstance(effect, WriteDeadLetters):
                 dead += len(effect.records)
                 scene.do(Written(True))
-            elif isinstance(effect, Relocate):
+            elif isinstance(effect, StoreMoves):
                 scene.take(effect)
             elif isinstance(effect, ReadBodies):
                 scene.do(Bodies([scene.retry[offset] for offset in effect.offsets]))
@@ -365,7 +366,7 @@ def test_what_was_being_read_at_a_revoke_is_asked_for_again() -> None:
     scene = Scene([parked(at, at, why=Why.BACKLOG) for at in range(40)])
     scene.fetch((50, b"k"))
     (lease,) = scene.begun()
-    scene.do(Released([Release(lease, len(lease.records), Verdict.FINISHED)]))
+    scene.do(LeasesReported([LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)]))
     (ask,) = [effect for effect in scene.tick() if isinstance(effect, ReadBodies)]
     scene.do(CommitAnswered(True))
     scene.do(Revoked())
@@ -400,7 +401,7 @@ def test_a_full_partition_waits_for_what_can_go_on_by_itself() -> None:
     assert infos(scene.do(Tick(stuffed=True))) == [], "a key is ready"
     (lease,) = scene.begun()
     assert infos(scene.do(Tick(stuffed=True))) == [], "its handler has just begun"
-    scene.do(Released([Release(lease, 1, Verdict.FINISHED)]))
+    scene.do(LeasesReported([LeaseReport(lease, 1, LeaseOutcome.FINISHED)]))
     scene.tick()
     scene.do(CommitAnswered(True))
     assert infos(scene.do(Tick(stuffed=True))) != []
@@ -419,8 +420,8 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
         for lease in scene.begun(50):
             offset = lease.records[0].offset()
             good += [offset] * (offset >= 100)
-            verdict = Verdict.FINISHED if offset >= 100 else Verdict.NACKED
-            scene.do(Released([Release(lease, int(offset >= 100), verdict)]))
+            verdict = LeaseOutcome.FINISHED if offset >= 100 else LeaseOutcome.NACKED
+            scene.do(LeasesReported([LeaseReport(lease, int(offset >= 100), verdict)]))
         scene.settle()
         half = scene.partition.half
         probed = probed or half.retries.outage.probing
@@ -442,7 +443,11 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
         for lease in scene.begun(50):
             probed.append(lease.records[0].offset())
             good = probed[-1] >= 100
-            scene.do(Released([Release(lease, int(good), Verdict.FINISHED if good else Verdict.NACKED)]))
+            scene.do(
+                LeasesReported(
+                    [LeaseReport(lease, int(good), LeaseOutcome.FINISHED if good else LeaseOutcome.NACKED)]
+                )
+            )
         scene.settle()
     assert {100, 101} <= {*probed}, "whatever has failed, and is due, is older"
 
@@ -453,7 +458,7 @@ def test_used_up_attempts_are_told_to_the_log_before_the_dead_letter_is_written(
     scene.fetch((9, b"other"))
     scene.settle()
     scene.nack(next(lease for lease in scene.begun() if lease.records[0].offset() == 3))
-    (relocate,) = [effect for effect in scene.tick(0.01) if isinstance(effect, Relocate)]
+    (relocate,) = [effect for effect in scene.tick(0.01) if isinstance(effect, StoreMoves)]
     (info,) = infos([relocate])
     assert (info.origin, info.why, info.attempt, info.error) == (3, Why.UNBURIED, 6, "ValueError: no")
     scene.take(relocate)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.effects import CommitBoth, Relocate
-from kafka_pubsub.core.events import CommitAnswered, Relocated, Returned
-from kafka_pubsub.core.notes import Doubt
+from kafka_pubsub.core.commit.notes import Doubt
+from kafka_pubsub.core.effects import CommitBoth, StoreMoves
+from kafka_pubsub.core.events import CommitAnswered, MovesAnswered, Returned
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, leases_of
 
@@ -19,11 +19,11 @@ def test_only_a_commit_that_was_made_after_the_return_lets_handlers_begin(moves:
     (first, second) = scene.begun()
     (scene.nack if moves else scene.ack)(first)
     (old,) = scene.tick()
-    assert isinstance(old, Relocate if moves else CommitBoth)
+    assert isinstance(old, StoreMoves if moves else CommitBoth)
     scene.do(Returned())
     scene.ack(second)
     scene.fetch((2, b"c"))
-    assert not leases_of(scene.do(Relocated(Ending.STORED) if moves else CommitAnswered(True)))
+    assert not leases_of(scene.do(MovesAnswered(Ending.STORED) if moves else CommitAnswered(True)))
     assert not scene.begun()
     assert any(isinstance(effect, CommitBoth) for effect in scene.tick())
     scene.do(CommitAnswered(True))
@@ -41,8 +41,8 @@ def test_a_handler_that_waited_for_a_note_waits_for_one_that_was_made_after_the_
         scene.nack(noted)
     scene.fetch((2, b"c"))
     scene.begun()
-    assert any(isinstance(effect, Relocate if moves else CommitBoth) for effect in scene.tick(0.3))
+    assert any(isinstance(effect, StoreMoves if moves else CommitBoth) for effect in scene.tick(0.3))
     scene.do(Returned())
-    assert not leases_of(scene.do(Relocated(Ending.STORED) if moves else CommitAnswered(True)))
+    assert not leases_of(scene.do(MovesAnswered(Ending.STORED) if moves else CommitAnswered(True)))
     assert any(isinstance(effect, CommitBoth) for effect in scene.tick())
     assert [lease.key for lease in leases_of(scene.do(CommitAnswered(True)))] == [b"c"]

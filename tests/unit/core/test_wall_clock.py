@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core import fates
-from kafka_pubsub.core.effects import Relocate
-from kafka_pubsub.core.events import Release, Released, RetryFetched, Tick, Verdict
-from kafka_pubsub.core.redelivery import LONGEST_DELAY, Policy
-from kafka_pubsub.core.retry_record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.core.effects import StoreMoves
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched, Tick
+from kafka_pubsub.core.retry import next_move
+from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Policy
+from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, Why, decode
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 HOUR = 3600.0
@@ -16,7 +16,7 @@ HOUR = 3600.0
 FAR = 40 * 86_400.0
 
 
-def said(effect: Relocate) -> list[RetryInfo]:
+def said(effect: StoreMoves) -> list[RetryInfo]:
     found = [decode(dict(record.headers)[RETRY_HEADER]) for record in effect.records]
     return [info for info in found if isinstance(info, RetryInfo)]
 
@@ -36,8 +36,8 @@ def test_a_due_time_is_told_by_the_wall_clock_as_it_is_now() -> None:
     scene.fetch((0, b"k"))
     (lease,) = scene.begun()
     scene.do(Tick(wall=0.0))  # and is right now
-    scene.do(Released([Release(lease, 0, Verdict.NACKED, 2.0)]))
-    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
+    scene.do(LeasesReported([LeaseReport(lease, 0, LeaseOutcome.NACKED, 2.0)]))
+    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
     assert [(info.due, info.why) for info in said(relocate)] == [(2000, Why.DELAYED)]
 
 
@@ -47,16 +47,16 @@ def test_a_tick_that_knows_no_wall_clock_changes_nothing() -> None:
     (lease,) = scene.begun()
     scene.do(Tick())
     scene.nack(lease)
-    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, Relocate)]
+    (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
     assert [info.due for info in said(relocate)] == [(HOUR + 1) * 1000]
 
 
 @pytest.mark.parametrize(
     ("why", "longest"),
     [
-        (Why.NACKED, fates.LATEST),
-        (Why.EXPIRED, fates.LATEST),
-        (Why.CRASHED, fates.LATEST),
+        (Why.NACKED, next_move.LATEST),
+        (Why.EXPIRED, next_move.LATEST),
+        (Why.CRASHED, next_move.LATEST),
         (Why.DELAYED, LONGEST_DELAY),
     ],
 )

@@ -31,7 +31,7 @@ OWNERS = {
     # Fixtures for users' own tests; the embedded broker and the in-memory one each bring theirs.
     "pytest": {"local", "memory"},
     "rich": {"cli", "observe"},
-    # Redelivery of messages is core/redelivery.py, never tenacity.
+    # Redelivery of messages is core/retry/backoff.py, never tenacity.
     "tenacity": {"kafka", "worker"},
 }
 

@@ -1,4 +1,4 @@
-"""A client that may see a topic but not its settings; a broker with access rules isn't at hand in the suite."""
+"""A client that may see a topic but not its settings; integration/test_access_rules.py has a broker with rules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.errors import PermissionDenied
 from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.handles import Handles
 
 
 class ScriptedClient:
@@ -45,7 +45,7 @@ def _denial() -> Future[object]:
 
 
 def _admin(monkeypatch: pytest.MonkeyPatch, client: ScriptedClient) -> KafkaAdmin:
-    handles = Handles(Configuration("localhost:1", {}))
+    handles = ClientFactory(Configuration("localhost:1", {}))
     monkeypatch.setattr(handles, "admin", lambda on_error=None: client)
     return KafkaAdmin(handles)
 

@@ -23,9 +23,9 @@ from kafka_pubsub.errors import (
     NotFound,
     PermissionDenied,
 )
-from kafka_pubsub.kafka import admin, calls
+from kafka_pubsub.kafka import admin, bounded_calls
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.model import TopicInfo, TopicPartition
 
 PLACE = TopicPartition("t", 0)
@@ -65,7 +65,7 @@ class Admin(KafkaAdmin):
 
     def __init__(self, client: Client, address: str = NOWHERE) -> None:
         handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)
-        super().__init__(cast("Handles", handles))
+        super().__init__(cast("ClientFactory", handles))
 
     def topic(self, name: str) -> TopicInfo:
         return TopicInfo(name, "id", 1, 3, 1000, {})
@@ -88,7 +88,7 @@ def test_an_end_that_is_not_known_yet_is_asked_for_again() -> None:
 
 
 def test_who_hears_nothing_looks_for_the_broker_that_has_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_SILENT", 0.0)
+    monkeypatch.setattr(bounded_calls, "_SILENT", 0.0)
     client = Client(None)
     assert asked(client) == 9
     assert client.looks > 0
@@ -152,7 +152,7 @@ def _answer(found: object) -> Future[Any]:
 
 def over(client: Forgetful) -> KafkaAdmin:
     handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
-    return KafkaAdmin(cast("Handles", handles))
+    return KafkaAdmin(cast("ClientFactory", handles))
 
 
 def test_a_topic_that_we_have_made_is_asked_for_again_when_a_broker_denies_it() -> None:
@@ -235,7 +235,7 @@ class Mute(Client):
 def test_where_no_broker_has_ever_answered_a_call_fails_long_before_its_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calls, "FIRST", 0.01)
+    monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
     with pytest.raises(BrokerUnavailable, match=r"no broker answers at 127.0.0.1:1 \(no answer\)"):
         asked(Mute())
 
@@ -252,7 +252,7 @@ def test_a_first_answer_that_takes_long_is_waited_for_where_something_takes_conn
     several: bool, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TLS and a login over a long way take seconds, and so does a broker that is starved of processor time."""
-    monkeypatch.setattr(calls, "FIRST", 0.01)
+    monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
     client = Mute()
     if several:  # another broker being down says nothing about this one
         silent = f"{NOWHERE},{silent}"
@@ -267,7 +267,7 @@ def test_a_first_answer_that_takes_long_is_waited_for_where_something_takes_conn
 def test_what_takes_connections_and_never_answers_fails_when_the_time_is_up(
     silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "FIRST", 0.01)
+    monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
     slow = Admin(Mute(), silent)
     monkeypatch.setattr(slow, "_deadline", 0.1)
     with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {silent} \(no answer\)"):
@@ -276,7 +276,7 @@ def test_what_takes_connections_and_never_answers_fails_when_the_time_is_up(
 
 def test_a_reason_that_is_known_is_told_at_once(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a client without TLS speaks to a broker with it: that is connected, and hung up at once."""
-    monkeypatch.setattr(calls, "FIRST", 0.01)
+    monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
     wrong = Admin(Mute(), silent)
     wrong._trouble.note(KafkaError(KafkaError._TRANSPORT, "Disconnected while requesting ApiVersion"))
     with pytest.raises(BrokerUnavailable, match="disconnected while requesting"):
@@ -285,8 +285,8 @@ def test_a_reason_that_is_known_is_told_at_once(silent: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("how", ["a look", "an answer", "a refusal"])
 def test_a_cluster_that_has_answered_once_is_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "FIRST", 0.01)
-    monkeypatch.setattr(calls, "_SILENT", 0.0)
+    monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
+    monkeypatch.setattr(bounded_calls, "_SILENT", 0.0)
     client = Mute(looks_work=how == "a look")
     if how == "an answer":
         client._answers.insert(0, 7)
@@ -303,7 +303,7 @@ def test_a_cluster_that_has_answered_once_is_waited_for(how: str, monkeypatch: p
 
 def test_a_call_that_runs_while_the_admin_closes_ends_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its destructor would run wherever the collector does, perhaps on a thread of librdkafka's: that aborts."""
-    monkeypatch.setattr(calls, "FIRST", 0.2)
+    monkeypatch.setattr(bounded_calls, "FIRST", 0.2)
     client = Mute()
     used = Admin(client)
     closed: list[object] = []

@@ -8,8 +8,8 @@ from typing import cast
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.catalog_log import CatalogLog
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
+from kafka_pubsub.kafka.compacted_log import CatalogLog
 from kafka_pubsub.model import TopicInfo
 
 
@@ -47,6 +47,6 @@ def test_a_leader_that_has_moved_is_looked_for() -> None:
     admin = SimpleNamespace(
         topic=lambda name: TopicInfo(name, "id", 1, 1, 1000, {"cleanup.policy": "compact"})
     )
-    log = CatalogLog(cast("Handles", handles), cast("KafkaAdmin", admin), create=False)
+    log = CatalogLog(cast("ClientFactory", handles), cast("KafkaAdmin", admin), create=False)
     assert log.values() == {}
     assert consumer.asked == 2

@@ -16,9 +16,9 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     PubSubError,
 )
-from kafka_pubsub.kafka import commits
-from kafka_pubsub.kafka.commits import Commits
-from kafka_pubsub.kafka.handles import Trouble
+from kafka_pubsub.kafka import commit_requests
+from kafka_pubsub.kafka.client_factory import Trouble
+from kafka_pubsub.kafka.commit_requests import Commits
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.support import PATIENCE, until
 
@@ -90,7 +90,7 @@ def test_the_thread_ends_when_nothing_is_committed_and_another_takes_its_place(
     broker: Broker, sender: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forty idle subscriptions of a process have none."""
-    monkeypatch.setattr(commits, "_IDLE", 0.01)
+    monkeypatch.setattr(commit_requests, "_IDLE", 0.01)
     for offset in (1, 2):
         sender.begin({ZERO: Committed(offset, "")}, Told())
         assert sender.settle()
@@ -131,8 +131,8 @@ def test_what_was_given_up_sends_nothing_more_and_is_answered_when_it_is_over(
     broker: Broker, sender: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sent after the revoke it would be stored under the next membership, over another owner's."""
-    monkeypatch.setattr(commits, "_PATIENCE", 0.05)
-    monkeypatch.setattr(commits, "_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(commit_requests, "_PATIENCE", 0.05)
+    monkeypatch.setattr(commit_requests, "_REQUEST_BYTES", 1000)
     gate = threading.Event()
     broker.before = _wait_on(gate)
     sender.begin({ZERO: Committed(1, "m" * 900), ONE: Committed(1, "m" * 900)}, told := Told())
@@ -194,8 +194,8 @@ def test_behind_a_request_without_an_answer_no_other_is_sent(
     broker: Broker, sender: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each would wait for as long as the first."""
-    monkeypatch.setattr(commits, "_AGAIN", 0.0)
-    monkeypatch.setattr(commits, "_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(commit_requests, "_AGAIN", 0.0)
+    monkeypatch.setattr(commit_requests, "_REQUEST_BYTES", 1000)
 
     def be_silent(offsets: list[KafkaPartition]) -> None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

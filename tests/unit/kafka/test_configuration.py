@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.kafka import catalog_log
+from kafka_pubsub.kafka import compacted_log
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.kafka.configuration import RULES, Configuration, ConfigValue
 from kafka_pubsub.kafka.reader_settings import reader_settings
@@ -89,8 +89,8 @@ def test_every_rule_that_an_adapter_sets_is_one_that_a_user_is_told_of() -> None
         reader_settings("g", "m", "classic")[1],
         reader_settings("g", "m", "consumer")[1],
         producer_settings(Batching(), 1_000_000)[1],
-        catalog_log.READER_RULES,
-        {name: "" for name in catalog_log.WRITER_RULES if name not in ("linger.ms",)},
+        compacted_log.READER_RULES,
+        {name: "" for name in compacted_log.WRITER_RULES if name not in ("linger.ms",)},
     ]
     assert {name for each in rules for name in each} - set(RULES) == set()
 

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from kafka_pubsub.errors import BrokerUnavailable
-from kafka_pubsub.kafka import handles, reader, transactions
+from kafka_pubsub.kafka import client_factory, reader, transactions
 from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.handles import Handles
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.transactions import KafkaTransactions
 from tests.unit.kafka.test_reader_rebalance import Listener, ScriptedConsumer, ScriptedHandles
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "_CLOSE_S", LIMIT)
+    monkeypatch.setattr(client_factory, "_CLOSE_S", LIMIT)
     monkeypatch.setattr(transactions, "_CLOSE_S", LIMIT)
     monkeypatch.setattr(reader, "_CLOSE_DEADLINE", LIMIT)
 
@@ -49,7 +49,7 @@ class Client:
 def test_a_client_that_never_closes_is_left_behind(
     kind: str, never: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    close = getattr(Handles(Configuration("localhost:1", {})), f"close_{kind}")
+    close = getattr(ClientFactory(Configuration("localhost:1", {})), f"close_{kind}")
     with caplog.at_level(logging.WARNING, "kafka_pubsub"):
         close(Client(never.wait))
     assert [f"a {kind}" in said and "left behind" in said for said in caplog.messages] == [True]
@@ -59,9 +59,9 @@ def test_where_no_broker_has_ever_answered_a_close_is_not_waited_for(
     never: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A look for a host name may hold librdkafka's thread for long."""
-    monkeypatch.setattr(handles, "_CLOSE_S", PATIENCE)
-    monkeypatch.setattr(handles, "_UNREACHED_CLOSE_S", LIMIT)
-    some = Handles(Configuration("localhost:1", {}))
+    monkeypatch.setattr(client_factory, "_CLOSE_S", PATIENCE)
+    monkeypatch.setattr(client_factory, "_UNREACHED_CLOSE_S", LIMIT)
+    some = ClientFactory(Configuration("localhost:1", {}))
     some.reached = False
     with caplog.at_level(logging.WARNING, "kafka_pubsub"):
         some.close_producer(cast("Producer", Client(never.wait)))
@@ -72,7 +72,7 @@ def test_what_a_close_complains_of_reaches_who_closes_a_consumer_only() -> None:
     def complains() -> None:
         raise KafkaException(KafkaError(KafkaError._FATAL))
 
-    some = Handles(Configuration("localhost:1", {}))
+    some = ClientFactory(Configuration("localhost:1", {}))
     with pytest.raises(KafkaException):
         some.close_consumer(cast("Consumer", Client(complains)))
     some.close_producer(cast("Producer", Client(complains)))
@@ -80,7 +80,7 @@ def test_what_a_close_complains_of_reaches_who_closes_a_consumer_only() -> None:
 
 def test_a_transaction_that_hangs_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
     producers = Producers("commit_transaction")
-    writer = KafkaTransactions(cast("Handles", producers), "id")
+    writer = KafkaTransactions(cast("ClientFactory", producers), "id")
     under_way = threading.Thread(target=writer.transact, args=(RECORDS, POSITIONS, MEMBERSHIP), daemon=True)
     under_way.start()
     while not producers.made or "commit_transaction" not in producers.made[0].called:
@@ -121,7 +121,7 @@ def test_a_read_that_hangs_does_not_hold_up_the_end(
 
 def test_an_admin_client_ends_at_the_close_whoever_still_holds_it() -> None:
     """An error of a failed call does, until the collector comes; librdkafka's threads went on as long."""
-    admin = KafkaAdmin(Handles(Configuration("localhost:1", {})), deadline=LIMIT)
+    admin = KafkaAdmin(ClientFactory(Configuration("localhost:1", {})), deadline=LIMIT)
     with pytest.raises(BrokerUnavailable):
         admin.topic_names()
     client = admin._client
@@ -132,7 +132,7 @@ def test_an_admin_client_ends_at_the_close_whoever_still_holds_it() -> None:
 
 
 def test_an_admin_client_that_is_used_is_left_to_its_user() -> None:
-    admin = KafkaAdmin(Handles(Configuration("localhost:1", {})))
+    admin = KafkaAdmin(ClientFactory(Configuration("localhost:1", {})))
     client = admin._connect()
     admin.close()
     client.poll(0)

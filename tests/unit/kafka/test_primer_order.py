@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.primer import Held, Primer, Report
+from kafka_pubsub.kafka.partition_warmup import Held, PartitionWarmup, Report
 from tests.support import FakeBody
 
 PARTITIONS = 2
@@ -17,7 +17,7 @@ class Producer:
         self.opened_early: list[bytes] = []
         self.open_to_all = False
         self.waits: list[bytes] = []
-        self.primer = Primer(self.send, lambda topic: PARTITIONS, self.all_open)
+        self.primer = PartitionWarmup(self.send, lambda topic: PARTITIONS, self.all_open)
 
     def all_open(self, topic: str, are: bool) -> None:
         self.open_to_all = are

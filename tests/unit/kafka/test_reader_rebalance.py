@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka import reader
 from kafka_pubsub.kafka.admin import KafkaAdmin
+from kafka_pubsub.kafka.client_factory import ClientFactory, OnError
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
-from kafka_pubsub.kafka.handles import Handles, OnError
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.model import StoredRecord, TopicPartition
 
@@ -52,7 +52,7 @@ class ScriptedConsumer:
         self.callbacks[what](self, [KafkaPartition(*each) for each in partitions])
 
 
-class ScriptedHandles(Handles):
+class ScriptedHandles(ClientFactory):
     """Hands out the scripted consumer."""
 
     def __init__(self, consumer: ScriptedConsumer) -> None:

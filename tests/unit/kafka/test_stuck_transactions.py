@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kafka_pubsub.kafka import transactions
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.transactions import KafkaTransactions
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, TopicPartition
 
@@ -94,7 +94,7 @@ def producers(request: pytest.FixtureRequest) -> Iterator[Producers]:
 def test_what_is_stuck_is_left_behind_and_the_next_transaction_has_a_producer_of_its_own(
     producers: Producers, ending: Ending
 ) -> None:
-    writer = KafkaTransactions(cast("Handles", producers), "id")
+    writer = KafkaTransactions(cast("ClientFactory", producers), "id")
     assert writer.transact(RECORDS, POSITIONS, MEMBERSHIP).ending is ending
     first = producers.made[0]
     assert producers.discarded == [first]

@@ -9,7 +9,7 @@ from typing import cast
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.kafka.handles import Handles
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.model import LogEnd, TopicPartition
 
@@ -31,7 +31,7 @@ class Leaders:
         self._silent: set[int] = set()
 
     @property
-    def handles(self) -> Handles:
+    def handles(self) -> ClientFactory:
         """What gives out this consumer."""
 
         def consumer(*_: object) -> Leaders:
@@ -39,7 +39,7 @@ class Leaders:
             return self
 
         return cast(
-            Handles, SimpleNamespace(consumer=consumer, close_consumer=lambda _: None, address="here")
+            ClientFactory, SimpleNamespace(consumer=consumer, close_consumer=lambda _: None, address="here")
         )
 
     def assign(self, partitions: Sequence[KafkaPartition]) -> None:

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub import errors
-from kafka_pubsub.kafka.commits import requests
+from kafka_pubsub.kafka.commit_requests import requests
 from kafka_pubsub.kafka.errors import translate, unreachable
-from kafka_pubsub.kafka.log import LOGGER_NAME, LibrdkafkaLog
+from kafka_pubsub.kafka.librdkafka_log import LOGGER_NAME, LibrdkafkaLog
 from kafka_pubsub.model import Committed, TopicPartition
 
 ALL_CODES = sorted({code for code in vars(KafkaError).values() if isinstance(code, int)})

@@ -21,7 +21,7 @@ import pytest
 from kafka_pubsub.local import artifacts
 from kafka_pubsub.local.artifacts import Lock, LockedJar
 from kafka_pubsub.local.errors import LocalKafkaError, PartsMissing
-from kafka_pubsub.local.ports import free_ports
+from kafka_pubsub.local.tcp_ports import free_ports
 
 CONTENT = {"first": b"one jar", "second": b"another jar"}
 LOCK = Lock(

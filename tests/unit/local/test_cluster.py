@@ -11,7 +11,7 @@ import pytest
 
 from kafka_pubsub import InvalidArgument
 from kafka_pubsub.local import LocalKafkaError
-from kafka_pubsub.local.ports import free_ports
+from kafka_pubsub.local.tcp_ports import free_ports
 from tests.cluster_view import ClusterView, PartitionView, cluster_view
 from tests.local_cluster import LocalCluster
 

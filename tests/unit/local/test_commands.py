@@ -12,7 +12,7 @@ import pytest
 
 from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.local import LocalKafka, down, find_running, paths, processes, state, status, up
-from kafka_pubsub.local.locking import exclusive, try_exclusive
+from kafka_pubsub.local.file_lock import exclusive, try_exclusive
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_directories_follow_the_users_settings(monkeypatch: pytest.MonkeyPatch) 
 def test_a_lock_is_free_again_when_its_holder_dies(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     hold = (
-        "import sys; from pathlib import Path; from kafka_pubsub.local.locking import try_exclusive\n"
+        "import sys; from pathlib import Path; from kafka_pubsub.local.file_lock import try_exclusive\n"
         "lock = try_exclusive(Path(sys.argv[1])); print('held', flush=True); input()"
     )
     with subprocess.Popen(

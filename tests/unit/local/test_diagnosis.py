@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pubsub.local import diagnosis
 from kafka_pubsub.local.errors import LocalKafkaError
-from kafka_pubsub.local.node import NodeFiles
+from kafka_pubsub.local.node_config import NodeFiles
 
 
 @pytest.mark.parametrize(

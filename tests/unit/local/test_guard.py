@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.local.guard import Guard
+from kafka_pubsub.local.orphan_guard import Guard
 
 # The maker: watches both processes, spares the second, and is killed or lets go.
 MAKER = """
 import os, signal, sys
 from pathlib import Path
-from kafka_pubsub.local.guard import Guard
+from kafka_pubsub.local.orphan_guard import Guard
 first, second = map(int, sys.argv[2:4])
 guard = Guard(Path(sys.argv[1]))
 guard.watch(first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_pubsub.local.node import NodeSettings, log_settings, server_properties
+from kafka_pubsub.local.node_config import NodeSettings, log_settings, server_properties
 
 
 def values(settings: NodeSettings, log_dir: str = "/data") -> dict[str, str]:

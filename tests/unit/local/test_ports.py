@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from kafka_pubsub.local.ports import broker_answers, free_ports, is_free
+from kafka_pubsub.local.tcp_ports import broker_answers, free_ports, is_free
 
 
 def test_free_ports_differ_and_are_free() -> None:

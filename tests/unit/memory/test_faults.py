@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
-from kafka_pubsub.memory import Fate, FaultPlan, MemoryBackend, VirtualClock
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, VirtualClock
 from kafka_pubsub.memory.writer import MemoryWriter
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from tests.support import commit
@@ -20,18 +20,22 @@ AT = TopicPartition("t", 0)
 class Script(FaultPlan):
     """Hands out the fates it was given, then none."""
 
-    def __init__(self, *fates: Fate, delays: tuple[float, ...] = (), limit: int | None = None) -> None:
+    def __init__(
+        self, *fates: RequestOutcome, delays: tuple[float, ...] = (), limit: int | None = None
+    ) -> None:
         self.fates = list(fates)
         self.delays = list(delays)
         self.limit = limit
         self.errors: dict[str, PubSubError] = {}
         self.broken: PubSubError | None = None
 
-    def commit(self, group: str, member: str, positions: Mapping[TopicPartition, Committed]) -> Fate:
-        return self.fates.pop(0) if self.fates else Fate.DONE
+    def commit(
+        self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
+    ) -> RequestOutcome:
+        return self.fates.pop(0) if self.fates else RequestOutcome.DONE
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None) -> Fate:
-        return self.fates.pop(0) if self.fates else Fate.DONE
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
+        return self.fates.pop(0) if self.fates else RequestOutcome.DONE
 
     def report_delay(self, topic: str, key: bytes | None) -> float:
         return self.delays.pop(0) if self.delays else 0.0
@@ -61,14 +65,14 @@ def _writer(plan: FaultPlan) -> tuple[MemoryBackend, MemoryWriter, VirtualClock]
 
 
 def test_a_refused_commit_is_not_stored() -> None:
-    owner = _owner(Script(Fate.REFUSED))
+    owner = _owner(Script(RequestOutcome.REFUSED))
     answer = commit(owner.reader, {AT: Committed(3, "")})
     assert isinstance(answer[AT], BrokerUnavailable)
     assert owner.reader.committed([AT]) == {AT: Committed(None, "")}
 
 
 def test_a_commit_whose_answer_is_lost_is_stored() -> None:
-    owner = _owner(Script(Fate.ANSWER_LOST))
+    owner = _owner(Script(RequestOutcome.ANSWER_LOST))
     answer = commit(owner.reader, {AT: Committed(3, "")})
     assert isinstance(answer[AT], DeadlineExceeded)
     assert owner.reader.committed([AT]) == {AT: Committed(3, "")}
@@ -76,7 +80,7 @@ def test_a_commit_whose_answer_is_lost_is_stored() -> None:
 
 def test_a_refused_append_leaves_nothing_and_the_next_ones_go_on() -> None:
     """As inside a real client's pipeline: the gap is the publisher's to prevent."""
-    backend, writer, _ = _writer(Script(Fate.DONE, Fate.REFUSED, Fate.DONE))
+    backend, writer, _ = _writer(Script(RequestOutcome.DONE, RequestOutcome.REFUSED, RequestOutcome.DONE))
     reports: list[tuple[object, int | None]] = []
     for number in range(3):
         writer.append(
@@ -89,7 +93,7 @@ def test_a_refused_append_leaves_nothing_and_the_next_ones_go_on() -> None:
 
 
 def test_an_append_whose_answer_is_lost_is_in_the_log() -> None:
-    backend, writer, _ = _writer(Script(Fate.ANSWER_LOST))
+    backend, writer, _ = _writer(Script(RequestOutcome.ANSWER_LOST))
     errors: list[object] = []
     writer.append("t", b"v", None, None, lambda error, record: errors.append(error))
     assert writer.poll(0) == 1

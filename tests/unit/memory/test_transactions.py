@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
-from kafka_pubsub.memory import Fate, FaultPlan, MemoryCluster, Step, VirtualClock
+from kafka_pubsub.memory import FaultPlan, MemoryCluster, RequestOutcome, Step, VirtualClock
 from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
 from tests.support import commit
@@ -23,20 +23,20 @@ class Script(FaultPlan):
     """What was told to go wrong."""
 
     def __init__(self) -> None:
-        self.fates: dict[Step, deque[Fate]] = {}
-        self.commits: deque[Fate] = deque()
+        self.fates: dict[Step, deque[RequestOutcome]] = {}
+        self.commits: deque[RequestOutcome] = deque()
         self.delays: dict[TopicPartition | str, float] = {}
         self.late = 2.0
         self.before_commit: Callable[[], object] = lambda: None
         self.fetch_limit: int | None = None
 
-    def transaction(self, transactional_id: str, step: Step) -> Fate:
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         fates = self.fates.get(step)
-        return fates.popleft() if fates else Fate.DONE
+        return fates.popleft() if fates else RequestOutcome.DONE
 
-    def commit(self, group: str, member: str, positions: object) -> Fate:
+    def commit(self, group: str, member: str, positions: object) -> RequestOutcome:
         self.before_commit()
-        return self.commits.popleft() if self.commits else Fate.DONE
+        return self.commits.popleft() if self.commits else RequestOutcome.DONE
 
     def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
         return self.delays.get(target, 0.0)
@@ -47,7 +47,7 @@ class Script(FaultPlan):
     def read_limit(self, group: str, member: str, limit: int) -> int:
         return limit if self.fetch_limit is None or member != "record-fetch" else self.fetch_limit
 
-    def fail(self, step: Step, fate: Fate) -> None:
+    def fail(self, step: Step, fate: RequestOutcome) -> None:
         self.fates[step] = deque([fate])
 
 
@@ -109,7 +109,7 @@ def test_an_answered_transaction_shows_when_its_markers_come(scene: Scene) -> No
     scene.plan.delays = {RETRY: 1.0, "g": 2.0}
     assert scene.transact().ending is Ending.STORED
     assert (scene.high(), scene.stable(), scene.owner.read()) == (1, 0, [])
-    assert scene.owner.reader.positions([RETRY]).get(RETRY) == 0
+    assert scene.owner.reader.positions([RETRY])[RETRY].offset == 0
     with pytest.raises(DeadlineExceeded):
         scene.committed()
     with pytest.raises(DeadlineExceeded):
@@ -128,7 +128,7 @@ def test_positions_may_show_before_the_records(scene: Scene) -> None:
     scene.transact()
     assert scene.committed() == NEW
     assert scene.owner.read() == []
-    assert scene.owner.reader.positions([RETRY]).get(RETRY) == scene.stable() < scene.high()
+    assert scene.owner.reader.positions([RETRY])[RETRY].offset == scene.stable() < scene.high()
 
 
 def test_the_next_transaction_waits_for_the_markers_of_the_one_before(scene: Scene) -> None:
@@ -190,12 +190,14 @@ def test_a_writer_that_took_too_long_does_not_know_and_stored_nothing(scene: Sce
 
 
 @pytest.mark.parametrize("step", [Step.START, Step.WRITE, Step.OFFSETS])
-@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.ANSWER_LOST])
-def test_a_step_that_fails_before_the_commit_aborts(scene: Scene, step: Step, fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [RequestOutcome.REFUSED, RequestOutcome.ANSWER_LOST])
+def test_a_step_that_fails_before_the_commit_aborts(scene: Scene, step: Step, fate: RequestOutcome) -> None:
     scene.plan.fail(step, fate)
     outcome = scene.transact()
     assert outcome.ending is Ending.ABORTED
-    assert isinstance(outcome.reason, BrokerUnavailable if fate is Fate.REFUSED else DeadlineExceeded)
+    assert isinstance(
+        outcome.reason, BrokerUnavailable if fate is RequestOutcome.REFUSED else DeadlineExceeded
+    )
     assert scene.committed() == Committed(None, "")
     assert scene.transact(b"again").ending is Ending.STORED
     assert scene.owner.read() == [b"again"]
@@ -203,8 +205,8 @@ def test_a_step_that_fails_before_the_commit_aborts(scene: Scene, step: Step, fa
 
 def test_an_abort_that_fails_leaves_it_open_until_the_writer_starts_anew(scene: Scene) -> None:
     for anew in (lambda: scene.writer.fence(WRITER), lambda: scene.transact(b"next", OLD)):
-        scene.plan.fail(Step.OFFSETS, Fate.ANSWER_LOST)
-        scene.plan.fail(Step.ABORT, Fate.REFUSED)
+        scene.plan.fail(Step.OFFSETS, RequestOutcome.ANSWER_LOST)
+        scene.plan.fail(Step.ABORT, RequestOutcome.REFUSED)
         assert scene.transact().ending is Ending.ABORTED
         with pytest.raises(DeadlineExceeded):
             scene.committed()
@@ -221,8 +223,10 @@ def test_a_writer_whose_steps_were_left_in_the_middle_starts_anew(scene: Scene) 
     assert scene.owner.read() == [b"anew"]
 
 
-@pytest.mark.parametrize(("fate", "stored"), [(Fate.REFUSED, False), (Fate.ANSWER_LOST, True)])
-def test_a_commit_without_an_answer_is_either(scene: Scene, fate: Fate, stored: bool) -> None:
+@pytest.mark.parametrize(
+    ("fate", "stored"), [(RequestOutcome.REFUSED, False), (RequestOutcome.ANSWER_LOST, True)]
+)
+def test_a_commit_without_an_answer_is_either(scene: Scene, fate: RequestOutcome, stored: bool) -> None:
     scene.plan.fail(Step.COMMIT, fate)
     assert scene.transact().ending is Ending.UNKNOWN
     scene.writer.fence(WRITER)
@@ -232,7 +236,7 @@ def test_a_commit_without_an_answer_is_either(scene: Scene, fate: Fate, stored: 
 
 def test_a_commit_that_comes_late_counts_unless_its_writer_was_shut_out(scene: Scene) -> None:
     for fenced in (False, True):
-        scene.plan.fail(Step.COMMIT, Fate.LATE)
+        scene.plan.fail(Step.COMMIT, RequestOutcome.LATE)
         position = Committed(10 + fenced, "")
         assert scene.transact(b"late", position).ending is Ending.UNKNOWN
         with pytest.raises(DeadlineExceeded):
@@ -269,7 +273,7 @@ def test_a_transaction_may_go_on_while_a_plain_commit_is_on_its_way(scene: Scene
 
 
 def test_a_late_plain_commit_is_judged_when_it_arrives(scene: Scene) -> None:
-    scene.plan.commits = deque([Fate.LATE])
+    scene.plan.commits = deque([RequestOutcome.LATE])
     answers: dict[TopicPartition, PubSubError | None] = {}
     scene.owner.reader.commit({MAIN: OLD}, answers.update)
     assert not scene.owner.reader.settle()
@@ -281,7 +285,7 @@ def test_a_late_plain_commit_is_judged_when_it_arrives(scene: Scene) -> None:
     assert isinstance(answers[MAIN], DeadlineExceeded)
     assert scene.owner.reader.settle()
 
-    scene.plan.commits = deque([Fate.LATE])
+    scene.plan.commits = deque([RequestOutcome.LATE])
     commit(scene.owner.reader, {MAIN: Committed(9, "from the past")})
     second = scene.process("b")
     scene.owner.read()

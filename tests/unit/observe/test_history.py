@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.history import History, Move, Standing
+from kafka_pubsub.client.history.protocol import History, Move, Standing
 from kafka_pubsub.observe.history import HistoryFile, fingerprint, this_host
 from tests.checker.check import check
 from tests.checker.reading import NotAHistory

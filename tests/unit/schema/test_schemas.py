@@ -14,8 +14,8 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from kafka_pubsub.core.checkpoint import Checkpoint, Log, Part, joined, split
-from kafka_pubsub.core.notes import Notes
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Log, Part, joined, split
+from kafka_pubsub.core.commit.notes import Notes
 from kafka_pubsub.schema import checkpoints, delays
 from tests.unit.house.repository import ROOT
 

@@ -1,0 +1,92 @@
+"""Where a subscription's dead letters go: an ordinary topic, checked before a policy names it.
+
+Rules
+1. It must exist in the catalog: if the name was mistyped, you would never find the dead letters.
+2. It isn't the topic itself, nor one of the reserved names.
+3. It accepts every message that the home topic accepts, and keeps dead letters until you look. A topic that we made is
+   set so when a policy first names it (the retention that its owner asked for is kept). An adopted one stays as it is,
+   so it is refused, and the error names the settings that it lacks.
+4. While a policy names it, it can't be deleted.
+"""
+
+from __future__ import annotations
+
+from kafka_pubsub.client.admin.companion_topics import companion_settings
+from kafka_pubsub.client.admin.names import check_topic_name
+from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.config import DeadLetterPolicy, TopicRecord
+from kafka_pubsub.errors import Call, FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.ports import Admin
+
+AFTER = "message.timestamp.after.max.ms"
+
+__all__ = ["check_dead_letter_name", "prepare_dead_letters"]
+
+
+def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
+    """`InvalidArgument` for a topic that can't be the dead-letter topic of a subscription to `topic`."""
+    try:
+        check_topic_name(policy.topic)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"dead_letter.topic: {error.message}") from None
+    if policy.topic == topic:
+        raise InvalidArgument(
+            f"dead_letter.topic is {topic!r}, the subscription's own topic: its dead letters would come again for "
+            "ever; name another topic"
+        )
+
+
+def prepare_dead_letters(
+    admin: Admin, topics: TopicAdmin, policy: DeadLetterPolicy, home: TopicInfo
+) -> TopicInfo:
+    """Returns the dead-letter topic, set to accept every message of `home`; raises if it can't.
+
+    For the engine as well: it writes to a partition of the topic as it is now.
+    """
+    check_dead_letter_name(policy, home.name)
+    try:
+        record, info = topics.current(policy.topic)
+    except NotFound as error:
+        make = Call("create_topic", policy.topic)
+        raise NotFound(
+            f"dead_letter.topic {policy.topic!r} doesn't exist: {make} makes it, before a subscription may name it",
+            calls=(make,),
+        ) from error
+    lacking = _lacking(record, info, home)
+    if not lacking:
+        return info
+    if record.adopted:
+        settings = ", ".join(f"{name}={value}" for name, value in lacking.items())
+        raise FailedPrecondition(
+            f"dead_letter.topic {policy.topic!r} doesn't take everything that topic {home.name!r} takes, and it was "
+            f"adopted, so its settings are its owner's: set {settings} with Kafka's own tools, or name another topic"
+        )
+    admin.update_topic(policy.topic, lacking)
+    return admin.topic(policy.topic)
+
+
+def _lacking(record: TopicRecord, info: TopicInfo, home: TopicInfo) -> dict[str, str | None]:
+    """The settings that must be changed."""
+    wanted = dict(companion_settings(home))
+    limit = int(wanted.pop("max.message.bytes"))
+    if record.options.retention is not None:
+        del wanted["retention.ms"]
+    if record.adopted:
+        wanted = _demanded(wanted, info, home)
+    lacking: dict[str, str | None] = {
+        name: value for name, value in wanted.items() if info.config.get(name) != value
+    }
+    if info.max_message_bytes < limit:
+        lacking["max.message.bytes"] = str(limit)
+    # A client that may not see the settings can't judge them.
+    return lacking if info.config or not record.adopted else {}
+
+
+def _demanded(wanted: dict[str, str], info: TopicInfo, home: TopicInfo) -> dict[str, str]:
+    """Returns the settings that an adopted topic must have to accept records; retention is its owner's choice."""
+    demanded = {"cleanup.policy"}
+    if info.config.get("message.timestamp.type") != "LogAppendTime":
+        demanded |= {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}
+    shown = {**home.config, **wanted, "message.timestamp.after.max.ms": home.config.get(AFTER, wanted[AFTER])}
+    return {name: shown[name] for name in demanded if name in info.config}

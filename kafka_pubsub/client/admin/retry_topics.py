@@ -1,0 +1,325 @@
+"""A subscription's retry topic: made, taken over, checked and removed, over the ports.
+
+Theory. Its messages are nowhere else, so it is part of the subscription's position: it is made before the
+subscription is ready, removed when no stream can read it any more, and if it isn't exactly the topic that the catalog
+knows, the subscription delivers nothing.
+
+Rules
+1. It has the home topic's number of partitions and replicas, keeps all records, and accepts every message that the
+   home topic accepts (`companion_topics.py`).
+2. A topic of that name that is older than the subscription is used if it fits, from its end on, and stays when the
+   subscription is deleted; only this library uses the reserved name.
+3. A topic that is gone, was made again or has another number of partitions is an error, never a fresh beginning,
+   because messages may have waited there. You accept that with `update_subscription(remake_retry_topic=True)`.
+4. Without one, a subscription redelivers in place; each process logs that once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from zlib import crc32
+
+from kafka_pubsub.client.admin.companion_topics import companion_settings
+from kafka_pubsub.client.admin.names import retry_topic
+from kafka_pubsub.client.assignment.start_position import Beginning, beginning
+from kafka_pubsub.client.retry.checkpoint_reader import map_of
+from kafka_pubsub.config import RetryTopic, SubscriptionRecord
+from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.model import Committed, TopicInfo
+from kafka_pubsub.ports import Admin
+
+__all__ = [
+    "RetryTopicGone",
+    "RetryTopics",
+    "check_retry_layout",
+    "marked_nonce",
+    "remake_call",
+    "retry_beginning",
+]
+
+#: Bits of an ownership's nonce that say which retry topic its commits speak of.
+_MARK_BITS = 15
+
+_IN_SYNC = "min.insync.replicas"
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+def _mark(retry: RetryTopic) -> int:
+    return crc32(retry.topic_id.encode()) & (1 << _MARK_BITS) - 1
+
+
+def marked_nonce(record: SubscriptionRecord, nonce: int) -> int:
+    """The nonce of an ownership, marked with its retry topic: a group's positions know a topic by its name only."""
+    retry = record.retry_topic
+    return nonce if retry is None else _mark(retry) << _MARK_BITS | nonce & (1 << _MARK_BITS) - 1
+
+
+def is_of_another(retry: RetryTopic, committed: Committed) -> bool:
+    """Whether the position was committed while there was an earlier topic of that name."""
+    found = map_of(committed)
+    return found is not None and found.nonce >> _MARK_BITS != _mark(retry)
+
+
+def remake_call(subscription: str) -> Call:
+    """The call that accepts a retry topic's loss."""
+    return Call("update_subscription", subscription, (("remake_retry_topic", True),))
+
+
+def retry_topic_of(record: SubscriptionRecord) -> str:
+    """The retry topic of a subscription; `FailedPrecondition` if it has none."""
+    if record.retry_topic is None:
+        remake = remake_call(record.name)
+        raise FailedPrecondition(
+            f"subscription {record.name!r} has no retry topic, in which messages wait for their redelivery: {remake} "
+            "makes one, or takes the one that was made by hand",
+            calls=(remake,),
+        )
+    return record.retry_topic.name
+
+
+class RetryTopicGone(FailedPrecondition):
+    """Kafka doesn't know the topic that the catalog knows.
+
+    The same is seen while the topic is being made again, and from a broker that has just started.
+    """
+
+
+def check_retry_layout(
+    record: SubscriptionRecord, info: TopicInfo | None, *, partitions: int | None = None
+) -> None:
+    """`FailedPrecondition` if Kafka's retry topic (None: there is none) isn't the one that the catalog knows.
+
+    `partitions` is how many it must have; the record's, unless the topic is being repartitioned.
+    """
+    if record.retry_topic is None:
+        return
+    name, remake = record.retry_topic.name, remake_call(record.name)
+    what = f"subscription {record.name!r}: its retry topic {name!r}"
+    if info is None:
+        raise RetryTopicGone(
+            f"{what} was deleted by another client, with the messages that waited in it for their redelivery; {remake} "
+            "makes it again and goes on without them",
+            calls=(remake,),
+        )
+    if info.topic_id != record.retry_topic.topic_id:
+        raise RetryTopicGone(
+            f"{what} was deleted and made again by another client, so the messages that waited in it are gone; "
+            f"{remake} goes on with the new one, without them",
+            calls=(remake,),
+        )
+    wanted = record.partitions if partitions is None else partitions
+    if info.partitions != wanted:
+        raise FailedPrecondition(
+            f"{what} has {info.partitions} partitions and must have {wanted}, as many as topic {record.topic!r}: "
+            f"{remake} makes it anew as soon as nothing waits in it",
+            calls=(remake,),
+        )
+
+
+def retry_beginning(
+    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+) -> Beginning:
+    """Tells where partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
+
+    We trim below the commit only. So a log that starts above it was cut by retention or by another client: the lost
+    messages are counted in the log, and the rest is delivered. A log that ends below it was cut at its end, or is
+    younger than the commit (made again, while a stream still knew the old one): reading goes on from the catalog's
+    copy. So it does for a new log that is longer already: a commit says to which topic it belongs.
+    """
+    retry = record.retry_topic
+    if retry is None:
+        raise FailedPrecondition(f"subscription {record.name!r} has no retry topic")
+    if is_of_another(retry, committed):
+        log.warning(
+            "subscription %r: its retry topic %r was made again: partition %d goes on from its beginning",
+            record.name,
+            retry.name,
+            number,
+        )
+        committed = Committed(min(max(retry.positions.get(number, 0), log_range[0]), log_range[1]), "")
+    if committed.offset is not None and committed.offset < log_range[0]:
+        log.error(
+            "subscription %r: its retry topic %r has lost offsets %d to %d of partition %d, and with them up to %d "
+            "messages that waited for their redelivery: set its retention.ms and retention.bytes to -1, and find "
+            "out what deletes records there",
+            record.name,
+            retry.name,
+            committed.offset,
+            log_range[0] - 1,
+            number,
+            log_range[0] - committed.offset,
+        )
+    if committed.offset is not None and committed.offset > log_range[1]:
+        log.error(
+            "subscription %r: its retry topic %r ends at offset %d of partition %d, below the committed %d: going on "
+            "from the catalog's copy, so some messages may be delivered again",
+            record.name,
+            retry.name,
+            log_range[1],
+            number,
+            committed.offset,
+        )
+        committed = Committed(min(retry.positions.get(number, 0), log_range[1]), "")
+    place = record.model_copy(update={"topic": retry.name, "positions": retry.positions})
+    return beginning(place, number, committed, log_range)
+
+
+class RetryTopics:
+    """Makes, takes and removes retry topics of one cluster."""
+
+    def __init__(self, admin: Admin, *, may_create: bool) -> None:
+        self._admin = admin
+        self._may_create = may_create
+
+    def plan(self, subscription: str, home: TopicInfo, begun: RetryTopic | None = None) -> RetryTopic:
+        """What `make` shall make or take; changes nothing. `begun` is what an attempt that crashed had planned."""
+        name = retry_topic(home.name, subscription)
+        if begun is not None and begun.name == name and not begun.adopted:
+            return begun
+        info = self.find(name)
+        if info is None and self._may_create:
+            return RetryTopic(name=name)
+        if info is None:
+            remake = remake_call(subscription)
+            raise FailedPrecondition(
+                f"subscription {subscription!r} needs the retry topic {name!r}, and with create=False "
+                f"(KAFKA_PUBSUB_CREATE) no topics are made: have it made {_made_so(home)}; then {remake} takes it",
+                calls=(remake,),
+            )
+        if wrong := misfits(info, home):
+            help_ = "delete it and it will be made" if self._may_create else f"have it made {_made_so(home)}"
+            raise FailedPrecondition(
+                f"Kafka's topic {name!r} can't be the retry topic of subscription {subscription!r}: {wrong}; change "
+                f"that, or {help_}"
+            )
+        return RetryTopic(name=name, topic_id=info.topic_id, adopted=True)
+
+    def make(self, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
+        """Makes the planned topic, or takes the one that is there; the result has its id and its positions."""
+        info = self._taken(plan) if plan.adopted else self._made(plan.name, home)
+        positions = dict(self._admin.last_stable_offsets(plan.name))
+        return plan.model_copy(update={"topic_id": info.topic_id, "positions": positions})
+
+    def _taken(self, plan: RetryTopic) -> TopicInfo:
+        info = self._admin.topic(plan.name)
+        if info.topic_id != plan.topic_id:
+            raise FailedPrecondition(
+                f"topic {plan.name!r} was made again by another client just now: try again"
+            )
+        return info
+
+    def _made(self, name: str, home: TopicInfo) -> TopicInfo:
+        settings = companion_settings(home)
+        try:
+            return self._admin.create_topic(name, home.partitions, home.replication, settings)
+        except AlreadyExists:
+            # An earlier attempt got as far as here, or another process just did.
+            info = self._admin.topic(name)
+        if info.partitions == home.partitions:
+            return info
+        # Left by an attempt for a home topic with another layout. Never used, so empty; anything else isn't ours.
+        if any(self._admin.last_stable_offsets(name).values()):
+            raise FailedPrecondition(
+                f"topic {name!r} has {info.partitions} partitions instead of {home.partitions}, and holds records: "
+                "look at them, then delete it"
+            )
+        self._admin.delete_topic(name)
+        return self._admin.create_topic(name, home.partitions, home.replication, settings)
+
+    def remove(self, retry: RetryTopic | None) -> None:
+        """Deletes the topic, if we made it and it is still there."""
+        if retry is None or retry.adopted:
+            return
+        info = self.find(retry.name)
+        # With another id it was made again after ours was deleted. By its name it is still the subscription's.
+        if info is not None:
+            self._admin.delete_topic(retry.name)
+
+    def check(self, record: SubscriptionRecord, home: TopicInfo, partitions: int) -> None:
+        """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its settings fit."""
+        info = self.find(retry_topic_of(record))
+        check_retry_layout(record, info, partitions=partitions)
+        if info is not None:
+            self.keep_fit(info, home)
+
+    def keep_fit(self, info: TopicInfo, home: TopicInfo) -> None:
+        """Changes the settings that lag behind the home topic's, or that an earlier version didn't set."""
+        lacking = _lacking(info, home) if home.config else {}
+        if not lacking:
+            return
+        try:
+            self._admin.update_topic(info.name, lacking)
+        except PubSubError as error:
+            settings = ", ".join(f"{name}={value}" for name, value in lacking.items())
+            text = (
+                f"retry topic {info.name!r} must take and keep what topic {home.name!r} takes and keeps: set "
+                f"{settings} ({error.message})"
+            )
+            if info.max_message_bytes <= home.max_message_bytes:
+                raise FailedPrecondition(text) from error
+            log.warning("%s", text)
+
+    def waiting(self, record: SubscriptionRecord) -> int:
+        """Counts the offsets of the retry topic that aren't committed: an upper bound for the messages there."""
+        retry = record.retry_topic
+        if retry is None or self.find(retry.name) is None:
+            return 0
+        committed = self._admin.group_offsets(record.name, retry.name)
+        ends = self._admin.last_stable_offsets(retry.name)
+        known = {number: each.offset for number, each in committed.items() if each.offset is not None}
+        return sum(
+            max(0, end - known.get(number, retry.positions.get(number, 0))) for number, end in ends.items()
+        )
+
+    def find(self, name: str) -> TopicInfo | None:
+        """Kafka's topic as it is now."""
+        try:
+            return self._admin.topic(name)
+        except NotFound:
+            return None
+
+
+def _made_so(home: TopicInfo) -> str:
+    """How an operator makes a retry topic beside that one."""
+    settings = ", ".join(f"{name}={value}" for name, value in sorted(companion_settings(home).items()))
+    return f"with {home.partitions} partitions and {settings}"
+
+
+def misfits(info: TopicInfo, home: TopicInfo) -> str:
+    """Why a topic can't be the retry topic beside `home`; empty if it can. A setting that isn't shown is no reason."""
+    wanted = companion_settings(home)
+    wrong = []
+    if info.partitions != home.partitions:
+        wrong.append(f"it has {info.partitions} partitions, not {home.partitions}")
+    for setting in ("cleanup.policy", "retention.ms", "retention.bytes"):
+        found = info.config.get(setting, wanted[setting])
+        if found != wanted[setting]:
+            wrong.append(f"{setting} is {found}, not {wanted[setting]}")
+    for setting, value in _lacking(info, home).items():
+        found = str(info.max_message_bytes) if setting == "max.message.bytes" else info.config[setting]
+        at_least = "" if setting == "unclean.leader.election.enable" else "at least "
+        wrong.append(f"{setting} is {found}, not {at_least}{value}")
+    return "; ".join(wrong)
+
+
+def _lacking(info: TopicInfo, home: TopicInfo) -> dict[str, str]:
+    """The settings that must be changed for the topic to take and keep what `home` takes and keeps."""
+    if not info.config:  # the client has no right to see settings
+        return {}
+    wanted = companion_settings(home)
+    lacking = {}
+    if info.max_message_bytes < _limit(wanted):
+        lacking["max.message.bytes"] = wanted["max.message.bytes"]
+    # More than the topic has replicas would refuse every record on brokers that don't cap it.
+    in_sync = min(int(wanted.get(_IN_SYNC, 1)), info.replication)
+    if int(info.config.get(_IN_SYNC, in_sync)) < in_sync:
+        lacking[_IN_SYNC] = str(in_sync)
+    if info.config.get("unclean.leader.election.enable") == "true":
+        lacking["unclean.leader.election.enable"] = "false"
+    return lacking
+
+
+def _limit(settings: Mapping[str, str]) -> int:
+    return int(settings["max.message.bytes"])

@@ -1,0 +1,358 @@
+"""Topics: made, adopted, changed and deleted, over the ports.
+
+Rules
+1. Making: the record (`creating`), Kafka's topic, the record (`ready`). After a crash the next `create` goes on:
+   it makes the topic, or takes the one that is there if it has the settings asked for.
+2. Deleting: the record (`deleting`), Kafka's topic, the subscriptions (detached), the record. After a crash the
+   next `delete` or `create` goes on.
+3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
+4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened. Its
+   retry topic stays, and its messages can be read, until the subscription is deleted.
+5. A topic that a subscription names for its dead letters can't be deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from kafka_pubsub.client.admin.catalog_changes import (
+    EXIST_OK,
+    changed,
+    check_identity,
+    check_layout,
+    check_same_settings,
+    conflicts,
+    dead_letters_of,
+    same_settings,
+    settle,
+    settle_making,
+    unless_overtaken,
+)
+from kafka_pubsub.client.admin.key_sample import sample_keys
+from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
+from kafka_pubsub.config import TopicOptions, TopicRecord
+from kafka_pubsub.core.key_places import KeyPlaces
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    Call,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PubSubError,
+    ResourceExhausted,
+)
+from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.ports import Backend
+
+__all__ = ["TopicAdmin"]
+
+_log = logging.getLogger("kafka_pubsub.admin")
+
+#: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
+_REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
+
+#: Seconds that a topic to be adopted is looked for, because Kafka answers before every broker knows a new topic (on a
+#: busy machine that takes a second); and seconds between two looks.
+APPEARS, LOOK = 2.0, 0.1
+
+
+class TopicAdmin:
+    """Manages the topics of one cluster."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        may_create: bool,
+        on_changed: Callable[[str], None] = lambda name: None,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._backend = backend
+        self._may_create = may_create
+        # Told of every topic whose record was changed from here.
+        self._on_changed = on_changed
+        self._now = now
+        self._sleep = sleep
+
+    def record(self, name: str) -> TopicRecord:
+        """The topic as the catalog has it; `NotFound` if it isn't ready for use."""
+        record = self._find(name)
+        if record is None or record.state == "creating":
+            make, adopt = Call("create_topic", name), Call("adopt_topic", name)
+            raise NotFound(
+                f"topic {name!r} not found: {make} makes it, {adopt} takes over a topic that Kafka has already",
+                calls=(make, adopt),
+            )
+        if record.state == "deleting":
+            finish = Call("delete_topic", name)
+            raise NotFound(f"topic {name!r} is deleted, or half so: {finish} finishes it", calls=(finish,))
+        return record
+
+    def current(self, name: str) -> tuple[TopicRecord, TopicInfo]:
+        """The record, and Kafka's topic as it is now; `FailedPrecondition` if they don't belong together."""
+        record, info = self.found(name)
+        check_layout(record, info)
+        return record, info
+
+    def found(self, name: str) -> tuple[TopicRecord, TopicInfo]:
+        """Returns the same, though the number of partitions may have changed; `check_layout` checks that."""
+        record = self.record(name)
+        info = self._info(name)
+        if info is None:
+            forget, make = Call("delete_topic", name), Call("create_topic", name)
+            raise NotFound(
+                f"topic {name!r} was deleted from Kafka by another client: {forget} forgets it, {make} makes it again",
+                calls=(forget, make),
+            )
+        check_identity(record, info)
+        return record, info
+
+    def records(self) -> list[TopicRecord]:
+        """All topics that are ready, by name."""
+        topics = self._backend.catalog.topics()
+        return [topics[name] for name in sorted(topics) if topics[name].state == "ready"]
+
+    def create(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
+        """Makes a topic, or finishes one that was half made."""
+        check_new_topic_name(name)
+        return settle_making(
+            lambda: self._create(name, wanted, exist_ok), lambda: self._find(name), self._sleep
+        )
+
+    def adopt(
+        self, name: str, wanted: TopicOptions, *, exist_ok: bool, check_keys: bool = True
+    ) -> TopicRecord:
+        """Takes a topic that Kafka has already into the catalog, as it is; `check_keys`: then looks at its keys."""
+        check_topic_name(name)
+        record, new = settle(lambda: self._adopt(name, wanted, exist_ok))
+        if new and check_keys:
+            self.key_places(name)
+        return record
+
+    def key_places(self, name: str) -> KeyPlaces | None:
+        """Whether the topic's keys lie where publishing puts them, by a sample; a warning is logged if some don't.
+
+        None: it couldn't be looked at, for want of the right to read it, or of an answer.
+        """
+        try:
+            found = sample_keys(self._backend, name, self._backend.admin.topic(name).partitions)
+        except PubSubError as error:
+            _log.warning("the keys of topic %r couldn't be looked at: %s", name, error.message)
+            return None
+        if found.advice is not None:
+            _log.warning("topic %r: %s", name, found.advice)
+        return found
+
+    def update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
+        """Changes the given options only."""
+        return settle(lambda: self._update(name, changes))
+
+    def replace(self, record: TopicRecord, previous: TopicRecord) -> None:
+        """Stores a changed record and tells the topic's users in this process; call it inside `settle`."""
+        self._put(record, previous)
+
+    def delete(self, name: str) -> bool:
+        """Deletes a topic and detaches its subscriptions; True: it was adopted, so Kafka keeps it."""
+        kept = settle(lambda: self._delete(name))
+        if kept:
+            _log.warning("topic %r was adopted: it is forgotten, Kafka keeps it and its messages", name)
+        return kept
+
+    # -- one attempt each ------------------------------------------------------------------------------------
+
+    def _create(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
+        previous = self._find(name)
+        if previous is not None and previous.state == "deleting":
+            self._delete(name)
+            previous = None
+        info = self._info(name)
+        if previous is not None and previous.state == "ready" and info is not None:
+            return self._existing(previous, info, wanted, exist_ok, Call("create_topic", name, (EXIST_OK,)))
+        if not self._may_create:
+            adopt = Call("adopt_topic", name)
+            raise FailedPrecondition(
+                f"topic {name!r} doesn't exist, and with create=False (KAFKA_PUBSUB_CREATE) no topics are made: have "
+                f"it made, then {adopt}",
+                calls=(adopt,),
+            )
+        if previous is None:
+            with unless_overtaken(None, lambda: self._find(name)):
+                self._check_name_is_free(name, info)
+        elif previous.state == "creating" and info is not None:
+            # Before the record is touched: a refusal must leave it as the sign that the topic is ours.
+            check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
+        return self._make(name, wanted, previous)
+
+    def _make(self, name: str, wanted: TopicOptions, previous: TopicRecord | None) -> TopicRecord:
+        intent = TopicRecord(name=name, topic_id="", options=wanted, created=self._now(), state="creating")
+        self._put(intent, previous)
+        try:
+            info = self._make_or_take(name, wanted)
+        except _REFUSALS:
+            # Nothing was made, so nothing is half made. After any other error the topic may be there, and the
+            # record stays for the next `create`, which goes on from it; so it does if this fails.
+            with contextlib.suppress(PubSubError):
+                self._backend.catalog.remove_topic(intent)
+            raise
+        options = _with_layout(wanted, info)
+        record = intent.model_copy(update={"topic_id": info.topic_id, "options": options, "state": "ready"})
+        self._put(record, intent)
+        self._detach_subscriptions(name, keep=info.topic_id)
+        return record
+
+    def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
+        config = {} if wanted.retention is None else {"retention.ms": _milliseconds(wanted.retention)}
+        try:
+            return self._backend.admin.create_topic(name, wanted.partitions, wanted.replication, config)
+        except AlreadyExists:
+            # The catalog said `creating`: an earlier attempt got as far as here, or another process just did.
+            info = self._backend.admin.topic(name)
+            check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
+            return info
+
+    def _existing(
+        self, record: TopicRecord, info: TopicInfo, wanted: TopicOptions, exist_ok: bool, accept: Call
+    ) -> TopicRecord:
+        check_identity(record, info)
+        check_same_settings(f"topic {record.name!r}", record.options, wanted, {})
+        if not exist_ok:
+            raise same_settings(f"topic {record.name!r}", accept)
+        return record
+
+    def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> tuple[TopicRecord, bool]:
+        """The record, and whether it is new."""
+        info = self._appearing(name)
+        if info is None:
+            make = Call("create_topic", name)
+            raise NotFound(
+                f"topic {name!r} can't be adopted: Kafka has none of that name; {make} makes one",
+                calls=(make,),
+            )
+        previous = self._find(name)
+        if previous is not None and previous.state == "ready" and previous.topic_id == info.topic_id:
+            accept = Call("adopt_topic", name, (EXIST_OK,))
+            return self._existing(previous, info, wanted, exist_ok, accept), False
+        record = TopicRecord(
+            name=name,
+            topic_id=info.topic_id,
+            options=_with_layout(wanted, info),
+            adopted=True,
+            created=self._now(),
+        )
+        self._put(record, previous)
+        self._detach_subscriptions(name, keep=info.topic_id)
+        return record, True
+
+    def _update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
+        record, _ = self.found(name)
+        for field in ("partitions", "replication"):
+            if field in changes and changes[field] != getattr(record.options, field):
+                raise FailedPrecondition(f"{field} of topic {name!r} can't be changed yet")
+        options = changed(record.options, changes)
+        if options == record.options:
+            return record
+        if options.retention != record.options.retention:
+            limit = None if options.retention is None else _milliseconds(options.retention)
+            self._backend.admin.update_topic(name, {"retention.ms": limit})
+        after = record.model_copy(update={"options": options})
+        self._put(after, record)
+        return after
+
+    def _delete(self, name: str) -> bool:
+        record = self._find(name)
+        if record is None:
+            raise NotFound(f"topic {name!r} not found: there is nothing to delete")
+        going = record.model_copy(update={"state": "deleting"})
+        if record.state != "deleting":
+            self._check_nobody_needs(name)
+            self._put(going, record)
+        if not record.adopted:
+            self._delete_from_kafka(going, record)
+        self._detach_subscriptions(name, keep=None)
+        with conflicts():
+            self._backend.catalog.remove_topic(going)
+        return record.adopted
+
+    def _delete_from_kafka(self, going: TopicRecord, before: TopicRecord) -> None:
+        try:
+            self._backend.admin.delete_topic(going.name)
+        except NotFound:
+            return
+        except _REFUSALS:
+            # Everything is still there. After any other error it may not be, and the next `delete` goes on.
+            with contextlib.suppress(PubSubError):
+                self._backend.catalog.put_topic(before, going)
+            raise
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def _check_nobody_needs(self, name: str) -> None:
+        users = dead_letters_of(name, self._backend.catalog.subscriptions().values())
+        if users:
+            raise FailedPrecondition(
+                f"topic {name!r} can't be deleted: the dead letters of subscription {', '.join(map(repr, users))} go "
+                "there; change their dead_letter first, or delete them"
+            )
+
+    def _find(self, name: str) -> TopicRecord | None:
+        return self._backend.catalog.topics().get(name)
+
+    def _info(self, name: str) -> TopicInfo | None:
+        try:
+            return self._backend.admin.topic(name)
+        except NotFound:
+            return None
+
+    def _appearing(self, name: str) -> TopicInfo | None:
+        """Looks for Kafka's topic, and waits a moment in case it is new."""
+        info, waited = self._info(name), 0.0
+        while info is None and waited < APPEARS:
+            self._sleep(LOOK)
+            waited += LOOK
+            info = self._info(name)
+        return info
+
+    def _put(self, record: TopicRecord, previous: TopicRecord | None) -> None:
+        with conflicts():
+            self._backend.catalog.put_topic(record, previous)
+        self._on_changed(record.name)
+
+    def _check_name_is_free(self, name: str, info: TopicInfo | None) -> None:
+        if info is not None:
+            adopt = Call("adopt_topic", name)
+            raise AlreadyExists(
+                f"Kafka has a topic {name!r} already, which isn't in the catalog: {adopt} takes it over as it is; or "
+                "choose another name",
+                calls=(adopt,),
+            )
+        catalog = self._backend.catalog
+        retries = (retry_topic(each.topic, each.name) for each in catalog.subscriptions().values())
+        taken = [*self._backend.admin.topic_names(), *catalog.topics(), *retries]
+        twin = look_alike(name, taken)
+        if twin is not None:
+            raise InvalidArgument(
+                f"topic name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and `_` for "
+                "the same: choose another name"
+            )
+
+    def _detach_subscriptions(self, name: str, keep: str | None) -> None:
+        """Marks the subscriptions of this topic that aren't of the one with the id `keep`."""
+        catalog = self._backend.catalog
+        for record in list(catalog.subscriptions().values()):
+            if record.topic == name and record.topic_id != keep and not record.detached:
+                with conflicts():
+                    catalog.put_subscription(record.model_copy(update={"detached": True}), record)
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))
+
+
+def _with_layout(wanted: TopicOptions, info: TopicInfo) -> TopicOptions:
+    """Returns the options with the partitions and the replication of Kafka's topic."""
+    return wanted.model_copy(update={"partitions": info.partitions, "replication": info.replication})

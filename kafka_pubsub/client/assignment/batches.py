@@ -1,0 +1,51 @@
+"""What was read, as it goes to the core: grouped by partition, and looked at for keys that carry too much."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.hot_keys import HotKeys
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.model import StoredRecord, decode_ordering_key
+
+__all__ = ["HotKeyWarnings", "by_partition"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
+    """Groups what was read by partition."""
+    batches: dict[int | None, list[StoredRecord]] = {}
+    current: int | None = -1
+    add = list[StoredRecord]().append
+    for record in records:
+        number = record.partition()
+        if number != current:
+            current = number
+            add = batches.setdefault(number, []).append
+        add(record)
+    return cast("dict[int, list[Record]]", batches)
+
+
+class HotKeyWarnings:
+    """Says so when one key carries most of a topic. Not for subscriptions whose keys set no order."""
+
+    def __init__(self, record: SubscriptionRecord) -> None:
+        self._subscription, self._topic = record.name, record.topic
+        self._keys = HotKeys()
+
+    def observe(self, batches: Iterable[Sequence[Record]]) -> None:
+        """Looks at what was read."""
+        for records in batches:
+            if (hot := self._keys.observe(records)) is not None:
+                log.warning(
+                    "subscription %r: ordering key %r carries %.0f %% of what topic %r delivers; a key's messages are "
+                    "handled one at a time, so more workers don't help it: spread them over more keys",
+                    self._subscription,
+                    decode_ordering_key(hot.key),
+                    100 * hot.share,
+                    self._topic,
+                )

@@ -1,0 +1,278 @@
+"""The group's events: partitions that come, go or are lost, and a log that can't be read any further.
+
+Theory. The fetcher gets these events inside a read. The runner decides what to do, so the fetcher asks it
+and waits; before that, the fetcher asks the log for what the runner needs.
+
+Rules
+1. If a layout isn't the catalog's, it is refused before any message of it is delivered. Partitions are
+   taken on as pairs (`paired_partitions`).
+2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
+   without us if it must.
+3. At a revoke every relocation has landed before the last commit is sent, and the last commit waits for the answer to
+   the one before. A partition whose last commit can't be sent in time is given up as if it were lost; then, and when a
+   commit is still unanswered, the membership ends, too (`rejoining_reader`).
+4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, remake_call, retry_beginning
+from kafka_pubsub.client.assignment.lost_tails import Findings, refuse
+from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
+from kafka_pubsub.client.assignment.start_position import TRY_AGAIN, beginning
+from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, identity_of, positions_of
+from kafka_pubsub.client.subscribe.runner_api import Runner
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PubSubError,
+)
+from kafka_pubsub.model import CommitAnswers, Committed, ReadFrom, TopicPartition
+from kafka_pubsub.ports import LogReader
+
+__all__ = ["AssignmentListener"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds that "not found" isn't believed, by an assignment or a commit: a broker that has just started denies every
+#: topic.
+DENIED = 10.0
+
+Answer = TypeVar("Answer")
+
+
+class AssignmentListener:
+    """Takes assignments on and gives them up, for one engine."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        reader: LogReader,
+        record: SubscriptionRecord,
+        look_up: Callable[[], SubscriptionRecord],
+        relocating: RetryIO,
+    ) -> None:
+        self.record = record
+        self.pairs = PairedPartitions(runner, reader, relocating)
+        #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
+        self.renew: Callable[[], None] | None = None
+        self._identity = identity_of(record)
+        self._runner = runner
+        self._reader = reader
+        self._look_up = look_up
+        #: Since when commits are told that there is no such topic; None: they aren't.
+        self._denied_at: float | None = None
+        #: Whether the group has answered: with partitions, or with none because other members have them all.
+        self.joined = False
+
+    def go_over(self, record: SubscriptionRecord, relocating: RetryIO) -> list[str]:
+        """Another retry topic takes the place of the one so far; nothing is ours. Returns what to read."""
+        before, self.record, self._identity = self.pairs, record, identity_of(record)
+        self._runner.ask(lambda: self._runner.coordinator.go_over(relocating, self._runner.clock()))
+        self.pairs = PairedPartitions(self._runner, self._reader, relocating)
+        # Its last flights may take a while.
+        threading.Thread(
+            target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
+        ).start()
+        return self.topics()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if not self.pairs.relocating.close(LANDING):
+            log.warning("subscription %r: its relocations end later", self.record.name)
+
+    def noticed(self, record: SubscriptionRecord) -> None:
+        """Takes the record that the catalog has now; any thread may call."""
+        if self.renew is not None and _stands(record) and identity_of(record) != self._identity:
+            self.renew()
+
+    def place(self, number: int) -> TopicPartition:
+        """A partition of the topic."""
+        return TopicPartition(self.record.topic, number)
+
+    def retries_read(self) -> Mapping[TopicPartition, int]:
+        """Up to where each retry partition of ours was read; any thread may call."""
+        retry, owned = self.pairs.retry, list(self._runner.coordinator.owned.items())
+        return {
+            TopicPartition(retry, number): partition.half.retries.books.position
+            for number, partition in owned
+        }
+
+    def topics(self) -> list[str]:
+        """What the stream reads."""
+        return [self.record.topic, self.pairs.retry]
+
+    def commit(self, commits: Mapping[int, CommitBoth], answered: Callable[[dict[int, bool]], None]) -> None:
+        """Sends commits; `answered` is told whether each was accepted, from any thread."""
+        positions = self._positions(commits)
+
+        def tell(answers: CommitAnswers) -> None:
+            answered(self._accepted(commits, answers))
+
+        try:
+            self._reader.commit(positions, tell)
+        except PubSubError as error:
+            tell(dict.fromkeys(positions, error))
+
+    def _accepted(self, commits: Mapping[int, CommitBoth], answers: CommitAnswers) -> dict[int, bool]:
+        accepted = dict.fromkeys(commits, True)
+        for place, answer in answers.items():
+            if answer is not None:
+                log.warning("the commit of %s was refused: %s", place, answer)
+                accepted[place.partition] = False
+            if isinstance(answer, InvalidArgument):
+                self._runner.fail(answer)  # no later commit would fare better
+        self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
+        return accepted
+
+    def _believe(self, *, denied: bool) -> None:
+        """Looks the subscription up once a topic was denied for `DENIED` seconds; ends the stream if it is gone."""
+        if not denied:
+            self._denied_at = None
+        elif self._denied_at is None:
+            self._denied_at = time.monotonic()
+        elif time.monotonic() - self._denied_at >= DENIED:
+            self._denied_at = None
+            try:
+                self._look_up()
+            except (FailedPrecondition, NotFound) as error:
+                self._runner.fail(error)
+            except PubSubError as error:
+                log.warning("subscription %r: %s", self.record.name, error)
+
+    def _positions(self, commits: Mapping[int, CommitBoth]) -> dict[TopicPartition, Committed]:
+        """Commits as the log takes them."""
+        positions: dict[TopicPartition, Committed] = {}
+        for number, commit in commits.items():
+            positions |= positions_of(self.record.topic, self.pairs.retry, number, commit)
+        return positions
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
+        """They are ours; where to read each from."""
+        starts = self._patiently(lambda: self._take_on(partitions))
+        self.joined = True
+        return starts
+
+    def look_again(self) -> SubscriptionRecord:
+        """The subscription as it is now."""
+        return self._patiently(self._looked_up)
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        """Returns the call's answer; repeats the call while no broker answers (rule 2)."""
+        denied_until = time.monotonic() + DENIED
+        while True:
+            try:
+                return call()
+            except (BrokerUnavailable, DeadlineExceeded, NotFound, RetryTopicGone) as error:
+                denied = isinstance(error, NotFound | RetryTopicGone)
+                told = denied and time.monotonic() > denied_until
+                if told or not self._runner.fetches(threading.current_thread()):
+                    raise
+                log.warning("subscription %r: %s; trying again", self.record.name, error)
+                time.sleep(TRY_AGAIN)
+
+    def _looked_up(self) -> SubscriptionRecord:
+        record = self._look_up()
+        if not _stands(record):
+            raise RetryTopicGone(
+                f"the retry topic of subscription {record.name!r} is being made; if the call that makes it has "
+                f"stopped, {remake_call(record.name)} goes on with it",
+                calls=(remake_call(record.name),),
+            )
+        return record
+
+    def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
+        record = self._looked_up()  # rule 1
+        if identity_of(record) != self._identity:
+            if self.renew is None:
+                raise FailedPrecondition(
+                    f"the retry topic of subscription {record.name!r} isn't the one that it had when this stream was "
+                    "opened: open it again"
+                )
+            self.renew()
+            return {}  # nothing of the old and the new is served together
+        self.record = record
+        return self.pairs.take_on(self.record, partitions)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Gives the partitions up, with a last commit."""
+        pairs = self.pairs
+        numbers = pairs.let_go(partitions)
+        self._give_up(stuck := pairs.hold_still(numbers))
+        numbers = [number for number in numbers if number not in stuck]
+        self._runner.commit(self._runner.last_words(numbers))
+        self._give_up(pairs.relocating.wait(numbers))  # a last word may be a relocation
+        self._runner.commit(self._runner.ask(self._runner.coordinator.take_afterwords))
+
+    def _give_up(self, stuck: Sequence[int]) -> None:
+        if stuck:
+            log.error(
+                "subscription %r: relocations of partitions %s weren't answered; giving these up without a last word, "
+                "so some messages may be delivered again",
+                self.record.name,
+                stuck,
+            )
+            self._runner.lose(stuck)
+            self.pairs.relocating.rejoin()
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are gone."""
+        numbers = self.pairs.let_go(partitions)
+        self._runner.lose(numbers)
+        if self.pairs.relocating.wait(numbers, 0):
+            self.pairs.relocating.rejoin()
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        """The log reported an error."""
+        if not fatal:
+            log.warning("subscription %r: %s", self.record.name, error)
+        elif partition is None:
+            raise error
+        else:
+            self._stepped_out(partition, error)
+
+    def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
+        """The log won't read on at our position; retention may have moved its start past us."""
+        owned = self._runner.coordinator.owned.get(place.partition)
+        if owned is None:
+            return
+        if place.topic == self.pairs.retry:
+            self._retry_stepped_out(place, owned.half.retries.books)
+            return
+        position = owned.offsets.position
+        log_range = self._reader.log_range(place)
+        log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
+        read = owned.offsets.read
+        lost = self.pairs.relocating.lost(place, read)
+        refuse(self.record.name, Findings({place: read}, {} if lost is None else {place: lost}))
+        start = beginning(self.record, place.partition, Committed(position, ""), log_range)
+        self._reader.seek(place, start.position)
+
+    def _retry_stepped_out(self, place: TopicPartition, books: FinishedRuns) -> None:
+        try:
+            log_range = self._reader.log_range(place)
+        except NotFound:
+            log_range = (0, -1)
+        lost = books.position > log_range[1] or self.pairs.relocating.lost(place, books.read) is not None
+        if lost and self.renew is not None:
+            self.renew()  # it was cut at its end, deleted, or made again: what we know of it isn't true any more
+            return
+        begun = retry_beginning(self.record, place.partition, Committed(books.position, ""), log_range)
+        self._reader.seek(place, begun.position)
+
+
+def _stands(record: SubscriptionRecord) -> bool:
+    """Whether the retry topic isn't being made just now."""
+    return record.retry_topic is None or bool(record.retry_topic.topic_id)

@@ -1,0 +1,134 @@
+"""Ends of logs: a marker behind the last message must not look like a message that waits.
+
+Theory. Each transaction leaves a marker in the log. A reader never returns one, so a committed position would stay
+before it, and Kafka's own tools would show a lag of 1 for as long as no message comes. The reader's position passes
+markers, at the latest when the end of the log is told, up to 0.5 s after the last record. So the fetcher compares the
+position with the core's when there is nothing to read, and tells the core if the reader has come further.
+
+Rules
+1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.
+2. A partition of which something has to be sought first (`paired_partitions`) is left out: the reader's position is
+   that of an earlier ownership until then.
+3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
+   but for markers: `SAVING` and `SETTLE` at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from kafka_pubsub.client.assignment.listener import AssignmentListener
+from kafka_pubsub.client.subscribe.runner_api import Runner
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import LogEnd, TopicPartition
+from kafka_pubsub.ports import LogReader
+
+__all__ = ["LOOK", "SETTLE", "LogEnds"]
+
+#: Seconds between two looks: with a commit's 0.15 s and the 0.5 s after which an end is told, below a second. Each look
+#: that finds nothing doubles it, up to the second figure.
+LOOK, LONGEST_LOOK = 0.2, 2.0
+#: A look at many partitions takes its time; this share of the fetcher's is left for it.
+SHARE = 0.02
+#: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
+SAVING = 3.0
+#: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.5 s.
+SETTLE = 1.0
+#: Seconds and records of one read meanwhile.
+SLICE, FEW = 0.02, 100
+
+
+class LogEnds:
+    """What one stream's fetcher tells of the ends of its logs."""
+
+    def __init__(self, runner: Runner, rebalances: AssignmentListener, reader: LogReader) -> None:
+        self._runner = runner
+        self._rebalances = rebalances
+        self._reader = reader
+        self._look_at = 0.0
+        self._wait = LOOK
+
+    def look(self) -> None:
+        """Tells the core which logs were read further than it knows, if it is time for a look."""
+        began = self._runner.clock()
+        if began >= self._look_at:
+            self._wait = LOOK if self._tell() else min(LONGEST_LOOK, 2 * self._wait)
+            now = self._runner.clock()
+            self._look_at = now + max(self._wait, (now - began) / SHARE)
+
+    def _tell(self) -> bool:
+        """Whether there was anything to tell."""
+        runner, told = self._runner, False
+        owned = {n: each for n, each in list(runner.coordinator.owned.items()) if self._is_read_on(n)}
+        places = [each for number in owned for each in self._places(number)]
+        positions = self._reader.positions(places)
+        for number, partition in owned.items():
+            main, beside = self._places(number)
+            position, retry = positions.get(main), positions.get(beside)
+            if position is None or retry is None:
+                continue
+            books = partition.half.retries.books
+            if position.offset > partition.offsets.position or retry.offset > books.position:
+                self._post(number, position, retry)
+                told = True
+        return told
+
+    def _post(self, number: int, position: LogEnd, retry: LogEnd) -> None:
+        coordinator, clock = self._runner.coordinator, self._runner.clock
+        self._runner.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
+
+    def _places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
+        return self._rebalances.place(number), TopicPartition(self._rebalances.pairs.retry, number)
+
+    def _is_read_on(self, number: int) -> bool:
+        return not self._rebalances.pairs.holds_up(number)
+
+    def leave(self, *, in_order: bool) -> None:
+        """Leaves the group; `in_order`: the fetcher was told to end, so the ends of logs are worth waiting for."""
+        try:
+            if in_order:
+                self._settle()
+        finally:
+            self._reader.close()
+
+    def _settle(self) -> None:
+        """Reads on until checkpoints are written and the ends of finished logs told (rule 3)."""
+        runner = self._runner
+        limit = runner.clock() + SAVING
+        until = runner.clock() + SETTLE
+        with contextlib.suppress(PubSubError):  # no broker answers: then the next owner tells
+            runner.catch_up()
+            while (saves := self._saves()) or self._may_hide_markers():
+                now = runner.clock()
+                until = min(now + SETTLE, limit) if saves else until
+                if now >= until:
+                    break
+                runner.commit_posted()
+                if self._rebalances.pairs.sort_out(self._reader.read(FEW, SLICE)):
+                    return  # they aren't booked, so positions mean nothing any more
+                runner.catch_up()
+            self._tell()
+
+    def _saves(self) -> bool:
+        """Whether a partition has still something to write before its last word."""
+        return any(
+            partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
+            for partition in list(self._runner.coordinator.owned.values())
+        )
+
+    def _may_hide_markers(self) -> bool:
+        """Whether a log that is finished but for markers may go on; all of them are asked about at once."""
+        finished: list[TopicPartition] = []
+        for number, partition in list(self._runner.coordinator.owned.items()):
+            if not self._is_read_on(number):
+                continue
+            main, beside = self._places(number)
+            if not partition.offsets.unfinished:
+                finished.append(main)
+            books, named = partition.half.retries.books, partition.commits.checkpoints.named
+            # The reader may know the end of before it was written.
+            if named is not None and named.offset >= books.position:
+                return True
+            if books.committable == books.position:
+                finished.append(beside)
+        return len(self._reader.at_end(finished)) < len(finished)

@@ -1,0 +1,429 @@
+"""Partitions of a subscription with a retry topic: taken on as pairs, and not delivered before the retry half is read.
+
+Theory. A partition of the topic and the one of the retry topic with the same number are served together or not at all.
+The retry partition is the lock: a key that waits there must not go on in main. So main's half is read only when the
+retry half has been read up to the high watermark that it had after `committed()` had answered. (Its end as a reader of
+committed records sees it can hide a relocation whose origin is already called finished.)
+
+Rules
+1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
+2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it
+   (`core/retry/origin_check`).
+3. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
+   what was stored before names its writer, which is fenced; sooner if that one, as is said there too, left in disorder.
+4. All of this runs on the fetcher, but for `landed`, `written`, `found` and `restart`, which are the runner's.
+5. What has to be sought is sought between two reads, never inside a callback of the group.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from kafka_pubsub.client.admin.retry_topics import marked_nonce, retry_beginning
+from kafka_pubsub.client.assignment.batches import by_partition
+from kafka_pubsub.client.assignment.lost_tails import refuse
+from kafka_pubsub.client.assignment.start_position import (
+    TRY_AGAIN,
+    Beginning,
+    StartPosition,
+    beginning,
+    check_readable,
+    reach,
+)
+from kafka_pubsub.client.retry import dead_letter_writer
+from kafka_pubsub.client.retry.body_reader import FoundBodies
+from kafka_pubsub.client.retry.checkpoint_reader import map_of, stored_by
+from kafka_pubsub.client.retry.retry_io import RetryIO, identity_of
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
+from kafka_pubsub.client.subscribe.runner_api import Runner
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.commit.ack_map import AckMap
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, united
+from kafka_pubsub.core.events import Bodies, MovesAnswered, Written
+from kafka_pubsub.core.settings import RetryStart
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
+from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.ports import LogReader
+
+__all__ = ["PairedPartitions"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds after which an answer that doesn't come is held up by an open transaction; it takes milliseconds otherwise.
+BLOCKED = 1.0
+#: The same where the last owner didn't leave in good order, so that it is most likely dead, and keys wait for long.
+DEAD = 0.3
+
+_NOTHING = AckMap(0, ())
+
+
+class PairedPartitions:
+    """What one stream's fetcher does about the retry topic."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        reader: LogReader,
+        relocating: RetryIO,
+        nonce: Callable[[], int] = lambda: secrets.randbits(30),
+    ) -> None:
+        self.retry = relocating.retry
+        self.relocating = relocating
+        self._runner = runner
+        self._reader = reader
+        self._nonce = nonce
+        self._record: SubscriptionRecord
+        #: What the group has given us, whole or not.
+        self._held: set[TopicPartition] = set()
+        #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then.
+        self._behind: dict[int, tuple[int, LogEnd]] = {}
+        #: Where to read on, once this read has returned.
+        self._late: dict[TopicPartition, LogEnd] = {}
+        #: Partitions that must begin anew, filled by the runner; and not before.
+        self._again: deque[int] = deque()
+        self._not_before = 0.0
+        relocating.connect(runner.post, self)
+
+    # What comes
+
+    def take_on(
+        self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, ReadFrom]:
+        """They are ours; where to read from, of those that begin now."""
+        self._record = record
+        self._held.update(partitions)
+        numbers = {place.partition for place in partitions if place.partition < record.partitions}
+        starts = self._begin([number for number in sorted(numbers) if self._whole(number)])
+        self._late.update({place: at for place, at in starts.items() if place not in partitions})
+        return {place: at for place, at in starts.items() if place in partitions}
+
+    def _whole(self, number: int) -> bool:
+        return {self._main(number), self._beside(number)} <= self._held
+
+    def _main(self, number: int) -> TopicPartition:
+        return TopicPartition(self.relocating.topic, number)
+
+    def _beside(self, number: int) -> TopicPartition:
+        return TopicPartition(self.retry, number)
+
+    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
+        """Has the runner take these on; returns where to read, main only of those that are caught up already."""
+        if not numbers:
+            self._runner.take_on({}, _begin_nothing, {})
+            return {}
+        places = [*map(self._main, numbers), *map(self._beside, numbers)]
+        committed = self._committed(places)
+        for place, stored in committed.items():
+            check_readable(self._record, place, stored)
+        ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
+        ranges = self._reader.log_ranges(places)
+        known = dict(committed)
+        older = self._recall(numbers, known, ranges, ends)
+        findings = self.relocating.look(
+            self._record, known, {**{place: end for place, (_, end) in ranges.items()}, **ends}
+        )
+        refuse(self._record.name, findings)
+        read = findings.read
+        checkpoints = self._checkpoints(numbers, known, ends)
+
+        def begin(number: int, stored: Committed) -> StartPosition:
+            main, beside = self._main(number), self._beside(number)
+            begun = beginning(self._record, number, known[main], ranges[main])
+            low, high = ranges[beside]
+            retry = retry_beginning(self._record, number, known[beside], (low, max(high, ends[beside])))
+            end = ranges[main][1]
+            found = checkpoints.get(number)
+            told = found.main.runs if found is not None and begun.more else ()
+            finished = united(begun.known, told, begun.position)
+            start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
+            beside_told = found.retry.runs if found is not None and retry.more else ()
+            lost = found is None and (begun.more or retry.more)
+            start = start._replace(
+                main_exists=end,
+                read=read.get(beside, UNREAD),
+                main_read=read.get(main, UNREAD),
+                known=united(retry.known, beside_told, retry.position),
+                checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
+                told=beside_told,
+                main_told=told,
+                older=number in older or (map_of(stored) or _NOTHING).older,
+            )
+            return StartPosition(begun.position, finished, start)
+
+        positions = self._runner.take_on(
+            {number: committed[self._main(number)] for number in numbers},
+            begin,
+            {number: committed[self._beside(number)] for number in numbers},
+        )
+        self._runner.announce(numbers)
+        starts: dict[TopicPartition, LogEnd] = {}
+        for number in positions:
+            beside = self._beside(number)
+            position, starts[beside] = self._starts(number)
+            at = starts[beside].offset
+            if at >= ends[beside]:
+                starts[self._main(number)] = position
+                self._tell_caught_up(number, starts[beside])
+            else:
+                self._behind[number] = (ends[beside], position)
+        return starts
+
+    def _recall(
+        self,
+        numbers: Sequence[int],
+        known: dict[TopicPartition, Committed],
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        ends: Mapping[TopicPartition, int],
+    ) -> set[int]:
+        """Puts the newest checkpoint in the place of positions that the broker has forgotten.
+
+        Returns the partitions of which what is known now may be older than what lies in the retry partition.
+        """
+        places = ((self._main(number), self._beside(number)) for number in numbers)
+        forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
+        logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
+        found = self.relocating.newest(logs, (self._record.topic_id, identity_of(self._record)))
+        for main, beside in forgotten:
+            if beside in found:
+                self._go_on_from(main, beside, *found[beside], known)
+        return {place.partition for place, (low, end) in logs.items() if place in found or low < end}
+
+    def _go_on_from(
+        self,
+        main: TopicPartition,
+        beside: TopicPartition,
+        named: Named,
+        told: Checkpoint,
+        known: dict[TopicPartition, Committed],
+    ) -> None:
+        record, number = self._record, main.partition
+        copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
+        for place, log_of, copy in zip((main, beside), (told.main, told.retry), copies, strict=True):
+            if known[place].offset is None:
+                known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
+        log.warning(
+            "subscription %r: the broker has forgotten the group's positions in partition %d of %s (it was idle for "
+            "longer than offsets.retention.minutes); going on from the checkpoint of %s: what was acked since is "
+            "delivered again",
+            record.name,
+            number,
+            record.topic,
+            datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
+        )
+
+    def _checkpoints(
+        self,
+        numbers: Sequence[int],
+        committed: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[int, Checkpoint]:
+        """Reads the checkpoints that these commits count from, where they tell of anything above their positions."""
+        wanted: dict[TopicPartition, tuple[Named, int]] = {}
+        for number in numbers:
+            beside = self._beside(number)
+            maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
+            named = next((said.checkpoint for said in maps if said.more), None)
+            # What is named beyond the log's end was in an earlier one.
+            if named is not None and named.offset < ends[beside]:
+                wanted[beside] = named, ends[beside]
+        found = self.relocating.checkpoints(wanted)
+        return {place.partition: checkpoint for place, checkpoint in found.items()}
+
+    def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
+        """Where to read main from, and the retry partition."""
+        partition = self._runner.coordinator.owned.get(number)
+        if partition is None:
+            raise InvariantViolated(f"partition {number} was taken on, and isn't there")
+        halves = partition.offsets, partition.half.retries.books
+        main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
+        return main, beside
+
+    def _retry_start(
+        self,
+        stored: Committed,
+        retry_stored: Committed,
+        begun: Beginning,
+        retry: Beginning,
+        ends: tuple[int, int],
+    ) -> RetryStart:
+        main, beside = map_of(stored), map_of(retry_stored) or _NOTHING
+        clean = not stored.metadata or (main is not None and main.clean)
+        main = main or _NOTHING
+        main_doubt = main.doubt.next(begun.position, clean=clean, reach=reach(begun, ends[0]))
+        doubt = beside.doubt.next(retry.position, clean=clean, reach=ends[1])
+        return RetryStart(
+            self._record.topic,
+            self._record.topic_id,
+            retry.position,
+            retry.known,
+            main.notes,
+            main_doubt,
+            beside.notes,
+            doubt,
+            ends[1],
+            self._runner.wall.offset(self._runner.clock),
+            marked_nonce(self._record, self._nonce()),
+            retry_id=identity_of(self._record),
+        )
+
+    def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        for seconds, all_of_them in ((DEAD, False), (BLOCKED - DEAD, True)):
+            try:
+                return self._reader.committed(places, seconds)
+            except (BrokerUnavailable, DeadlineExceeded):
+                self._fence_writers(places, all_of_them=all_of_them)
+        return self._reader.committed(places)
+
+    def _fence_writers(self, places: Sequence[TopicPartition], *, all_of_them: bool) -> None:
+        """Ends what other writers left open; `all_of_them`: also those that left in good order, and our own."""
+        maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
+        known = [found for found in maps if found is not None]
+        own = self._runner.coordinator.process
+        for writer in {
+            found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
+        }:
+            self.relocating.fence(self._record.name, writer)
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether a retry partition that holds up its main half is still being read."""
+        return bool(self._behind)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no partition waits for a read to return."""
+        return not (self._behind or self._late or self._again)
+
+    def holds_up(self, number: int) -> bool:
+        """Whether something of the partition has to be read or sought first: positions don't tell what was read."""
+        late = self._late
+        return number in self._behind or self._main(number) in late or self._beside(number) in late
+
+    # What goes
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:
+        """They are no longer ours; returns the numbers of all that goes with them."""
+        gone = list(partitions)
+        self._held.difference_update(gone)
+        numbers = sorted({place.partition for place in gone})
+        for number in numbers:
+            self._behind.pop(number, None)
+            self._late.pop(self._main(number), None)
+            self._late.pop(self._beside(number), None)
+        return numbers
+
+    def hold_still(self, numbers: Sequence[int]) -> list[int]:
+        """Waits until nothing of them is in the air; returns those for which that takes too long."""
+        self._runner.ask(lambda: self._runner.coordinator.hold_still(numbers))
+        return self.relocating.wait(numbers)
+
+    # What is read
+
+    def sort_out(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+        """Posts what was read of the retry topic; returns the rest. Then does what had to wait for the read."""
+        retry = self.retry
+        if self._late:  # what comes from elsewhere than it will begin would leave a hole before it
+            records = [record for record in records if _place_of(record) not in self._late]
+        topics = {record.topic() for record in records}
+        if retry in topics:
+            mixed = len(topics) > 1
+            mine = [record for record in records if record.topic() == retry] if mixed else records
+            records = [record for record in records if record.topic() != retry] if mixed else ()
+            batches = by_partition(mine)
+            runner, coordinator, clock = self._runner, self._runner.coordinator, self._runner.clock
+            # A record that crosses threads costs twice as much, and here a million may come.
+            hand_over = runner.book if self._behind else runner.post_batch
+            hand_over(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
+        if (
+            self._behind and records
+        ):  # a partition that begins again was being read; it will be, from its position
+            records = [record for record in records if record.partition() not in self._behind]
+        if self._behind or self._late or self._again:
+            begun = self._go_on()
+            records = [record for record in records if record.partition() not in begun]
+        return records
+
+    def _go_on(self) -> Sequence[int]:
+        """Returns what has begun anew just now: what was read of it is of the ownership before."""
+        positions = self._reader.positions([self._beside(number) for number in self._behind])
+        for number, (end, main) in list(self._behind.items()):
+            position = positions.get(self._beside(number))
+            if position is not None and position.offset >= end:
+                del self._behind[number]
+                self._tell_caught_up(number, position)
+                self._late[self._main(number)] = main
+        ready = self._again and self._runner.clock() >= self._not_before
+        begun = self._begin_again() if ready else ()
+        for place, at in list(self._late.items()):
+            self._read_on(place, at)
+        return begun
+
+    def _tell_caught_up(self, number: int, position: LogEnd) -> None:
+        coordinator, clock = self._runner.coordinator, self._runner.clock
+        self._runner.post(lambda: coordinator.caught_up(number, position, clock()))
+
+    def _read_on(self, place: TopicPartition, at: LogEnd) -> None:
+        try:
+            self._reader.seek(place, at)
+            self._reader.resume([place])
+        except PubSubError as error:
+            log.warning("subscription %r: reading %s on again: %s", self._record.name, place, error)
+        else:
+            del self._late[place]
+
+    def _begin_again(self) -> Sequence[int]:
+        """After an outcome that isn't known: what is committed is the truth."""
+        asked: set[int] = set()
+        while self._again:  # the runner may add to it meanwhile
+            asked.add(self._again.popleft())
+        owned = self._runner.coordinator.owned
+        numbers = sorted(n for n in asked if n not in owned and self._whole(n))
+        try:
+            starts = self._begin(numbers) if numbers else {}
+        except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
+            log.warning("subscription %r: %s; trying again", self._record.name, error)
+            self._not_before = self._runner.clock() + TRY_AGAIN
+            self._again.extend(numbers)
+            return ()
+        self._late.update(starts)
+        return numbers
+
+    # What the runner says (Answers)
+
+    def landed(self, landing: MoveResult) -> None:
+        """A flight has landed."""
+        flight, coordinator = landing.flight, self._runner.coordinator
+        moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
+        refused = {at: str(error) for at, error in landing.refused.items()}
+        now = self._runner.clock()
+        answer = MovesAnswered(landing.ending, refused, landing.checkpoint)
+        coordinator.landed(flight.partition, flight.epoch, answer, moved, now)
+
+    def written(self, written: dead_letter_writer.Written) -> None:
+        """The log has taken dead letters, or it hasn't."""
+        flight, taken, refused, reason = written
+        event = Written(taken, {at: str(error) for at, error in refused.items()}, str(reason or ""))
+        self._runner.coordinator.replied(flight.partition, flight.epoch, event, self._runner.clock())
+
+    def found(self, found: FoundBodies) -> None:
+        """Bodies were read."""
+        place, epoch, _ = found.request
+        coordinator = self._runner.coordinator
+        bodies = Bodies(found.records, found.missing)
+        coordinator.replied(place.partition, epoch, bodies, self._runner.clock())
+
+    def restart(self, number: int) -> None:
+        """A partition must begin anew."""
+        self._again.append(number)
+
+
+def _begin_nothing(number: int, _: Committed) -> StartPosition:
+    raise InvariantViolated(f"partition {number} begins, though none was to")
+
+
+def _place_of(record: StoredRecord) -> TopicPartition:
+    return TopicPartition(record.topic() or "", record.partition() or 0)

@@ -1,0 +1,125 @@
+"""Where an ownership of a partition begins: what the log has stored, checked, or refused. Never guessed.
+
+Rules
+1. A stored position is used as it is; its map too, if it can be read, else those records are replayed.
+2. No stored position: the broker has forgotten an idle group's. The catalog's copy stands in; without one, refuse.
+3. A position below the log's start: retention has deleted records that were never delivered. That can't be
+   undone: go on at the start, and say how many are gone.
+4. A position above the log's end: this isn't the log that was read. Refuse.
+5. A map of a newer version: refuse, and name the version. What it calls finished is never delivered again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.commit import ack_map
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.settings import RetryStart
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import Committed, TopicPartition
+
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "StartPosition", "beginning", "check_readable", "reach"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Offsets above what a dead owner had committed that it may have started unnoted. What it started beyond is nearer at
+#: the next crash.
+REACH = 5_000
+#: Seconds between two tries to take partitions on.
+TRY_AGAIN = 0.5
+
+
+class Beginning(NamedTuple):
+    """Where to begin in one log, and what is finished above it, as the metadata says.
+
+    `checkpoint`: the one that the metadata names, and whether it tells of more (`core/commit/checkpoint`).
+    """
+
+    position: int
+    known: Sequence[Run] = ()
+    checkpoint: Named | None = None
+    more: bool = False
+
+
+class StartPosition(NamedTuple):
+    """Where to begin in a partition, all that is finished above it, and the same of its retry partition."""
+
+    position: int
+    known: Sequence[Run]
+    retry: RetryStart
+
+
+def reach(begun: Beginning, end: int) -> int:
+    """How far a dead owner may have come in the main partition, whose log ends at `end`."""
+    covered = begun.known[-1][1] if begun.known else begun.position
+    return min(end, covered + REACH)
+
+
+def check_readable(record: SubscriptionRecord, place: TopicPartition, stored: Committed) -> None:
+    """`FailedPrecondition` if a newer version of the client has written what is stored (rule 5)."""
+    if stored.offset is None or not stored.metadata:
+        return
+    try:
+        ack_map.decode(stored.metadata, stored.offset)
+    except FailedPrecondition as error:
+        raise FailedPrecondition(
+            f"subscription {record.name!r}, partition {place.partition} of topic {place.topic!r}: {error.message}"
+        ) from error
+
+
+def beginning(
+    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+) -> Beginning:
+    """Where partition `number` of a subscription begins."""
+    where = f"partition {number} of topic {record.topic!r}"
+    offset = committed.offset
+    known: Sequence[Run] = ()
+    checkpoint, more = None, False
+    if offset is None:
+        offset = record.positions.get(number)
+        if offset is None:
+            raise FailedPrecondition(
+                f"subscription {record.name!r} has no position in {where}, neither in its group nor in the catalog; "
+                "create the subscription again, or commit a position for the group"
+            )
+        log.warning(
+            "subscription %r: the group has no position in %s (a partition that was added, or a group that was idle "
+            "longer than the broker keeps offsets); going on from the catalog's copy, offset %d: of an old partition "
+            "messages may be delivered again",
+            record.name,
+            where,
+            offset,
+        )
+    elif committed.metadata:
+        found = ack_map.decode(committed.metadata, offset)
+        if found is None:
+            log.warning(
+                "subscription %r: the ack map beside offset %d in %s isn't readable; what it held is delivered again",
+                record.name,
+                offset,
+                where,
+            )
+        else:
+            known, checkpoint, more = found.runs, found.checkpoint, found.more
+    low, high = log_range
+    if offset > high:
+        raise FailedPrecondition(
+            f"subscription {record.name!r} stands at offset {offset} of {where}, which ends at {high}: the log was "
+            "truncated or the topic was made again; delete the subscription and create it again"
+        )
+    if offset < low:
+        log.error(
+            "subscription %r: %d messages of %s were deleted by the topic's retention before they were delivered; "
+            "going on at offset %d",
+            record.name,
+            low - offset,
+            where,
+            low,
+        )
+        offset = low
+    return Beginning(offset, known, checkpoint, more)

@@ -1,0 +1,211 @@
+"""Dead letters as users see them, and how you select some of them.
+
+Rules
+1. A letter is named by its place in the dead-letter topic, `PARTITION:OFFSET`; that never changes.
+2. A condition that isn't given selects all; several keys or ids select any of them; a letter must meet all conditions.
+3. Times need a time zone. A time without one is refused: it would mean another moment on another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, own_headers
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import Header, StoredRecord, decode_ordering_key
+
+__all__ = [
+    "DeadLetter",
+    "DeadLetterProgress",
+    "DeadLetterResult",
+    "Place",
+    "Selection",
+    "Tell",
+    "letter_of",
+    "moment",
+]
+
+#: A place in a topic: partition and offset.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A message whose attempts were used up, as it lies in a dead-letter topic.
+
+    `id` names it in commands. `topic`, `partition` and `offset` say where it was published (None: the letter doesn't
+    tell); `problem` why it can't be replayed, if it can't.
+    """
+
+    id: str
+    subscription: str
+    topic: str
+    partition: int | None
+    offset: int | None
+    key: bytes | None
+    data: bytes
+    headers: tuple[Header, ...]
+    publish_time: datetime
+    died: datetime
+    reason: str
+    error_class: str
+    error: str
+    attempts: int
+    crashes: int
+    #: How often it was replayed before it died again.
+    replays: int
+    problem: str | None = None
+
+    @property
+    def ordering_key(self) -> str | None:
+        """The key as text; None when there is none."""
+        return decode_ordering_key(self.key)
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """The message's own headers as text."""
+        return {
+            name: "" if value is None else value.decode("utf-8", "surrogateescape")
+            for name, value in self.headers
+        }
+
+    @property
+    def message_id(self) -> str | None:
+        """The id that `publish` returned."""
+        relayed = [value for name, value in self.headers if name == "ps-id" and value is not None]
+        if relayed:
+            return relayed[0].decode("utf-8", "replace")
+        return None if self.partition is None else f"{self.topic}:{self.partition}:{self.offset}"
+
+
+def letter_of(record: StoredRecord, letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
+    """The letter in a record."""
+    origin = letter.origin
+    return DeadLetter(
+        f"{record.partition()}:{record.offset()}",
+        letter.subscription,
+        letter.topic,
+        None if origin is None else origin.partition,
+        None if origin is None else origin.offset,
+        record.key(),
+        record.value() or b"",
+        tuple(own_headers(record.headers())),
+        moment(record.timestamp()[1]),
+        moment(letter.time),
+        letter.reason,
+        letter.error_class,
+        letter.error,
+        letter.attempts,
+        letter.crashes,
+        letter.replays,
+        problem,
+    )
+
+
+def moment(milliseconds: int) -> datetime:
+    """A time of the wall clock; what no calendar holds is its beginning."""
+    try:
+        return datetime.fromtimestamp(max(milliseconds, 0) / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which messages are meant."""
+
+    keys: frozenset[bytes] = frozenset()
+    ids: frozenset[Place] = frozenset()
+    since: float | None = None
+    until: float | None = None
+    error: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        keys: Iterable[str | bytes] | None = None,
+        ids: Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        error: str | None = None,
+    ) -> Selection:
+        """The selection, checked."""
+        if since is not None and until is not None and since >= until:
+            raise InvalidArgument(f"since {since} isn't before until {until}: nothing lies between")
+        if error is not None and not error:
+            raise InvalidArgument("error is empty: leave it out to select any")
+        return cls(
+            frozenset(map(_key, _many(keys, "keys"))),
+            frozenset(map(_place, _many(ids, "ids"))),
+            _time(since, "since"),
+            _time(until, "until"),
+            error,
+        )
+
+    def picks(self, place: Place, key: bytes | None, time: int, error: Callable[[], str]) -> bool:
+        """Whether a message is meant; `time` in milliseconds, `error` is asked for only when it matters."""
+        if self.ids and place not in self.ids:
+            return False
+        if self.keys and (key is None or key not in self.keys):
+            return False
+        if self.since is not None and time < self.since * 1000:
+            return False
+        if self.until is not None and time >= self.until * 1000:
+            return False
+        return self.error is None or self.error.casefold() in error().casefold()
+
+
+def _many(given: Iterable[str | bytes] | None, name: str) -> Iterable[str | bytes]:
+    if isinstance(given, (str, bytes)):
+        raise InvalidArgument(f"{name} must be a list, not one {type(given).__name__}: put it in brackets")
+    return given or ()
+
+
+def _key(key: str | bytes) -> bytes:
+    if not key:
+        raise InvalidArgument(f"keys: {key!r} isn't an ordering key")
+    return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+
+
+def _place(text: str | bytes) -> Place:
+    partition, colon, offset = str(text).partition(":")
+    if not (colon and _is_number(partition) and _is_number(offset)):
+        raise InvalidArgument(f"ids: {text!r} isn't PARTITION:OFFSET, as `id` shows it")
+    return int(partition), int(offset)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+def _time(given: datetime | None, name: str) -> float | None:
+    if given is None:
+        return None
+    if given.tzinfo is None:
+        raise InvalidArgument(f"{name} has no time zone: give one, as in datetime.now(UTC)")
+    return given.timestamp()
+
+
+@dataclass(frozen=True)
+class DeadLetterProgress:
+    """How far a long command is: `done` of `total` in a phase."""
+
+    phase: str
+    done: int
+    total: int
+
+
+#: Is told of progress.
+Tell = Callable[[DeadLetterProgress], object]
+
+
+@dataclass(frozen=True)
+class DeadLetterResult:
+    """The result: how many messages of how many keys. `skipped`: reasons for which others weren't, and how many."""
+
+    count: int
+    keys: int
+    skipped: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,155 @@
+"""Marks of the dead letters that are finished: replayed, or purged.
+
+Theory. A dead-letter topic is an ordinary topic that others may read, and Kafka deletes from its front only. So we mark
+finished letters in a compacted topic of our own: a bitmap for each run of `CHUNK` offsets. A replay stores the
+marks in the transaction that stores the records, so a letter is marked if and only if it was brought back. (A consumer
+group's position couldn't do that: it is forgotten after a week without members, and has room for some 1,700 gaps.)
+
+Rules
+1. An offset is marked for one subscription, the one that its letter names; other subscriptions mark other offsets.
+2. Only the holder of a subscription's seat (`exclusive_session.py`) writes its marks, so a bitmap is never older than
+   the one that it replaces.
+3. A record that can't be decoded is ignored: at worst a letter is shown again. It is never taken for a mark.
+
+Layout, big endian: version (1), bitmap of the chunk (`CHUNK` / 8), checksum (4) over key and body.
+The key is text: `1/SUBSCRIPTION/TOPIC ID/PARTITION/CHUNK`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from zlib import crc32
+
+from kafka_pubsub.errors import AlreadyExists, BrokerUnavailable, FailedPrecondition, NotFound
+from kafka_pubsub.model import NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.ports import Admin, RecordFetch
+
+__all__ = ["CHUNK", "MARKS", "MARKS_TOPIC", "ProcessedMarks", "make_marks_topic"]
+
+MARKS_TOPIC = "_kafka_pubsub.deadletters"
+#: Its only partition.
+MARKS = TopicPartition(MARKS_TOPIC, 0)
+#: How the topic is made; an operator who makes it does the same.
+MARKS_SETTINGS: Mapping[str, str] = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"}
+
+#: Offsets in one record: half a kilobyte, so that a batch of marks stays small beside the records it goes with.
+CHUNK = 4096
+#: Offsets asked for at once.
+_AT_ONCE = 2000
+_BYTES = 8 * 1024 * 1024
+#: Seconds for one request, and for all of them: what a killed command left open hides the end for up to 20.
+_REQUEST_S = 5.0
+_DEADLINE = 40.0
+
+_VERSION = 1
+
+#: A topic id is base64, so it may hold a slash; the name of a subscription can't.
+_KEY = re.compile(rf"{_VERSION}/([^/]+)/(.+)/(\d+)/(\d+)", re.ASCII)
+
+#: Topic id, partition, number of the chunk.
+_Chunk = tuple[str, int, int]
+
+
+def make_marks_topic(admin: Admin, *, may_create: bool) -> None:
+    """Makes the topic if there is none."""
+    try:
+        admin.topic(MARKS_TOPIC)
+        return
+    except NotFound:
+        if not may_create:
+            raise FailedPrecondition(
+                f"topic {MARKS_TOPIC!r} doesn't exist, and with create=False (KAFKA_PUBSUB_CREATE) none is made: "
+                "have it made with 1 partition and cleanup.policy=compact, or call from a client that may"
+            ) from None
+    with contextlib.suppress(AlreadyExists):  # another process was faster
+        admin.create_topic(MARKS_TOPIC, 1, None, MARKS_SETTINGS)
+
+
+class ProcessedMarks:
+    """The marks of all subscriptions, as of the last `read`."""
+
+    def __init__(self, fetch: RecordFetch) -> None:
+        self._fetch = fetch
+        #: The next offset of the marks' topic to be read.
+        self.position = 0
+        # By subscription; bit n: offset chunk * CHUNK + n is done with. Empty: nothing is.
+        self._bits: defaultdict[str, dict[_Chunk, int]] = defaultdict(dict)
+
+    def read(self, end: int) -> None:
+        """Reads on up to `end`; waits for transactions that are open below it."""
+        until = time.monotonic() + _DEADLINE
+        while self.position < end:
+            wanted = range(self.position, min(end, self.position + _AT_ONCE))
+            found = self._fetch.fetch(MARKS, wanted, _BYTES, _REQUEST_S)
+            for record in found.records:
+                self._take(record)
+            seen = [record.offset() or 0 for record in found.records] + list(found.missing)
+            if seen:
+                self.position = max(seen) + 1
+            elif time.monotonic() > until:
+                raise BrokerUnavailable(
+                    f"the marks of replayed dead letters in {MARKS_TOPIC!r} can't be read up to their end: a "
+                    "transaction is still open there; try again in some seconds"
+                )
+
+    def has(self, topic_id: str, partition: int, offset: int) -> bool:
+        """Tells whether that letter is finished; each letter belongs to one subscription."""
+        chunk, bit = (topic_id, partition, offset // CHUNK), 1 << offset % CHUNK
+        return any(bits.get(chunk, 0) & bit for bits in self._bits.values())
+
+    def open_offsets(self, topic_id: str, partition: int, offsets: range) -> list[int]:
+        """Returns the offsets whose letters aren't finished."""
+        done = dict.fromkeys(range(offsets.start // CHUNK, offsets.stop // CHUNK + 1), 0)
+        for bits in self._bits.values():
+            for number in done:
+                done[number] |= bits.get((topic_id, partition, number), 0)
+        return [each for each in offsets if not done[each // CHUNK] >> each % CHUNK & 1]
+
+    def with_more(
+        self, subscription: str, topic_id: str, places: Iterable[tuple[int, int]]
+    ) -> list[NewRecord]:
+        """The records that mark these places, too; nothing changes here before they are read back."""
+        changed: dict[_Chunk, int] = {}
+        mine = self._bits[subscription]
+        for partition, offset in places:
+            chunk = (topic_id, partition, offset // CHUNK)
+            changed[chunk] = changed.get(chunk, mine.get(chunk, 0)) | 1 << offset % CHUNK
+        return [_encode(subscription, chunk, bits) for chunk, bits in changed.items()]
+
+    def add(self, records: Iterable[NewRecord]) -> None:
+        """These were stored by us; to be read again does no harm."""
+        for record in records:
+            self._note(record.key, record.value)
+
+    def _take(self, record: StoredRecord) -> None:
+        self._note(record.key(), record.value())
+
+    def _note(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            return
+        named = _KEY.fullmatch(key.decode("utf-8", "replace"))
+        if named is None:
+            return
+        subscription, topic_id = named[1], named[2]
+        chunk = (topic_id, int(named[3]), int(named[4]))
+        if value is None:
+            self._bits[subscription].pop(chunk, None)
+        elif _is_whole(key, value):
+            self._bits[subscription][chunk] = int.from_bytes(value[1:-4])
+
+
+def _is_whole(key: bytes, value: bytes) -> bool:
+    if len(value) != 5 + CHUNK // 8 or value[0] != _VERSION:
+        return False
+    return crc32(value[:-4], crc32(key)) == int.from_bytes(value[-4:])
+
+
+def _encode(subscription: str, chunk: _Chunk, bits: int) -> NewRecord:
+    topic_id, partition, number = chunk
+    key = f"{_VERSION}/{subscription}/{topic_id}/{partition}/{number}".encode()
+    body = bytes([_VERSION]) + bits.to_bytes(CHUNK // 8)
+    return NewRecord(MARKS_TOPIC, 0, key, body + crc32(body, crc32(key)).to_bytes(4))

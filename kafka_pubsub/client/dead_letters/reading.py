@@ -1,0 +1,124 @@
+"""Reads a dead-letter topic: the unfinished letters of one subscription, in the order of the log.
+
+Rules
+1. The scan ends where the log ended when it began: later letters are for the next scan.
+2. Finished letters aren't read again, of whichever subscription.
+3. Records that aren't dead letters of ours, and those of other subscriptions, are passed over and remembered
+   (`bounds`): a purge that deletes from the front must not go past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, read_letter
+from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
+from kafka_pubsub.ports import Admin, RecordFetch
+
+__all__ = ["DeadLetterScan", "Found", "Replayable"]
+
+#: Records, bytes and seconds of one request.
+AT_ONCE = 5000
+_BYTES = 8 * 1024 * 1024
+_SECONDS = 10.0
+
+
+class Found(NamedTuple):
+    """A letter and the record that it is."""
+
+    record: StoredRecord
+    letter: DeadLetterRecord
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Partition and offset."""
+        return self.record.partition() or 0, self.record.offset() or 0
+
+
+class DeadLetterScan:
+    """One look through a dead-letter topic."""
+
+    def __init__(
+        self,
+        fetch: RecordFetch,
+        admin: Admin,
+        topic: TopicInfo,
+        subscription: str,
+        marks: ProcessedMarks,
+        on_read: Callable[[int, int], object] = lambda done, total: None,
+    ) -> None:
+        self._fetch = fetch
+        self._topic = topic
+        self._subscription = subscription
+        self._marks = marks
+        self._on_read = on_read
+        self._ends = admin.last_stable_offsets(topic.name)
+        self._starts = {number: admin.log_range(self._place(number))[0] for number in self._ends}
+        self._total = sum(max(0, end - self._starts[number]) for number, end in self._ends.items())
+        self._done = 0
+        #: The first record of each partition that isn't the subscription's; the end if there is none.
+        self.bounds: dict[int, int] = dict(self._ends)
+
+    def _place(self, number: int) -> TopicPartition:
+        return TopicPartition(self._topic.name, number)
+
+    def __iter__(self) -> Iterator[Found]:
+        for number in sorted(self._ends):
+            yield from self.partition(number)
+
+    def partition(self, number: int) -> Iterator[Found]:
+        """Those of one partition."""
+        at, end = self._starts[number], self._ends[number]
+        while at < end:
+            chunk = range(at, min(end, at + AT_ONCE))
+            for record in read_all(
+                self._fetch,
+                self._place(number),
+                self._marks.open_offsets(self._topic.topic_id, number, chunk),
+            ):
+                letter = read_letter(record.headers())
+                if letter is not None and letter.subscription == self._subscription:
+                    yield Found(record, letter)
+                else:
+                    self.bounds[number] = min(self.bounds[number], record.offset() or 0)
+            self._done += len(chunk)
+            self._on_read(self._done, self._total)
+            at = chunk.stop
+
+
+def read_all(fetch: RecordFetch, place: TopicPartition, offsets: list[int]) -> Iterator[StoredRecord]:
+    """The records at these offsets that there are, lowest first."""
+    while offsets:
+        found = fetch.fetch(place, offsets, _BYTES, _SECONDS)
+        yield from found.records
+        seen = {record.offset() or 0 for record in found.records} | set(found.missing)
+        if not seen:
+            raise BrokerUnavailable(
+                f"nothing of {place.topic}[{place.partition}] could be read for {_SECONDS:g} s: try again"
+            )
+        offsets = [each for each in offsets if each not in seen]
+
+
+class Replayable:
+    """Judges whether a letter can be brought back to the subscription that it came from."""
+
+    def __init__(self, record: SubscriptionRecord, ends: Mapping[int, int]) -> None:
+        self._record = record
+        # Where the home topic's partitions end: nothing was published beyond.
+        self._ends = ends
+
+    def problem(self, letter: DeadLetterRecord) -> str | None:
+        """Why it can't; None: it can."""
+        record, origin = self._record, letter.origin
+        if origin is None:
+            return "it doesn't say where it was published: it couldn't be read in the retry topic either"
+        if record.detached or origin.topic_id != record.topic_id:
+            return f"the topic {letter.topic!r} that it was published to was deleted"
+        if origin.offset >= self._ends.get(origin.partition, 0):
+            place = f"{letter.topic}:{origin.partition}:{origin.offset}"
+            return f"it says that it was published at {place}, which isn't there"
+        return None

@@ -1,0 +1,119 @@
+"""Releasing what waits in the retry topic: it goes at once, its attempts beginning anew, or to the dead letters.
+
+Theory. Under `on_exhausted="park"` a message whose attempts are used up keeps its place in the retry topic, and its
+key, until it is released; another one waits for its time, which may be far away if a clock was wrong. Only the owner
+of the partition may move it, so what is written here is a request to the owner: a record in the same retry partition
+that names the message by key and origin (`core/retry/maintenance.py` rule 4). If nothing receives now, it waits there
+for an owner.
+
+Rules
+1. A request that names nothing any more is finished without effect. Asked twice, a message that fails again gets its
+   attempts twice; nothing worse.
+2. Released is every message that waits for its time, whatever that is: no clock is asked. Dropped are only those whose
+   attempts are used up.
+3. Requests are written from the subscription's seat (`exclusive_session.py`), like all that changes what is dead or
+   parked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from itertools import islice
+
+from kafka_pubsub.client.admin.retry_topics import retry_topic_of
+from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession
+from kafka_pubsub.client.dead_letters.key_states import WaitingRoom
+from kafka_pubsub.client.dead_letters.model import DeadLetterProgress, DeadLetterResult, Selection, Tell
+from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
+from kafka_pubsub.client.dead_letters.replay import DeadLetters
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, RetryRecord, Why, retry_headers
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import NewRecord
+from kafka_pubsub.ports import Backend
+
+__all__ = ["Releases"]
+
+#: Requests in one transaction; they have no bodies.
+BATCH = 1000
+
+
+class Releases:
+    """Releases what is parked in one cluster."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        subscriptions: SubscriptionAdmin,
+        desk: DeadLetters,
+        *,
+        may_create: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend = backend
+        self._subscriptions = subscriptions
+        self._desk = desk
+        self._may_create = may_create
+        self._clock = clock
+
+    def release(
+        self, name: str, selection: Selection, tell: Tell, *, drop: bool, dry_run: bool
+    ) -> DeadLetterResult:
+        """Asks the owners to release the selected messages; `dry_run`: only says how many."""
+        record = self._subscriptions.usable(name)
+        retry = retry_topic_of(record)
+        if drop and record.options.dead_letter is None:
+            raise FailedPrecondition(
+                f"subscription {name!r} has no dead-letter policy, so there is nowhere to drop a message: update it "
+                "with one first"
+            )
+        requests = self._requests(record, retry, selection, tell, Why.DROP if drop else Why.RELEASE)
+        result = DeadLetterResult(len(requests), len({each.key for each in requests} - {None}))
+        if not dry_run and requests:
+            self._write(name, requests, tell)
+        return result
+
+    def _requests(
+        self, record: SubscriptionRecord, retry: str, selection: Selection, tell: Tell, why: Why
+    ) -> list[NewRecord]:
+        found: list[NewRecord] = []
+        # What only waits behind another message has no due time (rule 2).
+        least = FOREVER if why is Why.DROP else 1
+        with closing(self._backend.record_fetch()) as fetch:
+            room = WaitingRoom(self._backend, record, fetch)
+            for at, number in enumerate(room.numbers()):
+                tell(DeadLetterProgress("reading", at, len(room.numbers())))
+                found += [
+                    _request(record, retry, message, why)
+                    for message in room.messages(number)
+                    if message.info.due >= least and _picks(selection, message)
+                ]
+        return found
+
+    def _write(self, name: str, requests: list[NewRecord], tell: Tell) -> None:
+        with closing(self._backend.record_fetch()) as fetch:
+            marks = ProcessedMarks(fetch)
+            with ExclusiveSession(
+                self._backend, name, marks, may_create=self._may_create, clock=self._clock
+            ) as seat:
+                done, rest = 0, iter(requests)
+                while batch := list(islice(rest, BATCH)):
+                    tell(DeadLetterProgress("releasing", done, len(requests)))
+                    self._desk.store(seat, partial(list, batch), marks)
+                    done += len(batch)
+                tell(DeadLetterProgress("releasing", done, len(requests)))
+
+
+def _request(record: SubscriptionRecord, retry: str, message: RetryRecord, why: Why) -> NewRecord:
+    info = RetryInfo(record.topic_id, message.partition(), message.offset(), why=why)
+    return NewRecord(retry, message.partition(), message.key(), None, retry_headers(None, info))
+
+
+def _picks(selection: Selection, message: RetryRecord) -> bool:
+    info = message.info
+    place = (info.partition, info.origin)
+    return selection.picks(place, message.key(), info.failed, lambda: info.error)

@@ -1,0 +1,376 @@
+"""Dead letters: shown, replayed, purged.
+
+Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the
+partition where it was published. The partition's owner takes it as any other waiting message: in order of origin
+among those of its key, before messages that are parked behind it, with its attempts counted anew. The mark that the
+letter is finished (`processed_marks.py`) is stored in the same transaction, by the holder of the seat
+(`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on when it is called
+again, and nothing comes back twice.
+
+Rules
+1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
+   anything changes. Messages that are dead-lettered while a replay runs are for the next one.
+2. A replay leaves the dead-letter topic alone. A purge marks letters too, and then deletes finished letters from
+   the front: never past an unfinished letter of another subscription, a record that isn't ours, or the position of
+   a subscription that receives from the topic; and never from an adopted topic.
+3. Before each transaction the catalog is looked at: nothing goes back while the topic is repartitioned (its end waits
+   until no message with a key is in the retry topic), nor to a subscription that is gone.
+4. A letter that the log refuses by itself is passed over and counted; the others go.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+
+from kafka_pubsub.client.admin.names import check_subscription_name, check_topic_name
+from kafka_pubsub.client.admin.retry_topics import retry_topic_of
+from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession
+from kafka_pubsub.client.dead_letters.model import (
+    DeadLetter,
+    DeadLetterProgress,
+    DeadLetterResult,
+    Place,
+    Selection,
+    Tell,
+    letter_of,
+)
+from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
+from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_all
+from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.retry.dead_letter_record import read_letter, replay_headers
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PubSubError,
+)
+from kafka_pubsub.model import Ending, NewRecord, StoredRecord, TopicInfo, TopicPartition
+from kafka_pubsub.ports import Backend, RecordFetch
+
+__all__ = ["DeadLetters"]
+
+#: Letters in one transaction of a replay, and of a purge, which writes marks only. Some 20 ms each.
+BATCH = 500
+MARKED = 20_000
+#: Seconds without any success after which a replay gives up; it can be called again.
+GIVE_UP = 60.0
+#: Seconds before a transaction that failed is tried again.
+PAUSE = 0.5
+
+log = logging.getLogger("kafka_pubsub.deadletter")
+
+
+class DeadLetters:
+    """The dead letters of one cluster's subscriptions."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        subscriptions: SubscriptionAdmin,
+        *,
+        may_create: bool,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._backend = backend
+        self._subscriptions = subscriptions
+        self._may_create = may_create
+        self._clock = clock
+        self._sleep = sleep
+
+    def letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
+        """Those of the subscription that are neither replayed nor purged, by partition and offset."""
+        record, info = self._look_up(name, topic)
+        replayable = self._replayable(record)
+        with closing(self._backend.record_fetch()) as fetch:
+            for found in DeadLetterScan(fetch, self._backend.admin, info, name, self._marks(fetch)):
+                if _picks(selection, found):
+                    problem = (
+                        replayable.problem(found.letter) if replayable else f"subscription {name!r} is gone"
+                    )
+                    yield letter_of(found.record, found.letter, problem)
+
+    def replay(
+        self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
+    ) -> DeadLetterResult:
+        """Brings the selected letters back; with `dry_run` it only counts them."""
+        record, info = self._look_up(name, topic)
+        if record is None:
+            self._subscriptions.record(name)
+        record = self._receiving(name)
+        skipped: Counter[str] = Counter()
+        replayable = self._replayable(record)
+
+        def wanted(found: Found) -> bool:
+            problem = replayable.problem(found.letter) if replayable else None
+            if problem is not None and _picks(selection, found):
+                skipped[problem] += 1
+            return problem is None and _picks(selection, found)
+
+        with closing(self._backend.record_fetch()) as fetch:
+            marks = ProcessedMarks(fetch)
+            if dry_run:
+                marks = self._marks(fetch)
+                plan, _ = self._plan(
+                    DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell)), wanted
+                )
+                return DeadLetterResult(len(plan), plan.keys, dict(skipped))
+            with self._seat(name, marks) as seat:
+                scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
+                plan, _ = self._plan(scan, wanted)
+                run = _Replay(self, seat, marks, fetch, record, info, skipped)
+                for batch in plan.batches(BATCH):
+                    tell(DeadLetterProgress("replaying", run.count, len(plan)))
+                    run.bring_back(batch)
+                tell(DeadLetterProgress("replaying", run.count, len(plan)))
+                return DeadLetterResult(run.count, plan.keys, dict(skipped))
+
+    def purge(
+        self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
+    ) -> DeadLetterResult:
+        """Gives the selected letters up, and deletes letters that all have finished from the front of the topic."""
+        _, info = self._look_up(name, topic)
+        with closing(self._backend.record_fetch()) as fetch:
+            if dry_run:
+                scan = DeadLetterScan(
+                    fetch, self._backend.admin, info, name, self._marks(fetch), _reading(tell)
+                )
+                plan, _ = self._plan(scan, lambda found: _picks(selection, found))
+                return DeadLetterResult(len(plan), plan.keys)
+            marks = ProcessedMarks(fetch)
+            with self._seat(name, marks) as seat:
+                scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
+                plan, bounds = self._plan(scan, lambda found: _picks(selection, found))
+                done = 0
+                for batch in plan.batches(MARKED):
+                    tell(DeadLetterProgress("purging", done, len(plan)))
+                    self.store(seat, partial(marks.with_more, name, info.topic_id, batch), marks)
+                    done += len(batch)
+                tell(DeadLetterProgress("purging", done, len(plan)))
+                self._trim(info, bounds)
+                return DeadLetterResult(done, plan.keys)
+
+    # -- what is needed for it -------------------------------------------------------------------------------
+
+    def _look_up(self, name: str, topic: str | None) -> tuple[SubscriptionRecord | None, TopicInfo]:
+        """The subscription (None: it is gone, and the topic was named) and its dead-letter topic."""
+        check_subscription_name(name)
+        if topic is not None:
+            check_topic_name(topic)
+            record = self._backend.catalog.subscriptions().get(name)
+            record = None if record is None or record.state != "ready" else record
+        else:
+            record = self._subscriptions.record(name)
+            if record.options.dead_letter is None:
+                raise FailedPrecondition(
+                    f"subscription {name!r} has no dead-letter policy, so it makes no dead letters: if it had a policy "
+                    "before, give the dead-letter topic of that policy (topic=, --topic)"
+                )
+            topic = record.options.dead_letter.topic
+        try:
+            return record, self._backend.admin.topic(topic)
+        except NotFound as error:
+            raise NotFound(
+                f"dead-letter topic {topic!r} of subscription {name!r} doesn't exist: check the name; if the topic was "
+                "deleted, its dead letters are gone"
+            ) from error
+
+    def _receiving(self, name: str) -> SubscriptionRecord:
+        """The record of a subscription that letters can go back to."""
+        record = self._subscriptions.usable(name)
+        self.check_unchanged(record)
+        return record
+
+    def check_unchanged(self, record: SubscriptionRecord) -> None:
+        """Raises if the subscription went, or its topic is being repartitioned."""
+        now = self._subscriptions.record(record.name)
+        if _retry_id(now) != _retry_id(record):
+            raise FailedPrecondition(
+                f"the retry topic of subscription {record.name!r} was changed: try again"
+            )
+        topic = self._backend.catalog.topics().get(record.topic)
+        if now.topic_id != record.topic_id or topic is None or topic.topic_id != record.topic_id:
+            raise NotFound(
+                f"topic {record.topic!r}, which these dead letters were published to, was deleted: they can't go "
+                "back; they stay where they are"
+            )
+        if topic.repartition is not None or topic.options.partitions != record.partitions:
+            raise FailedPrecondition(
+                f"topic {record.topic!r} is being repartitioned, which waits until nothing is in the retry topic: "
+                "replay when that is through"
+            )
+
+    def _replayable(self, record: SubscriptionRecord | None) -> Replayable | None:
+        if record is None:
+            return None
+        places = [TopicPartition(record.topic, number) for number in range(record.partitions)]
+        try:
+            ends = self._backend.admin.high_watermarks(places)
+        except NotFound:
+            ends = {}
+        return Replayable(record, {place.partition: end for place, end in ends.items()})
+
+    def _marks(self, fetch: RecordFetch) -> ProcessedMarks:
+        """Reads the marks as they are now, for a caller that changes nothing."""
+        marks = ProcessedMarks(fetch)
+        with suppress(NotFound):  # nothing was replayed or purged yet
+            marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
+        return marks
+
+    def _seat(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
+        return ExclusiveSession(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
+
+    def _plan(
+        self, scan: DeadLetterScan, wanted: Callable[[Found], bool]
+    ) -> tuple[ReplayPlan, dict[int, int]]:
+        """Returns the selected letters; and for each partition the offset of the first record that stays."""
+        plan = ReplayPlan()
+        kept: dict[int, int] = {}
+        for found in scan:
+            place, origin = found.place, found.letter.origin
+            if wanted(found):
+                home, offset = (-1, 0) if origin is None else (origin.partition, origin.offset)
+                plan.add(place, found.record.key(), home, offset)
+            else:
+                kept.setdefault(*place)
+        return plan, {number: min(end, kept.get(number, end)) for number, end in scan.bounds.items()}
+
+    def store(
+        self, seat: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
+    ) -> None:
+        """Stores what `build` gives by the marks as they are; an empty list: it was stored already."""
+        until = self._clock() + GIVE_UP
+        while records := build():
+            outcome = seat.store(records)
+            if outcome.ending is Ending.STORED:
+                marks.add([each for each in records if each.topic == MARKS_TOPIC])
+                return
+            reason = outcome.reason or BrokerUnavailable("the log didn't say what became of a transaction")
+            passes = isinstance(reason, (BrokerUnavailable, DeadlineExceeded, FailedPrecondition))
+            if not passes or self._clock() > until:
+                raise reason
+            log.warning("dead letters: trying again: %s", reason.message)
+            self._sleep(PAUSE)
+            seat.sit_down()
+
+    def _trim(self, info: TopicInfo, bounds: dict[int, int]) -> None:
+        """Deletes the records below the bounds, as far as we may."""
+        known = self._backend.catalog.topics().get(info.name)
+        if known is None or known.adopted:
+            return
+        for each in self._backend.catalog.subscriptions().values():
+            if each.topic == info.name and each.topic_id == info.topic_id and not each.detached:
+                stored = self._backend.admin.group_offsets(each.name, info.name)
+                for number, bound in bounds.items():
+                    at = stored[number].offset if number in stored else None
+                    bounds[number] = min(bound, each.positions.get(number, 0) if at is None else at)
+        try:
+            self._backend.admin.trim(info.name, {number: at for number, at in bounds.items() if at > 0})
+        except PubSubError as error:
+            log.warning("what is done with in %r isn't deleted: %s", info.name, error.message)
+
+
+class _Replay:
+    """One replay under way."""
+
+    def __init__(
+        self,
+        desk: DeadLetters,
+        seat: ExclusiveSession,
+        marks: ProcessedMarks,
+        fetch: RecordFetch,
+        record: SubscriptionRecord,
+        info: TopicInfo,
+        skipped: Counter[str],
+    ) -> None:
+        self._desk = desk
+        self._seat = seat
+        self._marks = marks
+        self._fetch = fetch
+        self._record = record
+        self._retry = retry_topic_of(record)
+        self._info = info
+        self._skipped = skipped
+        #: Letters brought back so far.
+        self.count = 0
+
+    def bring_back(self, places: Sequence[Place]) -> None:
+        """Stores these, in this order."""
+        self._desk.check_unchanged(self._record)
+        bodies = self._read(places)
+        self._store([(place, bodies[place]) for place in places if place in bodies])
+
+    def _read(self, places: Sequence[Place]) -> dict[Place, StoredRecord]:
+        by_partition: dict[int, list[int]] = {}
+        for number, offset in places:
+            by_partition.setdefault(number, []).append(offset)
+        found = {
+            (number, record.offset() or 0): record
+            for number, offsets in by_partition.items()
+            for record in read_all(self._fetch, TopicPartition(self._info.name, number), sorted(offsets))
+        }
+        if gone := len(places) - len(found):
+            self._skipped["it was deleted from the dead-letter topic meanwhile"] += gone
+        return found
+
+    def _store(self, letters: Sequence[tuple[Place, StoredRecord]]) -> None:
+        if not letters:
+            return
+
+        def build() -> Sequence[NewRecord]:
+            left = [each for each in letters if not self._marks.has(self._info.topic_id, *each[0])]
+            places = [place for place, _ in left]
+            marks = self._marks.with_more(self._record.name, self._info.topic_id, places)
+            return [*(self._back(record) for _, record in left), *marks] if left else []
+
+        try:
+            self._desk.store(self._seat, build, self._marks)
+        except InvalidArgument as refusal:
+            if len(letters) == 1:
+                self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
+                return
+            # An aborted producer can't be used again; sitting down also notices another command that came meanwhile.
+            self._seat.sit_down()
+            half = len(letters) // 2
+            self._store(letters[:half])
+            self._store(letters[half:])
+        else:
+            self.count += len(letters)
+
+    def _back(self, record: StoredRecord) -> NewRecord:
+        letter = read_letter(record.headers())
+        if letter is None or letter.origin is None:
+            raise InvalidArgument(
+                f"{record.topic()}:{record.partition()}:{record.offset()} is no dead letter"
+            )
+        headers = replay_headers(record, letter.origin)
+        return NewRecord(
+            self._retry, letter.origin.partition, record.key(), record.value(), headers, record.timestamp()[1]
+        )
+
+
+def _retry_id(record: SubscriptionRecord) -> str:
+    return "" if record.retry_topic is None else record.retry_topic.topic_id
+
+
+def _picks(selection: Selection, found: Found) -> bool:
+    letter = found.letter
+    return selection.picks(
+        found.place,
+        found.record.key(),
+        letter.time,
+        lambda: f"{letter.reason}\n{letter.error_class}: {letter.error}",
+    )
+
+
+def _reading(tell: Tell) -> Callable[[int, int], object]:
+    return lambda done, total: tell(DeadLetterProgress("reading", done, total))

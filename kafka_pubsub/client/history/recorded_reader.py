@@ -1,0 +1,80 @@
+"""A reader that tells a history of its commits, and of partitions that the group takes away.
+
+Theory. It tells of a commit before it is sent, and of its answer before the client acts on it; it tells of a revoke
+after the answer to the listener's last commit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from kafka_pubsub.client.assignment.delegating_reader import DelegatingListener, DelegatingReader
+from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.core.effects import Commit, CommitBoth
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
+from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
+from kafka_pubsub.ports import LogReader, RebalanceListener
+
+__all__ = ["RecordedReader"]
+
+
+class RecordedReader(DelegatingReader):
+    """A `LogReader` around another one."""
+
+    def __init__(self, reader: LogReader, topic: str, evidence: Recorder) -> None:
+        super().__init__(reader)
+        self._topic = topic
+        self._evidence = evidence
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        super().subscribe(topics, _RecordedListener(listener, self._evidence))
+
+    def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
+        told = self._evidence.committing(self._commits(positions))
+
+        def tell(answers: CommitAnswers) -> None:
+            self._answered(told, answers)
+            answered(answers)
+
+        try:
+            super().commit(positions, tell)
+        except PubSubError as error:
+            self._answered(told, dict.fromkeys(positions, error))
+            raise
+
+    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
+        """By partition."""
+        halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
+        for place, stored in positions.items():
+            commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
+            halves[place.partition][place.topic == self._topic] = commit
+        return {
+            number: CommitBoth(*both[True][:2], both[False], both[True].epoch)
+            for number, both in halves.items()
+        }
+
+    def _answered(
+        self,
+        told: Mapping[int, tuple[int, int]],
+        answers: Mapping[TopicPartition, PubSubError | None],
+    ) -> None:
+        accepted: dict[int, bool | None] = dict.fromkeys(told, True)
+        for place, error in answers.items():
+            if isinstance(error, BrokerUnavailable | DeadlineExceeded):
+                accepted[place.partition] = None
+            elif error is not None and accepted[place.partition]:
+                accepted[place.partition] = False
+        self._evidence.answered(told, accepted)
+
+
+class _RecordedListener(DelegatingListener):
+    """Tells of partitions that go, once their last commit was answered."""
+
+    def __init__(self, listener: RebalanceListener, evidence: Recorder) -> None:
+        super().__init__(listener)
+        self._evidence = evidence
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        super().revoked(partitions)
+        self._evidence.revoked({place.partition for place in partitions}, lost=False)

@@ -1,0 +1,72 @@
+"""A stream's coordinator and its side of the retry topic, where a history is kept (`recorder`).
+
+Theory. A stream without a history knows nothing of one: these are told by what is overridden here.
+
+Rules
+1. What an event takes away is told before it is taken, and a transaction before it is sent.
+2. The end of a transaction is told before it has any effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.core.effects import Effect, StoreMoves
+from kafka_pubsub.model import Committed
+
+__all__ = ["RecordedCoordinator", "RecordedRetryIO"]
+
+
+class RecordedCoordinator(Coordinator):
+    """Tells which partitions come and go, and which deadlines pass. `evidence` is set before the first event."""
+
+    evidence: Recorder
+
+    def assign(
+        self,
+        committed: Mapping[int, Committed],
+        begin: Callable[[int, Committed], StartPosition],
+        now: float,
+        beside: Mapping[int, Committed],
+    ) -> dict[int, int]:
+        """See `OwnedPartitions`."""
+        begun: dict[int, StartPosition] = {}
+
+        def begin_anew(number: int, stored: Committed) -> StartPosition:
+            begun[number] = begin(number, stored)
+            return begun[number]
+
+        positions = super().assign(committed, begin_anew, now, beside)
+        for number, stored in committed.items():
+            epoch = self.owned[number].epoch
+            self.evidence.assigned(number, epoch, stored, beside[number], begun.get(number))
+        return positions
+
+    def lose(self, numbers: Sequence[int], now: float) -> None:
+        """See `OwnedPartitions`."""
+        self.evidence.revoked(numbers, lost=True)
+        super().lose(numbers, now)
+
+    def _expiring(self, effects: Sequence[Effect]) -> None:
+        self.evidence.expiring(effects)
+        super()._expiring(effects)
+
+
+class RecordedRetryIO(RetryIO):
+    """Tells of transactions. `evidence` is set before the first one."""
+
+    evidence: Recorder
+
+    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        """See `RetryIO`."""
+        self.evidence.relocating(number, epoch, effect)
+        super().relocate(number, epoch, effect)
+
+    def _answer(self, landing: MoveResult) -> None:
+        self.evidence.landed(landing)
+        super()._answer(landing)

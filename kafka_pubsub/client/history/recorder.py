@@ -1,0 +1,391 @@
+"""What one stream does, told to its history: who holds which message, and what becomes of it.
+
+Theory. Here the client's own words (leases, commits, flights) become those of a history. `Recorder` is the stream's
+observer: its messages are `RecordedMessage`s, and it calls the user's callback, so that it can tell of its beginning
+and end.
+
+Rules
+1. A verdict is told and takes effect in one step, and so are a deadline and what it takes away (`_step`): an ack that
+   was told counts unless its lease's end was told before or after it.
+2. Of a lease that expires, the record that is with its handler is told, wherever the runner last saw the holder. One
+   that is begun at that moment is told as expired right after its delivery.
+3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
+4. Any thread may call; a commit's answer is told before it has an effect.
+5. What a commit's checkpoint tells is told with it (`core/commit/checkpoint`), as if the map said it: a history knows
+   nothing of checkpoints, and a checkpoint is no move of a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple, cast
+
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.history.protocol import History, Move, Standing
+from kafka_pubsub.client.retry.checkpoint_reader import map_of
+from kafka_pubsub.client.retry.transaction_thread import MoveResult
+from kafka_pubsub.client.workers.lease_runner import (
+    NACKED,
+    PENDING,
+    BatchLeaseRunner,
+    HeldMessage,
+    LeaseRunner,
+    check_delay,
+    check_extension,
+)
+from kafka_pubsub.client.workers.observer import LeaseObserver, MessageRun
+from kafka_pubsub.core.commit.checkpoint import joined, united
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.effects import CommitBoth, Effect, MovedRecord, StoreMoves, Withdraw
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
+from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
+
+__all__ = ["RecordedMessage", "Recorder"]
+
+Place = tuple[int, int, int]
+
+#: Checkpoints of a partition that are remembered: the one that is named, the next one, and those that never are.
+_CHECKPOINTS = 8
+
+
+class _Flight(NamedTuple):
+    """A transaction under way: its number, and for each record the origin of what moves."""
+
+    number: int
+    moved: Sequence[int | None]
+
+
+class RecordedMessage(HeldMessage):
+    """A message whose verdicts are told before they take effect."""
+
+    __slots__ = ()
+
+    def _told(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
+        """Tells a verdict, or that it is too late; what is a run's is told by its end."""
+        holder = self._sink
+        evidence = _evidence_of(holder)
+        if self._state or holder.withdrawn:
+            evidence.stale(verb, self)
+        elif not (isinstance(holder, BatchLeaseRunner) and holder.messages):
+            tell(evidence)
+        return evidence
+
+    def ack(self) -> None:
+        with _evidence_of(self._sink).step:
+            self._told("ack", lambda evidence: evidence.acked(self))
+            super().ack()
+
+    def nack(self, delay: float | None = None) -> None:
+        check_delay(delay)
+        with _evidence_of(self._sink).step:
+            self._told("nack", lambda evidence: evidence.nacked(self, delay))
+            super().nack(delay)
+
+    def _fail(self) -> None:
+        with _evidence_of(self._sink).step:
+            if self._state == PENDING:
+                self._told("nack", lambda evidence: evidence.nacked(self, None))
+                super()._fail()
+
+    def extend(self, seconds: float) -> None:
+        check_extension(seconds)
+        if seconds == 0:
+            self.nack()
+            return
+        self._told("extend", lambda evidence: evidence.extended(self, seconds))
+        # Not in one step: it may have to wait for the runner.
+        super().extend(seconds)
+
+    def ack_with_response(self) -> AckFuture:
+        holder = self._sink
+        with _evidence_of(holder).step:
+            late = self._state or holder.withdrawn
+            if isinstance(holder, BatchLeaseRunner) and self in holder.messages and not late:
+                if not holder.nacked_before(self):  # the log may know it before the run ends
+                    _evidence_of(holder).run_acked(holder, self)
+            else:
+                self._told("ack", lambda evidence: evidence.acked(self))
+            return super().ack_with_response()
+
+
+def _evidence_of(holder: LeaseRunner) -> Recorder:
+    return cast("Recorder", holder.reports.observer)
+
+
+class Recorder(LeaseObserver):
+    """Tells one history of one stream."""
+
+    message = RecordedMessage
+
+    def __init__(self, history: History, topic: str) -> None:
+        self._history = history
+        self._topic = topic
+        #: Rule 1.
+        self.step = threading.RLock()
+        self._requests = count(1)
+        self._batches = count(1)
+        #: Epochs of the partitions whose ownership goes on, as far as it was told.
+        self._open: dict[int, int] = {}
+        #: Flights that haven't landed, by partition and epoch.
+        self._flights: dict[tuple[int, int], _Flight] = {}
+        #: What checkpoints tell of both logs, by partition and their nonces, the newest last.
+        self._told: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
+
+    def close(self) -> None:
+        """The stream has ended in good order."""
+        self._history.close()
+
+    # Handlers
+
+    def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
+        """`callback`, with its beginnings and ends told."""
+
+        def told(message: Message) -> object:
+            self.begins(message)
+            try:
+                result = callback(message)
+            except BaseException as error:
+                self.ends(message, error)
+                raise
+            self.ends(message)
+            return result
+
+        return told
+
+    def around_coroutine(
+        self, callback: Callable[[Message], Awaitable[object]]
+    ) -> Callable[[Message], Awaitable[object]]:
+        """The same for a coroutine."""
+
+        async def told(message: Message) -> object:
+            self.begins(message)
+            try:
+                result = await callback(message)
+            except BaseException as error:
+                if not isinstance(error, Exception | asyncio.CancelledError):
+                    cast("HeldMessage", message)._fail()  # it ends the task, which nothing asks
+                self.ends(message, error)
+                raise
+            self.ends(message)
+            return result
+
+        return told
+
+    def begins(self, message: Message, batch: int | None = None) -> None:
+        """The message is about to be handed over."""
+        holder = cast("LeaseRunner", message._sink)
+        with self.step:
+            partition, offset, epoch = _place(message)
+            retry = _retry_offset(message._record)
+            self._history.deliver(message, partition, offset, epoch, message._attempt, retry, batch)
+            holder.told_begun = offset
+            if holder.withdrawn:
+                self._history.expire(partition, offset, epoch, message._attempt)
+
+    def ends(self, message: Message, error: BaseException | None = None) -> None:
+        """Its handler has ended."""
+        text = None if error is None else f"{type(error).__name__}: {error}"
+        self._history.handler_end(*_place(message), text)
+
+    def run_begins(self, messages: Iterable[Message]) -> None:
+        """A run is about to be handed over at once."""
+        batch = next(self._batches)
+        for message in messages:
+            self.begins(message, batch)
+
+    def run_acked(self, holder: BatchLeaseRunner, message: Message) -> None:
+        """The message is acked while its run's callback still runs, and with it those before."""
+        until = holder.messages.index(message) + 1
+        for each in holder.messages[holder.told : until]:
+            self.acked(each)
+        holder.told = max(holder.told, until)
+
+    def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
+        """A run's handler has ended: the first `done` messages are acked, the next one's verdict is what counts."""
+        for message in run.messages[run.told : run.done]:
+            self.acked(message)
+        for message in run.messages[run.done : run.done + 1]:
+            if message._state == NACKED or (raised and message._state == PENDING):
+                self.nacked(message, delays.get(message.offset))
+            if run.withdrawn and run.done:
+                self._history.expire(*_place(message), message._attempt)
+        for message in run.messages:
+            self.ends(message)
+
+    # Verdicts
+
+    def acked(self, message: Message) -> None:
+        """An ack that isn't late."""
+        cast("LeaseRunner", message._sink).told_acked = message.offset
+        self._history.ack(*_place(message), message._attempt)
+
+    def nacked(self, message: Message, delay: float | None) -> None:
+        """A nack that isn't late."""
+        self._history.nack(*_place(message), message._attempt, delay)
+
+    def extended(self, message: Message, seconds: float) -> None:
+        """A deadline moves."""
+        self._history.extend(*_place(message), message._attempt, seconds)
+
+    def stale(self, verb: str, message: Message) -> None:
+        """A verdict is too late."""
+        self._history.stale(verb, *_place(message), message._attempt)
+
+    def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
+        """The log knows an ack, and its future is about to be resolved."""
+        self._history.durable_ack(partition, offset, epoch, attempt)
+
+    def expiring(self, effects: Sequence[Effect]) -> None:
+        """Time has passed: leases that it ends are over from now on."""
+        with self.step:
+            for effect in effects:
+                for lease in effect.leases if isinstance(effect, Withdraw) else ():
+                    self._expire(lease)
+
+    def _expire(self, lease: Lease) -> None:
+        holder, at = lease.holder, lease.done
+        if lease.state is LeaseState.OVER:  # it was kept; an ack that is on its way comes too late
+            self._expired(lease, at)
+        elif isinstance(holder, LeaseRunner):
+            at = max(at, holder.done)
+            if at < len(lease.records) and lease.records[at].offset() == _last_acked(holder):
+                at += 1
+            together = isinstance(holder, BatchLeaseRunner)
+            if at < len(lease.records) and (together or lease.records[at].offset() == _last_begun(holder)):
+                self._expired(lease, at)
+        if isinstance(holder, LeaseRunner):
+            holder.withdrawn = holder.stopped = True
+
+    def _expired(self, lease: Lease, at: int) -> None:
+        attempt = 1 if at else lease.attempt
+        self._history.expire(lease.partition, lease.records[at].offset(), lease.epoch, attempt)
+
+    # Ownership
+
+    def assigned(
+        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: StartPosition | None
+    ) -> None:
+        """The partition is ours, with what the log has stored of it; `begun` None: it goes on where it was."""
+        self._open[partition] = epoch
+        start = None if begun is None else begun.retry
+        if start is not None and start.checkpoint is not None:
+            self._remember(partition, start.checkpoint.nonce, start.main_told, start.told)
+        main = self._standing(partition, 0, stored, 0 if begun is None else begun.position)
+        retry = self._standing(partition, 1, beside, 0 if start is None else start.position)
+        self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
+
+    def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
+        """They are gone, unless that was told before."""
+        for partition in partitions:
+            epoch = self._open.pop(partition, None)
+            if epoch is not None:
+                self._history.revoke(partition, epoch, lost=lost)
+
+    # What is written
+
+    def committing(self, commits: Mapping[int, CommitBoth]) -> dict[int, tuple[int, int]]:
+        """These are about to be committed; returns their number and epoch, for the answer."""
+        number = next(self._requests)
+        told = {partition: (number, self._open.get(partition, 0)) for partition in commits}
+        for partition, commit in commits.items():
+            self._commit(number, partition, told[partition][1], commit)
+        return told
+
+    def _commit(self, number: int, partition: int, epoch: int, commit: CommitBoth) -> None:
+        main = self._standing(partition, 0, Committed(commit.offset, commit.metadata), 0)
+        retry = self._standing(partition, 1, Committed(*commit.retry), 0)
+        self._history.commit(number, partition, epoch, main, retry)
+
+    def _standing(self, partition: int, half: int, stored: Committed, otherwise: int) -> Standing:
+        """What a commit says of main (0) or of the retry partition (1), with what its checkpoint tells (rule 5)."""
+        position = otherwise if stored.offset is None else stored.offset
+        found = map_of(stored)
+        if found is None:
+            return Standing(position)
+        known = self._told.get(partition, {})
+        told = known.get(found.checkpoint.nonce) if found.checkpoint is not None and found.more else None
+        return Standing(position, found.runs if told is None else united(found.runs, told[half], position))
+
+    def _remember(self, partition: int, nonce: int, main: Sequence[Run], retry: Sequence[Run]) -> None:
+        known = self._told.setdefault(partition, {})
+        known[nonce] = main, retry
+        while len(known) > _CHECKPOINTS:
+            del known[next(iter(known))]
+
+    def answered(self, told: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
+        """The log's answers; None: none came."""
+        for partition, (number, epoch) in told.items():
+            self._history.answer(number, partition, epoch, accepted[partition])
+
+    def relocating(self, partition: int, epoch: int, effect: StoreMoves) -> None:
+        """A transaction is about to begin."""
+        number = next(self._requests)
+        if (whole := joined(effect.parts)) is not None:
+            self._remember(partition, whole.nonce, whole.main.runs, whole.retry.runs)
+        readable = [each for each in effect.records if self._is_readable(each)]
+        if moves := [_move(each) for each in readable if not each.dead]:
+            self._history.relocate(number, partition, epoch, moves)
+        for each in readable:
+            if each.dead:
+                attempts, error = _death(each.headers)
+                offset, retry = each.record.offset(), _retry_offset(each.record)
+                self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
+        self._commit(number, partition, epoch, effect.commit)
+        moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
+        self._flights[partition, epoch] = _Flight(number, moved)
+
+    def _is_readable(self, each: MovedRecord) -> bool:
+        """Whether it is a message; what can't be read in the retry topic goes as it is, and has no origin."""
+        return (
+            isinstance(each.record, RetryRecord) or cast("StoredRecord", each.record).topic() == self._topic
+        )
+
+    def _is_moved(self, each: MovedRecord) -> bool:
+        return not each.dead and self._is_readable(each)
+
+    def landed(self, landing: MoveResult) -> None:
+        """It has ended, or its outcome isn't known."""
+        partition, epoch = landing.flight.partition, landing.flight.epoch
+        flight = self._flights.pop((partition, epoch), None)
+        if flight is None:
+            return
+        accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
+        placed = landing.offsets if accepted else ()
+        where = [(origin, at) for origin, at in zip(flight.moved, placed, strict=False) if origin is not None]
+        self._history.answer(flight.number, partition, epoch, accepted, where)
+
+
+def _place(message: Message) -> Place:
+    lease = cast("LeaseRunner", message._sink).lease
+    return lease.partition, message.offset, lease.epoch
+
+
+def _last_acked(holder: LeaseRunner) -> int:
+    return getattr(holder, "told_acked", -1)
+
+
+def _last_begun(holder: LeaseRunner) -> int:
+    return getattr(holder, "told_begun", -1)
+
+
+def _retry_offset(record: Record | StoredRecord) -> int | None:
+    return record.retry_offset if isinstance(record, RetryRecord) else None
+
+
+def _move(each: MovedRecord) -> Move:
+    info = decode(next(value for name, value in reversed(each.headers) if name == RETRY_HEADER))
+    assert isinstance(info, RetryInfo)
+    due = None if info.due >= FOREVER else info.due / 1000
+    attempt = info.attempt + info.crashes
+    return Move(info.origin, _retry_offset(each.record), attempt, due, info.why.name.lower())
+
+
+def _death(headers: Sequence[Header]) -> tuple[int, str]:
+    """Attempts and error of a dead letter."""
+    said = {name: (value or b"").decode("utf-8", "replace") for name, value in headers}
+    return int(said["ps-dead-attempts"]), f"{said['ps-dead-error-class']}: {said['ps-dead-error']}"

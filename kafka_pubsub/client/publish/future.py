@@ -1,0 +1,234 @@
+"""The future of a published message: a real `concurrent.futures.Future` that costs little until a thread waits.
+
+Theory: the standard future builds a condition (a lock and a deque) at birth, which costs more than all else that
+`publish` does. Nearly all publish futures are resolved before they are looked at, so this one builds the condition
+when it is first asked for, and its text (the message id) when that is read.
+
+Rules
+1. A report stores the outcome first and looks for a condition afterwards; who asks for the condition stores it first
+   and looks for an outcome afterwards. So at least one of them sees the other and tells those who wait (`_tell`,
+   which does it once). This stands on the interpreter's lock, as librdkafka's Python client does; a report takes none.
+2. Callbacks never run on the thread that serves delivery reports: they go to `CallbackThread`, so a slow one
+   delays other callbacks only, and one that publishes or waits can't block the reports that it waits for.
+3. A queued message can't be taken back: `cancel()` is False, always.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from kafka_pubsub.client.publish.flow_control import Epoch
+from kafka_pubsub.client.threads import ThreadedQueue
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.model import StoredRecord
+
+if TYPE_CHECKING:
+    from concurrent.futures._base import _Waiter
+
+__all__ = ["UNTOLD", "CallbackThread", "PublishFuture", "message_id"]
+
+# The standard library's words: `wait` and `as_completed` compare with them.
+_RUNNING: Final = "RUNNING"
+_FINISHED: Final = "FINISHED"
+
+_log = logging.getLogger("kafka_pubsub.publish")
+
+# One lock for the birth of all futures' conditions: held for a few instructions, when one is asked for the first time.
+_birth = threading.Lock()
+
+
+def _renew_birth_lock() -> None:
+    # Another thread may have held it while the process forked; that thread doesn't exist in the child.
+    global _birth
+    _birth = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_birth_lock)
+
+#: The offset of a message that was stored at a place that isn't told.
+UNTOLD = -1
+
+
+_DoneCallback = Callable[[Future[str]], object]
+
+
+def message_id(topic: str, partition: int | None, offset: int) -> str:
+    """The id of a stored message, the one that subscribers see."""
+    return f"{topic}:{partition}:{'unknown' if offset == UNTOLD else offset}"
+
+
+class _Waiting:
+    """What the standard future builds at birth: made when a condition is asked for."""
+
+    __slots__ = ("condition", "done_callbacks", "told", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[_Waiter] = []
+        self.done_callbacks: list[_DoneCallback] = []
+        # Whether those who wait were told.
+        self.told = False
+
+
+class PublishFuture(Future[str]):
+    """Resolves to the message id, once the message is on the in-sync replicas.
+
+    It can't be cancelled: a message that is on its way may be stored at any moment.
+    """
+
+    # Each slot costs a kept future 8 bytes and a look in each round of the garbage collector.
+    __slots__ = ("_outcome", "_partition", "_waiting", "epoch")
+
+    def __init__(self, epoch: Epoch) -> None:
+        # Without the base class's, which would build the condition; what isn't kept here isn't paid for.
+        # Where its report is counted.
+        self.epoch = epoch
+        # None while it runs; then the offset in the partition, or what it failed with.
+        self._outcome: int | PubSubError | None = None
+        # None until a condition is asked for.
+        self._waiting: _Waiting | None = None
+
+    def __call__(self, error: object, record: StoredRecord) -> None:
+        """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
+        epoch = self.epoch
+        if error is None:
+            self._partition = record.partition()
+            # None: a batch that was sent again, which the broker knew already; it doesn't say where it lies.
+            self._outcome = UNTOLD if (offset := record.offset()) is None else offset
+        else:
+            self._outcome = epoch.owner.failed(record.key(), error)
+        if self._waiting is not None:
+            self._tell(self._waiting)
+        # Counted last: a flush that has returned promises resolved futures.
+        epoch.done_messages += 1
+        epoch.done_bytes += len(record)
+        if epoch.watched:
+            epoch.outstanding.wake(epoch)
+
+    def fail(self, error: PubSubError) -> None:
+        """The message was not queued. Before the future was handed out."""
+        self._outcome = error
+
+    def settle(self, partition: int | None, outcome: int | PubSubError) -> None:
+        """The outcome of a future that isn't itself the report; once or more often, always the same."""
+        self._partition, self._outcome = partition, outcome
+        if self._waiting is not None:
+            self._tell(self._waiting)
+
+    def _tell(self, waiting: _Waiting) -> None:
+        """Finishes under the condition, as the standard library does: it was asked for."""
+        with waiting.condition:
+            if waiting.told:
+                return
+            waiting.told = True
+            for waiter in waiting.waiters:
+                if self._exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            waiting.condition.notify_all()
+            called_back = bool(waiting.done_callbacks)
+        if called_back:
+            self.epoch.owner.callbacks.run(self._call_back)
+
+    def _call_back(self) -> None:
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a done-callback of a publish future raised")
+
+    # What follows are the base class's attributes, read by its methods, by `wait` and by `as_completed`.
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return (self._waiting or self._begin_waiting()).condition
+
+    @property
+    def _waiters(self) -> list[_Waiter]:  # type: ignore[override]
+        return (self._waiting or self._begin_waiting()).waiters
+
+    @property
+    def _done_callbacks(self) -> list[_DoneCallback]:
+        return (self._waiting or self._begin_waiting()).done_callbacks
+
+    def _begin_waiting(self) -> _Waiting:
+        with _birth:
+            waiting = self._waiting
+            if waiting is None:
+                waiting = self._waiting = _Waiting()
+        if self._outcome is not None:
+            self._tell(waiting)
+        return waiting
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        # Asked under the condition: until those who wait were told it runs, or they would be counted twice.
+        told = self._outcome is not None and (self._waiting is None or self._waiting.told)
+        return _FINISHED if told else _RUNNING
+
+    @property
+    def _exception(self) -> PubSubError | None:  # type: ignore[override]
+        return self._outcome if isinstance(self._outcome, PubSubError) else None
+
+    @property
+    def _result(self) -> str | None:  # type: ignore[override]
+        if isinstance(self._outcome, int):
+            return message_id(self.epoch.owner.name, self._partition, self._outcome)
+        return None
+
+    def result(self, timeout: float | None = None) -> str:
+        """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds.
+
+        While no broker answers, the text of the `TimeoutError` says at which address, and why.
+        """
+        if isinstance(self._outcome, int):
+            return message_id(self.epoch.owner.name, self._partition, self._outcome)
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            raise TimeoutError(self.epoch.owner.waits(timeout)) from None
+
+    def done(self) -> bool:
+        """True once `result()` doesn't wait."""
+        return self._outcome is not None
+
+    def cancel(self) -> bool:
+        """False: a message that was handed over can't be taken back."""
+        return False
+
+    def set_result(self, result: str) -> NoReturn:
+        """Refused: only the broker's answer resolves it."""
+        raise InvalidStateError("a publish future is resolved by the broker's answer only")
+
+    def set_exception(self, exception: BaseException | None) -> NoReturn:
+        """Refused: only the broker's answer resolves it."""
+        raise InvalidStateError("a publish future is resolved by the broker's answer only")
+
+
+class CallbackThread:
+    """One thread that runs the done-callbacks of a pool's futures, in the order in which these finished.
+
+    It starts with the first callback and is a daemon: the interpreter's exit doesn't wait for users' code.
+    """
+
+    def __init__(self, name: str = "kafka-pubsub-publish-callbacks") -> None:
+        self._tasks: ThreadedQueue[Callable[[], None]] = ThreadedQueue(self._work, name)
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Queues a task; it must not raise."""
+        self._tasks.put(task)
+
+    def close(self, timeout: float) -> bool:
+        """Lets what is queued run for up to `timeout` seconds; whether it ended."""
+        # Where no thread can be waited for none is told to end either: what a late report brings is still run.
+        return not self._tasks.worked_elsewhere() or self._tasks.close(timeout)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()

@@ -1,0 +1,322 @@
+"""Publishing many messages with one call: what may be published, and the futures of it.
+
+Theory: a future that is kept costs a look in each round of the garbage collector, which together is as much as all else
+that publishing a message does. So the futures of one call are one object with two lists, and each is made only when it
+is asked for. What is made for a message, its report, serves another message once that one is stored: so a call makes
+no more of them than are on their way at once, and gives the collector no reason to run.
+
+Rules
+1. All items are read and checked before the first is queued: a wrong one is named, and nothing is sent.
+2. From the first item that can't be queued on, all fail through their futures: so no later one of a key gets ahead.
+3. A report stores the outcome first and looks for a future afterwards; a future is stored first and looks for its
+   outcome afterwards. So at least one of them sees the other, as in `future.py`.
+4. A report is called once. Then it goes back to its call, until all messages of that are queued.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple, TypedDict, overload
+
+from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
+from kafka_pubsub.client.publish.checks import (
+    MAX_KEY_BYTES,
+    encode_attributes,
+    encode_key,
+    headers_size,
+    refuse_data,
+)
+from kafka_pubsub.client.publish.flow_control import Epoch
+from kafka_pubsub.client.publish.future import UNTOLD, PublishFuture
+from kafka_pubsub.client.publish.writer_pool import ANY_PARTITION, NOW, Channel
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = ["RUN", "Messages", "PublishFutures", "PublishItem", "Report", "at_item", "read_items"]
+
+#: Messages that are queued without a pause for others that publish to the topic, and for reports: 1 to 2 ms.
+RUN: Final = 512
+
+_encode = str.encode
+_new = object.__new__
+
+_FIELDS = frozenset({"data", "ordering_key", "attributes"})
+_UNBUILT = frozenset({"delay", "deliver_at", "priority", "durable"})
+
+
+class _Body(TypedDict):
+    data: bytes
+
+
+class PublishItem(_Body, total=False):
+    """One message of `publish_many`, with the names of `publish`'s arguments; only `data` must be there.
+
+    `ordering_key`: None, the default, means that the message has no order. `attributes`: none by default.
+    """
+
+    ordering_key: str | None
+    attributes: Mapping[str, str] | None
+
+
+class Messages(NamedTuple):
+    """Checked items, field by field. `largest`: none counts for more against the topic's limit."""
+
+    data: list[bytes]
+    keys: list[bytes | None]
+    headers: list[list[Header] | None]
+    largest: int
+
+    def at(self, index: int) -> tuple[bytes, bytes | None, list[Header] | None]:
+        """One of them."""
+        return self.data[index], self.keys[index], self.headers[index]
+
+    def arguments(self) -> Iterator[tuple[bytes, str | None, Mapping[str, str] | None]]:
+        """All of them as `publish` takes them."""
+        for data, key, headers in self.run(0, len(self.data)):
+            attributes = (
+                None if headers is None else {name: (value or b"").decode() for name, value in headers}
+            )
+            yield data, None if key is None else key.decode(), attributes
+
+    def run(self, start: int, end: int) -> Iterator[tuple[bytes, bytes | None, list[Header] | None]]:
+        """Some of them, in their order."""
+        return zip(self.data[start:end], self.keys[start:end], self.headers[start:end], strict=True)
+
+
+def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
+    """All of them, checked; `InvalidArgument` names the place and the field of one that can't be published."""
+    _check_iterable(items)
+    bodies: list[bytes] = []
+    keys: list[bytes | None] = []
+    # By place: most messages have none.
+    headers: dict[int, list[Header]] = {}
+    for item in items:
+        # The hot path, as in `TopicPublisher.publish`.
+        if isinstance(item, bytes):
+            data, ordering_key, attributes = item, None, None
+        else:
+            try:
+                data, ordering_key, attributes = (
+                    item["data"],
+                    item.get("ordering_key"),
+                    item.get("attributes"),
+                )
+            except (TypeError, KeyError, AttributeError):
+                raise _wrong_item(item, len(bodies)) from None
+            if len(item) > 1 + (ordering_key is not None) + (attributes is not None):
+                _check_names(item, len(bodies))
+        key = None
+        try:
+            if not isinstance(data, bytes):
+                raise refuse_data(data)
+            if ordering_key is not None:
+                key = _encode(ordering_key)
+                if not 0 < len(key) <= MAX_KEY_BYTES:
+                    encode_key(ordering_key)
+            if attributes is not None:
+                headers[len(bodies)] = encode_attributes(attributes)
+        except (InvalidArgument, TypeError, UnicodeEncodeError) as error:
+            raise _wrong_field(ordering_key, len(bodies), error) from None
+        bodies.append(data)
+        keys.append(key)
+    largest = (
+        max(map(len, bodies), default=0) + MAX_KEY_BYTES + max(map(headers_size, headers.values()), default=0)
+    )
+    count = len(bodies)
+    return Messages(
+        bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest
+    )
+
+
+def _check_iterable(items: object) -> None:
+    if isinstance(items, (bytes, bytearray, str, Mapping)) or not isinstance(items, Iterable):
+        raise InvalidArgument(
+            f"items must be an iterable of messages, not {type(items).__name__}: use publish for one message"
+        )
+
+
+def at_item(index: int, error: PubSubError) -> PubSubError:
+    """The same error, with the place of the item that it is about."""
+    return type(error)(f"items[{index}]: {error.message}", code=error.code, calls=error.calls)
+
+
+def _wrong_item(item: object, index: int) -> PubSubError:
+    if isinstance(item, Mapping):
+        return InvalidArgument(f"items[{index}] has no 'data': give it the message's bytes")
+    if isinstance(item, (str, bytearray, memoryview)):
+        return at_item(index, refuse_data(item))
+    return InvalidArgument(
+        f"items[{index}] must be bytes or a mapping with the names of publish's arguments, not {type(item).__name__}"
+    )
+
+
+def _wrong_field(ordering_key: object, index: int, error: Exception) -> Exception:
+    if isinstance(error, InvalidArgument):
+        return at_item(index, error)
+    try:
+        encode_key(ordering_key)
+    except InvalidArgument as known:
+        return at_item(index, known)
+    return error
+
+
+def _check_names(item: Mapping[str, object], index: int) -> None:
+    for name, value in item.items():
+        if name in _UNBUILT and value is not None:
+            try:
+                refuse_unbuilt(**{name: value})
+            except FailedPrecondition as error:
+                raise at_item(index, error) from None
+        if name not in _FIELDS | _UNBUILT:
+            raise InvalidArgument(
+                f"items[{index}] has {name!r}, which is no argument of publish: leave it out or correct it"
+            )
+
+
+class PublishFutures(Sequence[Future[str]]):
+    """The futures of one `publish_many`, in the order of its items.
+
+    `result(timeout)` waits for all and gives their ids. Each is made when it is asked for, and stays the same then.
+    """
+
+    __slots__ = ("_epoch", "made", "outcomes", "partitions", "spare")
+
+    def __init__(self, epoch: Epoch, count: int) -> None:
+        self._epoch = epoch
+        # As in `PublishFuture`, by place.
+        self.outcomes: list[int | PubSubError | None] = [None] * count
+        self.partitions: list[int | None] = [None] * count
+        # Reports for messages to come; None once all are queued.
+        self.spare: list[Report] | None = []
+        # Those that were asked for, by place.
+        self.made: dict[int, PublishFuture] = {}
+
+    def queue(
+        self,
+        messages: Messages,
+        start: int,
+        end: int,
+        epoch: Epoch,
+        channel: Channel,
+        paused: Mapping[bytes, PubSubError],
+    ) -> int:
+        """Queues what nothing stands in the way of, under the topic's lock; where it ended."""
+        free = left = epoch.free_until_bytes - epoch.sent_bytes
+        room = max(0, epoch.free_until_messages - epoch.sent_messages)
+        reached = start
+        spare = self.spare
+        try:
+            for data, key, headers in messages.run(start, min(end, start + room)):
+                quick = channel.quick
+                if quick is None or paused or len(data) > left:
+                    break
+                if spare:
+                    report = spare.pop()
+                else:
+                    report = _new(Report)  # as its `__init__` does
+                    report.futures = self
+                report.epoch, report.index = epoch, reached
+                quick(data, key, ANY_PARTITION, report, None, NOW, headers)
+                reached += 1
+                left -= len(data)
+        except Exception:
+            # It wasn't taken: what `append` says to the same message counts.
+            return reached
+        finally:
+            epoch.sent_messages += reached - start
+            epoch.sent_bytes += free - left
+        return reached
+
+    def fail_from(self, start: int, error: PubSubError) -> None:
+        """From here on nothing was queued. Before the futures are handed out."""
+        for index in range(start, len(self.outcomes)):
+            self.outcomes[index] = error
+
+    def tell(self, index: int) -> None:
+        """Tells the future that was made of its outcome, once both are there."""
+        future, outcome = self.made.get(index), self.outcomes[index]
+        if future is not None and outcome is not None:
+            future.settle(self.partitions[index], outcome)
+
+    def result(self, timeout: float | None = None) -> list[str]:
+        """The message ids, once all messages are on the in-sync replicas.
+
+        Raises what the first of those that failed died of, when all are through, or `TimeoutError` after `timeout`
+        seconds (None, the default: it waits as long as it takes). The futures tell which others failed.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        # The last first: when that is stored, nearly all are, and only what is waited for costs a future.
+        for index in reversed(range(len(self.outcomes))):
+            if self.outcomes[index] is None:
+                try:
+                    self[index].exception(None if until is None else max(0.0, until - time.monotonic()))
+                except TimeoutError:
+                    raise TimeoutError(self._epoch.owner.waits(timeout)) from None
+        name = self._epoch.owner.name
+        return [
+            # As `message_id` does: the call would cost as much again.
+            f"{name}:{partition}:{outcome}"
+            if type(outcome) is int and outcome >= 0
+            else self[index].result(0)
+            for index, (partition, outcome) in enumerate(zip(self.partitions, self.outcomes, strict=True))
+        ]
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    @overload
+    def __getitem__(self, index: int) -> Future[str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Future[str]]: ...
+    def __getitem__(self, index: int | slice) -> Future[str] | list[Future[str]]:
+        places = range(len(self.outcomes))[index]
+        return self._future(places) if isinstance(places, int) else [self._future(each) for each in places]
+
+    def __iter__(self) -> Iterator[Future[str]]:
+        return map(self._future, range(len(self.outcomes)))
+
+    def _future(self, index: int) -> PublishFuture:
+        future = self.made.get(index)
+        if future is None:
+            future = _new(PublishFuture)  # as its `__init__` does, with the outcome if there is one
+            future.epoch, future._waiting = self._epoch, None
+            # The outcome first: a report writes it last.
+            future._outcome = self.outcomes[index]
+            future._partition = self.partitions[index]
+            # Two threads that ask get the same one.
+            future = self.made.setdefault(index, future)
+            if future._outcome is None:
+                self.tell(index)
+        return future
+
+
+class Report:
+    """One message's delivery report, as `PublishFuture` is one: what `LogWriter.append` calls."""
+
+    __slots__ = ("epoch", "futures", "index")
+
+    def __init__(self, epoch: Epoch, futures: PublishFutures, index: int) -> None:
+        self.epoch, self.futures, self.index = epoch, futures, index
+
+    def __call__(self, error: object, record: StoredRecord) -> None:
+        epoch, futures, index = self.epoch, self.futures, self.index
+        if error is None:
+            futures.partitions[index] = record.partition()
+            futures.outcomes[index] = UNTOLD if (offset := record.offset()) is None else offset
+        else:
+            futures.outcomes[index] = epoch.owner.failed(record.key(), error)
+        if futures.made:
+            futures.tell(index)
+        if (spare := futures.spare) is not None:
+            spare.append(self)
+        # Counted last: a flush that has returned promises resolved futures.
+        epoch.done_messages += 1
+        epoch.done_bytes += len(record)
+        if epoch.watched:
+            epoch.outstanding.wake(epoch)
+
+    def fail(self, error: PubSubError) -> None:
+        """The message was not queued. Before the futures are handed out."""
+        self.futures.outcomes[self.index] = error

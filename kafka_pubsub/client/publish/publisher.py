@@ -1,0 +1,496 @@
+"""Publishing to one topic: checks, order, flow control, and a future for each message.
+
+Rules
+1. Argument errors are raised by the call; whatever happens later comes through the future.
+2. No gap: when a message of a key fails, the key is paused before the failure can be seen, and nothing of it is
+   queued until `resume`. The writer sees to it that what was queued behind the failed message fails too, and accepts
+   nothing (`BufferError`) until all of that was reported.
+3. One lock for each topic makes "is the key paused, is there room, append" one step; it also is the order of
+   messages of a key from several threads. Delivery reports don't take it unless a thread waits.
+4. What must be looked at before a message may be queued (first use, a fork, closing, a topic that refuses, a size
+   near the limit) is behind one comparison: `_small` is -1 then, or the message is larger.
+5. `_pump` is None when another writer is due. It comes after the old one has reported everything, so that no
+   message overtakes another. So it is when keys have moved to other partitions: the writer learns that after everything
+   before has been reported, and until it has, messages with a key are refused.
+6. What is known of the topic is never older than two looks of the pool while messages with a key are taken: changes of
+   the layout wait that long (`repartition.py`). So the first message after a pause looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kafka_pubsub.client.publish.checks import (
+    MAX_KEY_BYTES,
+    SIZE_SLACK,
+    check_size,
+    encode_attributes,
+    encode_key,
+    headers_size,
+    refuse_closed,
+    refuse_data,
+    refuse_forked,
+    refuse_keys,
+    refuse_paused,
+)
+from kafka_pubsub.client.publish.flow_control import Callbacks, Outstanding
+from kafka_pubsub.client.publish.future import PublishFuture
+from kafka_pubsub.client.publish.layout import KeyLayout
+from kafka_pubsub.client.publish.many import (
+    RUN,
+    Messages,
+    PublishFutures,
+    PublishItem,
+    Report,
+    at_item,
+    read_items,
+)
+from kafka_pubsub.client.publish.topic_settings import PublishTarget, TargetWatch, fresh
+from kafka_pubsub.client.publish.writer_pool import (
+    ANY_PARTITION,
+    NO_CHANNEL,
+    NOW,
+    ReportThread,
+    WriterPool,
+    publish_error,
+)
+from kafka_pubsub.config import Batching, PublishFlow
+from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument, PubSubError
+from kafka_pubsub.model import Header
+
+__all__ = ["PublishTarget", "TopicPublisher"]
+
+# A turn for the reports after so many messages, a power of two less one: 2 to 4 ms at full speed.
+_TURN_MASK: Final = 511
+
+# Seconds between two looks whether a writer that replaces its producer accepts messages again.
+_BUSY_S: Final = 0.005
+
+# Seconds that a publisher serves reports itself, under its topic's lock, before it waits for the pump to do it.
+_SERVE_S: Final = 0.1
+
+# Seconds that `resume` waits for what was queued before; a cluster that answers at all needs far less.
+_RESUME_S: Final = 30.0
+
+# Seconds between two lines that say how much a closing publisher still waits for.
+_PROGRESS_S: Final = 5.0
+
+_encode = str.encode
+_new = object.__new__
+
+_log = logging.getLogger("kafka_pubsub.publish")
+
+
+class TopicPublisher:
+    """Publishes to one topic. Made without I/O; `target` is asked at the first publish.
+
+    `target` raises what forbids publishing (`NotFound`, `FailedPrecondition`). If it can't reach a broker, messages
+    are accepted and wait, as they do when the broker goes away later.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Callable[[], PublishTarget],
+        writers: WriterPool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.callbacks: Callbacks = writers.callbacks
+        self._watch = TargetWatch(name, target, clock)
+        self.waits = self._watch.waits
+        self._writers = writers
+        self._batching = Batching()
+        self._flow = PublishFlow()
+        self._lock = threading.Lock()
+        self._outstanding = Outstanding(self, self._lock, self._flow)
+        # Key -> what its first failed message died of. Empty: every key may be published.
+        self._paused: dict[bytes, PubSubError] = {}
+        # As configured here; None: as the topic says.
+        self._configured_ordering: bool | None = None
+        # What a message with a key is refused with; None: keys are welcome.
+        self._no_keys: PubSubError | None = None
+        self._limit = 0
+        self._layout = KeyLayout(name)
+        self._small = -1
+        self._pump: ReportThread | None = None
+        self._channel = NO_CHANNEL
+        # The one that `_pump` was last; None until the first message.
+        self._last_pump: ReportThread | None = None
+        # Something failed since the topic was last looked at.
+        self._doubtful = False
+        self._closed = False
+        self._forked = False
+        _ALL.add(self)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the cluster has ever answered a question about the topic."""
+        return self._watch.answered
+
+    def publish(
+        self,
+        data: bytes,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> PublishFuture:
+        """Queues a message; the future resolves to its id once it is on the in-sync replicas.
+
+        It waits for the broker as long as it must: bound your own waiting with `future.result(timeout)`.
+        """
+        # The hot path: each call taken out of line costs a message 0.1 us.
+        if not isinstance(data, bytes):
+            raise refuse_data(data)
+        key = headers = None
+        size = length = len(data)
+        if ordering_key is not None:
+            try:
+                key = _encode(ordering_key)
+            except (TypeError, UnicodeEncodeError):
+                key = encode_key(ordering_key)
+            if not 0 < len(key) <= MAX_KEY_BYTES:
+                encode_key(ordering_key)
+            size += len(key)
+        if attributes is not None:
+            headers = encode_attributes(attributes)
+            size += headers_size(headers)
+        if size > self._small:
+            self._look(data, key, headers)
+        with self._lock:
+            epoch = self._outstanding.current
+            quick = self._channel.quick
+            if (
+                quick is None
+                or self._paused
+                or self._no_keys is not None
+                or epoch.sent_messages >= epoch.free_until_messages
+                or epoch.sent_bytes + length > epoch.free_until_bytes
+            ):
+                future = PublishFuture(epoch)
+                self._publish_with_care(future, data, key, headers)
+                count = future.epoch.sent_messages
+            else:
+                future = _new(PublishFuture)  # as its `__init__` does; the call would cost as much again
+                future.epoch = epoch
+                future._outcome = future._waiting = None
+                try:
+                    quick(data, key, ANY_PARTITION, future, None, NOW, headers)
+                except Exception as error:
+                    self._refused(future, data, key, headers, error)
+                    return future
+                # Counted afterwards: Ctrl-C in between must not leave a message that no report will ever take off.
+                epoch.sent_messages = count = epoch.sent_messages + 1
+                epoch.sent_bytes += length
+        if not count & _TURN_MASK and self._last_pump is not None:
+            self._last_pump.take_turn()
+        return future
+
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+        """Queues messages in their order; `many.py` has the rules."""
+        messages = read_items(items)
+        count = len(messages.data)
+        futures = PublishFutures(self._outstanding.current, count)
+        reached = 0
+        try:
+            self._look_over(messages, 0, count)
+            while reached < count:
+                start, end = reached, min(reached + RUN, count)
+                if start:
+                    self._look_over(messages, start, end)
+                with self._lock:
+                    epoch = self._outstanding.current
+                    if self._no_keys is None and not self._paused and self._channel.quick is not None:
+                        reached = futures.queue(messages, start, end, epoch, self._channel, self._paused)
+                    if reached == start:
+                        self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
+                        reached += 1
+                if self._last_pump is not None and (reached ^ start) & ~_TURN_MASK:
+                    self._last_pump.take_turn()
+        except PubSubError as error:
+            if not reached:
+                raise
+            futures.fail_from(reached, error)
+        futures.spare = None
+        return futures
+
+    def _publish_with_care(
+        self, report: PublishFuture | Report, data: bytes, key: bytes | None, headers: list[Header] | None
+    ) -> None:
+        """With everything that may stand in the way; under the lock, which it may release."""
+        if key is not None and self._no_keys is not None:
+            raise fresh(self._no_keys)
+        pump = self._ready(len(data))
+        if key is not None and self._no_keys is not None:
+            raise fresh(self._no_keys)
+        report.epoch = epoch = self._outstanding.current
+        # After everything that may release the lock.
+        if key is not None and key in self._paused:
+            report.fail(refuse_paused(key, self._paused[key]))
+            return
+        try:
+            pump.append(self.name, data, key, headers, report)
+        except Exception as error:
+            self._refused(report, data, key, headers, error)
+            return
+        epoch.sent_messages += 1
+        epoch.sent_bytes += len(data)
+
+    def _ready(self, size: int) -> ReportThread:
+        """A writer that may be used, and room for the message. May release the lock."""
+        while True:
+            pump = self._pump or self._next_pump()
+            if self._outstanding.full(size) and self._flow.on_limit != "error":
+                self._serve_for_room(pump, size)
+            self._outstanding.make_room(size)
+            if pump is self._pump:
+                return pump
+
+    def _serve_for_room(self, pump: ReportThread, size: int) -> None:
+        """Serves reports here, where they are cheap, for as long as that makes room and no other thread does it."""
+        until = time.monotonic() + _SERVE_S
+        while self._outstanding.full(size) and time.monotonic() < until and pump.take_turn(_BUSY_S):
+            pass
+        pump.wanted()
+
+    def _refused(
+        self,
+        report: PublishFuture | Report,
+        data: bytes,
+        key: bytes | None,
+        headers: list[Header] | None,
+        error: Exception,
+    ) -> None:
+        """The writer took nothing: tries again while it is only busy.
+
+        The quick way's errors are not told; what `append` says to the same message counts.
+        """
+        while not isinstance(error, PubSubError):
+            self._outstanding.pause(_BUSY_S)
+            pump = self._ready(len(data))
+            if key is not None and key in self._paused:
+                report.fail(refuse_paused(key, self._paused[key]))
+                return
+            report.epoch = epoch = self._outstanding.current
+            try:
+                pump.append(self.name, data, key, headers, report)
+            except (BufferError, PubSubError) as again:
+                error = again
+            else:
+                epoch.sent_messages += 1
+                epoch.sent_bytes += len(data)
+                return
+        report.fail(self.failed(key, error))
+
+    def _next_pump(self) -> ReportThread:
+        old = self._last_pump
+        if old is not None and not self._closed:
+            self._settled_by(old, None)
+        if self._closed:
+            raise refuse_closed(self.name)
+        if self._pump is None:
+            pump = self._writers.pump(self._batching, self._limit)
+            refusal = self._layout.learn(pump)
+            if refusal is not None:
+                self._no_keys = refusal
+                self._doubtful = True
+                self._writers.renew_soon()
+            self._pump = self._last_pump = pump
+            self._channel = pump.channel(self.name)
+        return self._pump
+
+    def _change_pump(self) -> None:
+        self._pump, self._channel = None, NO_CHANNEL
+
+    def _look(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> None:
+        """Everything that isn't looked at for each message."""
+        self._check_usable()
+        self._writers.register(self)
+        self._apply(self._watch.get())
+        if not self._watch.certain:
+            self._writers.renew_soon()
+        check_size(self.name, data, key, headers, self._limit)
+
+    def _look_over(self, messages: Messages, start: int, end: int) -> None:
+        """The same for messages of one call, if one of them asks for it."""
+        for index in range(start, end):
+            if messages.largest <= self._small:
+                break
+            try:
+                self._look(*messages.at(index))
+            except InvalidArgument as error:
+                raise at_item(index, error) from None
+        if self._no_keys is not None and any(key is not None for key in messages.keys[start:end]):
+            raise fresh(self._no_keys)
+
+    def _check_usable(self) -> None:
+        if self._forked:
+            raise refuse_forked(self.name)
+        if self._closed:
+            raise refuse_closed(self.name)
+
+    def _apply(self, target: PublishTarget) -> None:
+        with self._lock:
+            configured = self._configured_ordering
+            ordering = target.ordering if configured is None else configured
+            fenced = self._no_keys is not None
+            self._no_keys = target.no_keys if ordering is not False else refuse_keys()
+            if target.max_message_bytes != self._limit:
+                # A batch of ours must not be larger than the topic takes.
+                self._limit = target.max_message_bytes
+                self._change_pump()
+            used, waiting = self._last_pump is not None, self._outstanding.messages
+            if self._layout.apply(target, used=used, waiting=waiting, fenced=fenced):
+                self._change_pump()
+            self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
+
+    def renew(self) -> None:
+        """Looks at the topic again, in the pool's background thread, if there is a reason to."""
+        if self._closed:
+            return
+        if not (self._doubtful or not self._watch.certain or self._published_lately()):
+            self._watch.doubt()
+            self._small = -1
+            return
+        self._doubtful = False
+        try:
+            self._apply(self._watch.renew())
+        except PubSubError as error:
+            if self._small >= 0:
+                _log.warning("topic %r refuses publishing now: %s", self.name, error.message)
+            self._small = -1
+        except Exception:
+            _log.exception("looking at topic %r failed; going on", self.name)
+        if not self._watch.certain:
+            self._writers.renew_soon()
+
+    def _published_lately(self) -> bool:
+        with self._lock:
+            return self._outstanding.advanced()
+
+    def failed(self, key: bytes | None, error: object) -> PubSubError:
+        """A message failed: pauses its key; what its future raises."""
+        known = publish_error(error, self._last_pump)
+        if key is not None:
+            self._paused.setdefault(key, known)
+        self._doubtful = True
+        self._writers.renew_soon()
+        return known
+
+    def would_block(self, size: int) -> bool:
+        """Whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
+        another_writer = self._pump is None and self._last_pump is not None
+        with self._lock:
+            return self._small < 0 or another_writer or self._outstanding.full(size)
+
+    def look_again(self) -> None:
+        """The topic was changed: the next message looks at it first."""
+        self._watch.forget()
+        self._small = -1
+
+    def resume(self, ordering_key: str) -> None:
+        """Allows publishing of a key again after a failure; nothing happens if it isn't paused.
+
+        First it waits until what was queued behind the failed message has been reported, so that none of those
+        pauses the key anew.
+        """
+        key = encode_key(ordering_key)
+        self._check_usable()
+        if key in self._paused:
+            self._settle(_RESUME_S, "resume")
+            self._paused.pop(key, None)
+
+    def configure(
+        self,
+        *,
+        batching: Batching | None = None,
+        flow: PublishFlow | None = None,
+        message_ordering: bool | None = None,
+    ) -> None:
+        """Changes how this process publishes to the topic.
+
+        After other `batching` the next message waits until those before it have been reported.
+        """
+        self._check_usable()
+        with self._lock:
+            if flow is not None:
+                self._flow = flow
+                self._outstanding.limit(flow)
+            if message_ordering is not None:
+                self._configured_ordering = message_ordering
+                self._small = -1
+            if batching is not None and batching != self._batching:
+                self._batching = batching
+                self._change_pump()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was published before is stored or has failed; `DeadlineExceeded` after `timeout`."""
+        if self._forked:
+            self._check_usable()
+        self._settle(timeout, "flush")
+
+    def _settle(self, timeout: float | None, what: str, then: str = "they are sent when it answers") -> None:
+        pump = self._last_pump
+        if pump is None:
+            return
+        with self._lock:
+            if not self._settled_by(pump, timeout):
+                count, seconds = self._outstanding.messages, round(timeout or 0, 1)
+                messages, wait = ("message", "waits") if count == 1 else ("messages", "wait")
+                raise DeadlineExceeded(
+                    f"{what}: {count} {messages} of topic {self.name!r} still {wait} for the broker "
+                    f"after {seconds:g} s{self._watch.because}; {then}"
+                )
+
+    def _settled_by(self, pump: ReportThread, timeout: float | None) -> bool:
+        pump.flushing(1)
+        pump.wanted()
+        try:
+            return self._outstanding.wait_over(timeout)
+        finally:
+            pump.flushing(-1)
+
+    def close(self, timeout: float = 30) -> None:
+        """Takes no more messages and waits up to `timeout` seconds for those that are on their way.
+
+        What is left then goes on while the pool is open, and fails when it closes.
+        """
+        with self._lock:
+            if self._closed or self._forked:
+                return
+            self._closed = True
+            self._small = -1
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            try:
+                self._settle(min(left, _PROGRESS_S), "close", "what isn't stored in time fails")
+                break
+            except DeadlineExceeded as error:
+                _log.warning("%s", error.message)
+
+    def forked(self) -> None:
+        """In a forked child: what was used before can't be used here, and a lock may never be released."""
+        self._lock = threading.Lock()
+        self._outstanding = Outstanding(self, self._lock, self._flow)
+        self._watch.renew_locks()
+        if self._last_pump is not None:
+            self._forked = True
+            self._change_pump()
+            self._small = -1
+
+
+# Every living publisher, so that a fork can find them. Empty: nothing to do.
+_ALL: weakref.WeakSet[TopicPublisher] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for publisher in list(_ALL):
+        publisher.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

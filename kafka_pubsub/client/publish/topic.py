@@ -1,0 +1,206 @@
+"""A handle on a topic: what a user publishes through.
+
+Rules
+1. Making a handle does no I/O; the first publish looks the topic up, and says `NotFound` if it isn't there.
+2. All handles of one `PubSub` on one topic share one publisher, so the order of a key doesn't depend on the handle.
+3. What isn't built yet is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
+from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    from kafka_pubsub.client.delays.publisher import DelayedPublisher
+    from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
+    from kafka_pubsub.client.publish.publisher import TopicPublisher
+    from kafka_pubsub.core.key_places import KeyPlaces
+
+__all__ = ["Topic", "encode_json"]
+
+
+class Topic:
+    """A topic by name; made by `PubSub.topic` and `PubSub.create_topic`.
+
+    Example:
+        topic = ps.topic("orders")
+        future = topic.publish(b"...", ordering_key="user-123", attributes={"kind": "created"})
+        message_id = future.result(timeout=10)
+    """
+
+    __slots__ = ("_admin", "_delayed", "_delete", "_name", "_publisher", "_publishers")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        admin: Callable[[], TopicAdmin],
+        publisher: Callable[[], TopicPublisher],
+        publishers: Mapping[str, TopicPublisher],
+        delayed: Callable[[], DelayedPublisher],
+        delete: Callable[[], bool],
+    ) -> None:
+        self._name = name
+        self._admin = admin
+        self._publisher = publisher
+        # The open ones, as they are now: a look that costs a message less than the call.
+        self._publishers = publishers
+        self._delayed = delayed
+        self._delete = delete
+
+    @property
+    def name(self) -> str:
+        """The topic's name, which is also the Kafka topic's."""
+        return self._name
+
+    @property
+    def options(self) -> TopicOptions:
+        """The stored configuration, read from the catalog now."""
+        return self._admin().record(self._name).options
+
+    def key_places(self) -> KeyPlaces | None:
+        """Looks at a sample of what is stored: whether keys lie in the partitions that publishing puts them into.
+
+        `advice` of the answer says what is wrong, and what to do; None if nothing is. It reads up to 1,000 records of
+        up to 16 partitions, for 5 seconds at most. None instead of an answer: the topic couldn't be read.
+        """
+        return self._admin().key_places(self._name)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there. Read now."""
+        return self._admin().record(self._name).adopted
+
+    def publish(
+        self,
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
+    ) -> Future[str]:
+        """Queues a message; the future gives its id once it is on the in-sync replicas.
+
+        `ordering_key`: messages of one key are delivered in the order of their publishing; None, the default, is
+        unordered. `attributes`: names and texts beside the body, none by default; a name may not begin with `ps-`.
+        `delay` (seconds or a timedelta) or `deliver_at` (a datetime with a time zone) keeps the message back until
+        then; the default, like zero and a time that has passed, is now. The future resolves when the message is
+        durably waiting, and its id stays the same. Delayed messages of a key come in the order of their due times,
+        and need a running router (docs/delays.md). `priority` and `durable` aren't supported yet: leave them out.
+
+        Wrong arguments are raised by the call itself, everything later by the future.
+        """
+        if priority is not None or durable is not None:
+            refuse_unbuilt(priority=priority, durable=durable)
+        publisher = self._publishers.get(self._name) or self._publisher()
+        if delay is not None or deliver_at is not None:
+            return self._delayed().publish(publisher, data, ordering_key, attributes, delay, deliver_at)
+        return publisher.publish(data, ordering_key, attributes)
+
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+        """Queues many messages in their order: the cheapest way to publish many.
+
+        An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
+        {...}}`. All are read and checked before the first is queued: `InvalidArgument` names the place and the field of
+        a wrong one, and nothing is sent. What is known only later comes through the futures, which are in the order of
+        the items: an item of a paused key fails by itself; from the first one that can't be queued at all (no room
+        under `PublishFlow(on_limit="error")`, a closed `PubSub`) all fail. It waits while there is no room, as
+        `publish` does.
+
+        Example:
+            ids = topic.publish_many({"data": line, "ordering_key": "log"} for line in lines).result(timeout=60)
+        """
+        publisher = self._publishers.get(self._name) or self._publisher()
+        return publisher.publish_many(items)
+
+    def publish_json(
+        self,
+        obj: object,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
+    ) -> Future[str]:
+        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
+        return self.publish(
+            encode_json(obj),
+            ordering_key=ordering_key,
+            attributes=attributes,
+            delay=delay,
+            deliver_at=deliver_at,
+            priority=priority,
+            durable=durable,
+        )
+
+    def publish_record(self, obj: object, *, ordering_key: str | None = None) -> Future[str]:
+        """Publishes `obj` encoded by the topic's schema: not supported yet."""
+        raise FailedPrecondition("publish_record: schemas are not supported yet: use publish or publish_json")
+
+    def would_block(self, data: object) -> bool:
+        """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""
+        return self._publisher().would_block(len(data) if isinstance(data, bytes) else 0)
+
+    def resume(self, ordering_key: str) -> None:
+        """Allows publishing with a key again that a failed publish has paused."""
+        self._publisher().resume(ordering_key)
+        self._delayed().resume(self._name, ordering_key)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was published so far is stored or has failed.
+
+        `DeadlineExceeded` after `timeout` seconds; None, the default, waits without an end.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        self._publisher().flush(timeout)
+        self._delayed().flush(None if until is None else max(0.0, until - time.monotonic()))
+
+    def configure(
+        self,
+        *,
+        batching: Batching | None = None,
+        flow: PublishFlow | None = None,
+        message_ordering: bool | None = None,
+    ) -> None:
+        """Changes how this process publishes to the topic, and the topic's stored `message_ordering`.
+
+        `batching`: when a batch is sent. `flow`: how much may wait, and what `publish` does beyond that.
+        `message_ordering`: whether the topic takes ordering keys. What isn't given stays as it is.
+        """
+        if message_ordering is not None:
+            self._admin().update(self._name, {"message_ordering": message_ordering})
+        if batching is not None or flow is not None or message_ordering is not None:
+            self._publisher().configure(batching=batching, flow=flow, message_ordering=message_ordering)
+
+    def delete(self) -> bool:
+        """Deletes the topic and its messages; its subscriptions become detached.
+
+        True: Kafka keeps the topic and its messages, since it was adopted.
+        """
+        return self._delete()
+
+    def __repr__(self) -> str:
+        return f"<Topic {self._name!r}>"
+
+
+def encode_json(obj: object) -> bytes:
+    """Compact JSON; `InvalidArgument` for what JSON can't say."""
+    try:
+        return json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"obj can't be published as JSON: {error}") from error

@@ -1,0 +1,320 @@
+"""Writers, shared by topics with equal settings, each with the one thread that serves its delivery reports.
+
+Rules
+1. `poll` and `flush` are called by the pump's thread, or, while that stands by, by one publisher at a time. So
+   reports of a writer come one after the other.
+2. A writer lives until the pool is closed: new topics can use its connections.
+3. The pool renews what publishers know of their topics, in the background: never when a message is published.
+4. A process that ends without `close()` flushes for `AT_EXIT_S`; a forked child owns nothing and does nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+from kafka_pubsub.client.publish.deferred_signals import signals_wait
+from kafka_pubsub.client.publish.future import CallbackThread
+from kafka_pubsub.config import Batching
+from kafka_pubsub.errors import FailedPrecondition, PublishError, PubSubError
+from kafka_pubsub.model import Header
+from kafka_pubsub.ports import DeliveryReport, LogWriter
+
+__all__ = [
+    "ANY_PARTITION",
+    "AT_EXIT_S",
+    "NOW",
+    "NO_CHANNEL",
+    "Channel",
+    "ReportThread",
+    "WriterPool",
+    "publish_error",
+]
+
+# Seconds. A report ends the wait at once; this only bounds how long a flush or a close goes unnoticed.
+_POLL_S: Final = 0.1
+
+# Seconds. A fast publisher takes its turn every 2 to 4 ms; reports wait this long after its last one.
+_STAND_BY_S: Final = 0.01
+
+#: Seconds between two looks at a topic that is published to; one look is two requests.
+RENEW_S: Final = 30.0
+
+# Seconds between two looks after an error, so that a series of errors is one look.
+_RENEW_SOON_S: Final = 1.0
+
+#: Seconds that the end of a process waits for what was published and not flushed.
+AT_EXIT_S: Final = 10.0
+
+# Seconds; callbacks are users' code, which may not end.
+_CALLBACKS_S: Final = 5.0
+
+_log = logging.getLogger("kafka_pubsub.publish")
+
+
+class _Publisher(Protocol):
+    def renew(self) -> None: ...
+    def flush(self, timeout: float | None = None) -> None: ...
+
+
+#: The partition that says: the key's, or any when there is no key.
+ANY_PARTITION: Final = -1
+
+#: The timestamp that says: that of the call.
+NOW: Final = 0
+
+
+class QuickAppend(Protocol):
+    """`(value, key, ANY_PARTITION, report)`, as short as a call into librdkafka can be; with headers it is longer."""
+
+    def __call__(
+        self,
+        value: bytes,
+        key: bytes | None,
+        partition: int,
+        report: DeliveryReport,
+        other_report: None = None,
+        timestamp: int = NOW,
+        headers: Sequence[Header] | None = None,
+        /,
+    ) -> None: ...
+
+
+class Channel(Protocol):
+    """The fastest way to append to one topic through a writer.
+
+    `quick` is None while there is none; it must be read anew for each record. When it raises any exception, the
+    record wasn't taken, and `LogWriter.append` of the same record says why in our words.
+    """
+
+    @property
+    def quick(self) -> QuickAppend | None: ...
+
+
+@runtime_checkable
+class _QuickWriter(Protocol):
+    def channel(self, topic: str) -> Channel: ...
+
+
+class _NoChannel:
+    quick: QuickAppend | None = None
+
+
+NO_CHANNEL: Final[Channel] = _NoChannel()
+
+
+class ReportThread:
+    """A writer and its thread.
+
+    Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
+    at each report. So a fast publisher serves the reports that are there itself, every few hundred messages, on the
+    processor that has them in its cache, and the pump stands by. When no publisher has done so for a moment, or a
+    thread waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`signal_delay`).
+    """
+
+    def __init__(self, writer: LogWriter, name: str) -> None:
+        self.writer = writer
+        self.append = writer.append
+        self._flushes = 0
+        self._stopping = False
+        self._lock = threading.Lock()
+        # Held while a publisher serves reports: others go on publishing.
+        self._serving = threading.Lock()
+        # A signal: released when a thread waits for reports, acquired by the pump.
+        self._wanted = threading.Lock()
+        self._wanted.acquire()
+        self._standing_by = False
+        self._last_turn = 0.0
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def channel(self, topic: str) -> Channel:
+        """The writer's quick way into the topic, if it has such a thing."""
+        writer: object = self.writer
+        return writer.channel(topic) if isinstance(writer, _QuickWriter) else NO_CHANNEL
+
+    def flushing(self, more: int) -> None:
+        """`1` when a flush begins, `-1` when it ends: in between, batches don't wait for their latency."""
+        with self._lock:
+            self._flushes += more
+
+    def take_turn(self, seconds: float = 0.0) -> bool:
+        """Serves the reports that are there, waiting up to `seconds` for the first; called every few hundred messages.
+
+        False if that is up to the pump just now.
+        """
+        self._last_turn = time.monotonic()
+        if not self._standing_by:
+            return False
+        turns: list[bool] = []
+        # The lock too: Ctrl-C between taking it and giving it back would stop the pump for ever.
+        signals_wait(lambda: turns.append(self._serve_here(seconds)))
+        return any(turns)
+
+    def _serve_here(self, seconds: float) -> bool:
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
+            if self._standing_by:
+                self.writer.poll(seconds)
+            return self._standing_by
+        finally:
+            self._serving.release()
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            try:
+                if self._hurried():
+                    self._stand_by()
+                else:
+                    self._wait_for_reports()
+            except Exception:
+                _log.exception("serving delivery reports failed; going on")
+                time.sleep(_POLL_S)
+
+    def _hurried(self) -> bool:
+        return not self._stopping and time.monotonic() - self._last_turn < _STAND_BY_S
+
+    def _stand_by(self) -> None:
+        self._standing_by = True
+        while self._hurried():
+            self._wanted.acquire(timeout=_STAND_BY_S)
+        with self._serving:
+            self._standing_by = False
+
+    def wanted(self) -> None:
+        """Has the pump serve reports now, because a thread waits for them."""
+        self._last_turn = 0.0
+        _signal(self._wanted)
+
+    def _wait_for_reports(self) -> None:
+        # A flush with nothing left returns at once, and others of its topic may still be counting.
+        if not self._flushes or not self.writer.flush(_POLL_S):
+            self.writer.poll(_POLL_S)
+
+    def stop(self) -> None:
+        """Ends the thread and closes the writer; the writer reports messages that it gives up as failed."""
+        self._stopping = True
+        self._thread.join()
+        self.writer.close()
+
+
+def _signal(lock: threading.Lock) -> None:
+    # Released already: the other side gave up waiting for the signal before, and finds it now.
+    with contextlib.suppress(RuntimeError):
+        lock.release()
+
+
+def publish_error(error: object, pump: ReportThread | None) -> PublishError:
+    """What a future raises for a report's error of this pump's writer."""
+    known = error if isinstance(error, PubSubError) or pump is None else pump.writer.explain(error)
+    if isinstance(known, PublishError):
+        return known
+    if isinstance(known, PubSubError):
+        return PublishError(known.message, code=known.code)
+    return PublishError(f"publish: {known}")
+
+
+class WriterPool:
+    """Hands out pumps, one for each pair of batching and batch limit."""
+
+    def __init__(self, new_writer: Callable[[Batching, int], LogWriter]) -> None:
+        self._new_writer = new_writer
+        self._pumps: dict[tuple[Batching, int], ReportThread] = {}
+        self._publishers: weakref.WeakSet[_Publisher] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._renewal: threading.Thread | None = None
+        self._renew_now = threading.Event()
+        self._closed = False
+        self._process = os.getpid()
+        self.callbacks = CallbackThread()
+        # By a weak reference: a pool that was forgotten must not live until the end for this.
+        self._at_exit = _AtExit(weakref.ref(self))
+        atexit.register(self._at_exit)
+
+    def pump(self, batching: Batching, max_batch_bytes: int) -> ReportThread:
+        """The writer for these settings; it connects in the background when it is new."""
+        with self._lock:
+            self._check_open()
+            pump = self._pumps.get((batching, max_batch_bytes))
+            if pump is None:
+                writer = self._new_writer(batching, max_batch_bytes)
+                pump = ReportThread(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
+                self._pumps[batching, max_batch_bytes] = pump
+            return pump
+
+    def register(self, publisher: _Publisher) -> None:
+        """Renews what the publisher knows of its topic from now on, and flushes it at the process's end."""
+        with self._lock:
+            self._check_open()
+            self._publishers.add(publisher)
+            if self._renewal is None:
+                self._renewal = threading.Thread(
+                    target=self._renew_for_ever, name="kafka-pubsub-publish-renewal", daemon=True
+                )
+                self._renewal.start()
+
+    def renew_soon(self) -> None:
+        """Something failed: look at the topics again, in the background."""
+        self._renew_now.set()
+
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise FailedPrecondition("this PubSub was used before the process forked: make it in the child")
+        if self._closed:
+            raise FailedPrecondition("this PubSub is closed: make a new one")
+
+    def _renew_for_ever(self) -> None:
+        while not self._closed:
+            self._renew_now.wait(RENEW_S)
+            self._renew_now.clear()
+            for publisher in self._registered():
+                if not self._closed:
+                    publisher.renew()
+            time.sleep(_RENEW_SOON_S)
+
+    def _registered(self) -> list[_Publisher]:
+        with self._lock:
+            return list(self._publishers)
+
+    def flush_at_exit(self) -> None:
+        """Flushes all topics together for up to `AT_EXIT_S`."""
+        if self._closed or self._process != os.getpid():
+            return
+        end = time.monotonic() + AT_EXIT_S
+        for publisher in self._registered():
+            try:
+                publisher.flush(max(0.0, end - time.monotonic()))
+            except PubSubError as error:
+                _log.error("the process ended without PubSub.close(): %s", error.message)
+
+    def close(self) -> None:
+        """Stops all; close the topics' publishers first."""
+        with self._lock:
+            self._closed = True
+            pumps, self._pumps = list(self._pumps.values()), {}
+        atexit.unregister(self._at_exit)
+        self._renew_now.set()
+        for pump in pumps:
+            pump.stop()
+        if not self.callbacks.close(_CALLBACKS_S):
+            _log.warning("done-callbacks of publish futures still run after %s s; going on", _CALLBACKS_S)
+
+
+class _AtExit:
+    """What `atexit` calls; equal only to itself, so that it can be unregistered."""
+
+    def __init__(self, pool: weakref.ref[WriterPool]) -> None:
+        self._pool = pool
+
+    def __call__(self) -> None:
+        pool = self._pool()
+        if pool is not None:
+            pool.flush_at_exit()

@@ -1,0 +1,337 @@
+"""What a stream does about its retry topic besides reading it: flights, bodies, deletions of what isn't needed.
+
+Theory. The core says what is to be moved, read again or deleted; all of that waits for the log, so it is done on
+threads of its own (`transaction_thread`, `body_reader`), and the answers are posted to the runner.
+
+Rules
+1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their flights landed.
+2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
+3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
+   (`dead_letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
+   knows whose it is, and ends what is open under both.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Protocol, cast
+
+from kafka_pubsub.client.assignment.lost_tails import Findings, look
+from kafka_pubsub.client.retry.body_reader import BodyReader, BodyRequest, FoundBodies
+from kafka_pubsub.client.retry.checkpoint_reader import checkpoints_of, newest
+from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
+from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult, TransactionThread
+from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
+from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
+from kafka_pubsub.core.effects import CommitBoth, MovedRecord, StoreMoves, WriteDeadLetters
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.model import (
+    Committed,
+    Ending,
+    LogEnd,
+    Membership,
+    NewRecord,
+    StoredRecord,
+    TopicInfo,
+    TopicPartition,
+)
+from kafka_pubsub.ports import Backend
+from kafka_pubsub.schema import checkpoints
+
+__all__ = [
+    "LANDING",
+    "Answers",
+    "RetryIO",
+    "dead_letter_id",
+    "identity_of",
+    "positions_of",
+    "transactional_id",
+]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds that giving up a partition waits for its flight: some hundred times what one takes. The group waits as long.
+LANDING = 4.0
+#: Seconds for ending what a dead owner left open: a broker needs about one.
+FENCING = 10.0
+#: The same for its dead letters. While their topic is away the call doesn't return, but what it does to the positions
+#: is done at its beginning.
+LETTERS_FENCING = 2.0
+#: Seconds for a look at the end of a log.
+CHECKING = 20.0
+#: Seconds that closing waits for dead letters that are being written: they are written again by the next owner.
+LETTERS_CLOSING = 1.0
+
+
+def identity_of(record: SubscriptionRecord) -> str:
+    """Tells a subscription's retry topic from one of the same name that came before it; empty: there is none."""
+    return "" if record.retry_topic is None else record.retry_topic.topic_id
+
+
+def transactional_id(subscription: str, writer: int) -> str:
+    """Under which the writer that commits with that number relocates."""
+    return f"{subscription}-{writer}"
+
+
+def dead_letter_id(subscription: str, writer: int) -> str:
+    """The id under which the stream that commits with that number writes dead letters."""
+    return f"{transactional_id(subscription, writer)}-dead"
+
+
+def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
+    """A commit of both partitions, as the log takes it."""
+    return {
+        TopicPartition(topic, number): Committed(commit.offset, commit.metadata, commit.epoch),
+        TopicPartition(retry, number): Committed(*commit.retry),
+    }
+
+
+def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
+    try:
+        return backend.admin.topic(policy.topic)
+    except NotFound as error:
+        raise FailedPrecondition(
+            f"dead_letter.topic {policy.topic!r} is gone, so a message whose attempts are used up would have no place "
+            "to go: make it again, or name another topic with update_subscription(dead_letter=)"
+        ) from error
+
+
+class Answers(Protocol):
+    """Is told on the runner when an answer has come (`paired_partitions`)."""
+
+    def landed(self, landing: MoveResult) -> None:
+        """A flight has landed."""
+
+    def written(self, written: Written) -> None:
+        """The log has taken dead letters, or it hasn't."""
+
+    def found(self, found: FoundBodies) -> None:
+        """Bodies were read."""
+
+    def restart(self, number: int) -> None:
+        """A partition's ownership must begin anew."""
+
+
+class RetryIO:
+    """The retry topic's traffic of one stream."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        record: SubscriptionRecord,
+        retry: str,
+        writer: int,
+        membership: Callable[[], Membership | None],
+        rejoin: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.retry = retry
+        self._admin = backend.admin
+        self._fetch = backend.record_fetch
+        self.topic = record.topic
+        self._membership = membership
+        #: Ends our membership, with whatever is still on its way under it.
+        self.rejoin = rejoin
+        policy = record.options.dead_letter
+        self._dead = None if policy is None else policy.topic
+        #: Asked for once: a dead letter's partition means something to its key's other dead letters only.
+        self._dead_partitions = 1 if policy is None else _dead_topic(backend, policy).partitions
+        name = f"kafka_pubsub-{record.name}"
+        own = transactional_id(record.name, writer)
+        self.mover = TransactionThread(lambda: backend.transactions(own), self._landed, f"{name}-mover")
+        dead = dead_letter_id(record.name, writer)
+        self.letters = DeadLetterWriter(
+            lambda: backend.transactions(dead), self._written, self._landed, f"{name}-letters"
+        )
+        self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
+        #: Flights that haven't landed, by partition.
+        self._up: Counter[int] = Counter()
+        self._changed = threading.Condition()
+        self._post: Callable[[Callable[[], None]], None]
+        self._answers: Answers
+
+    def connect(self, post: Callable[[Callable[[], None]], None], answers: Answers) -> None:
+        """Where answers go; `post` hands a call to the runner."""
+        self._post, self._answers = post, answers
+
+    # On the runner
+
+    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        """Has a partition's messages moved, or the burial of those that were written completed."""
+        if effect.records and effect.records[0].dead:
+            self._complete(number, epoch, effect)
+            return
+        records = [self._record(number, each) for each in effect.records]
+        membership = self._membership()
+        flight = self._flight(number, epoch, records, effect, membership)
+        if membership is None:
+            reason = FailedPrecondition("not a member of the group now")
+            self._answer(MoveResult(flight, Ending.ABORTED, reason=reason))
+            return
+        with self._changed:
+            self._up[number] += 1
+        self.mover.send(flight)
+
+    def _flight(
+        self,
+        number: int,
+        epoch: int,
+        records: Sequence[NewRecord],
+        effect: StoreMoves,
+        membership: Membership | None,
+    ) -> MoveRequest:
+        """These records, the checkpoint that goes with them, and the positions."""
+        headers = [*effect.said, checkpoints.header()]
+        parts = [
+            NewRecord(self.retry, number, None, checkpoints.encode(part), headers, part.checkpoint.time)
+            for part in effect.parts
+        ]
+        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        flight = MoveRequest(number, epoch, [*records, *parts], positions, membership or Membership("", None))
+        if (named := effect.named) is None:
+            return flight
+        return flight._replace(
+            checkpoint=len(records),
+            named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
+        )
+
+    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
+        """Has dead letters written."""
+        records = [self._record(number, each) for each in effect.records]
+        membership = self._membership()
+        flight = MoveRequest(number, epoch, records, {}, membership or Membership("", None))
+        if membership is None:
+            reason = FailedPrecondition("not a member of the group now")
+            self._post(lambda: self._answers.written(Written(flight, False, reason=reason)))
+        else:
+            self.letters.send(flight)
+
+    def _complete(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        rest = self._flight(number, epoch, (), effect, self._membership())
+        with self._changed:
+            self._up[number] += 1
+        if not self.letters.complete(rest):
+            reason = FailedPrecondition("the dead letters were given up: their commit came too late")
+            self._landed(MoveResult(rest, Ending.ABORTED, reason=reason))
+
+    def _record(self, number: int, each: MovedRecord) -> NewRecord:
+        record = cast("StoredRecord", each.record)
+        topic, partition, key = self.retry, number, record.key()
+        if each.dead:
+            topic = self._dead or self.retry
+            count = self._dead_partitions
+            partition = each.record.offset() % count if key is None else partition_of(key, count)
+        return NewRecord(topic, partition, key, record.value(), each.headers, record.timestamp()[1])
+
+    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
+        """Has records of the retry partition read again."""
+        self.bodies.ask(BodyRequest(TopicPartition(self.retry, number), epoch, offsets))
+
+    def restart(self, number: int) -> None:
+        """Has a partition's ownership begin anew."""
+        self._answers.restart(number)
+
+    def trim(self, number: int, offset: int) -> None:
+        """Has records of the retry partition deleted; rare, so a thread for each will do."""
+        threading.Thread(
+            target=self._trim, args=(number, offset), name="kafka_pubsub-trim", daemon=True
+        ).start()
+
+    def _trim(self, number: int, offset: int) -> None:
+        try:
+            self._admin.trim(self.retry, {number: offset})
+        except PubSubError as error:
+            log.warning("what %s[%d] holds below %d stays for now: %s", self.retry, number, offset, error)
+
+    # On the threads of their own
+
+    def _answer(self, landing: MoveResult) -> None:
+        self._post(lambda: self._answers.landed(landing))
+
+    def _landed(self, landing: MoveResult) -> None:
+        self._answer(landing)
+        with self._changed:
+            self._up[landing.flight.partition] -= 1
+            self._changed.notify_all()
+
+    def _written(self, written: Written) -> None:
+        self._post(lambda: self._answers.written(written))
+
+    def _found(self, found: FoundBodies) -> None:
+        self._post(lambda: self._answers.found(found))
+
+    # For the fetcher, which gives partitions up and takes them on
+
+    def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
+        """Waits until nothing of these partitions is in the air; returns those of which something still is."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while up := [number for number in numbers if self._up[number]]:
+                left = until - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    return [number for number in up if self._up[number]]
+        return []
+
+    def fence(self, subscription: str, writer: int) -> None:
+        """Ends what the writer of that number left open; if that can't be done, the log ends it in time."""
+        dead = self.letters.begin_fence(dead_letter_id(subscription, writer))
+        try:
+            self.mover.fence(transactional_id(subscription, writer), FENCING)
+        except PubSubError as error:
+            log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
+        try:
+            dead.result(LETTERS_FENCING)
+        except (TimeoutError, PubSubError) as error:
+            log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
+
+    def checkpoints(
+        self, wanted: Mapping[TopicPartition, tuple[Named, int]]
+    ) -> Mapping[TopicPartition, Checkpoint]:
+        """The checkpoints that commits name in retry partitions with these ends; what is lost is told, and left out."""
+        if not wanted:
+            return {}
+        with closing(self._fetch()) as fetch:
+            found = checkpoints_of(fetch, wanted)
+        for place, (named, _) in wanted.items():
+            if place not in found:
+                log.error(
+                    "the checkpoint at offset %d of %s[%d] is gone or damaged: what it called finished is delivered "
+                    "again, as far as it is still there",
+                    named.offset,
+                    *place,
+                )
+        return found
+
+    def look(
+        self,
+        record: SubscriptionRecord,
+        stored: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+    ) -> Findings:
+        """How far the logs were read, and whether they lost some of it (`lost_tails`)."""
+        with closing(self._fetch()) as fetch:
+            return look(fetch, record, stored, ends)
+
+    def lost(self, place: TopicPartition, read: LogEnd) -> int | None:
+        """The first offset of what a log has lost of what was read; None: nothing."""
+        with closing(self._fetch()) as fetch:
+            return fetch.lost_tails({place: read}, CHECKING).get(place)
+
+    def newest(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+    ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
+        """The last checkpoint of these topics in each retry partition, if there is one."""
+        if not ranges:
+            return {}
+        with closing(self._fetch()) as fetch:
+            return newest(fetch, ranges, ids)
+
+    def close(self, timeout: float) -> bool:
+        """Ends the threads; False if that takes longer than `timeout` seconds."""
+        self.letters.close(min(timeout, LETTERS_CLOSING))
+        return all([self.mover.close(timeout), self.bodies.close(timeout)])

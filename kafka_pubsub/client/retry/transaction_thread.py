@@ -1,0 +1,288 @@
+"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `dead_letter_writer`.
+
+Theory. A core says what one partition's next move is: records to write, and the commits of main and retry in which
+their sources are finished. A transaction costs some milliseconds whatever is in it, so moves that come within a few
+milliseconds, of whatever partitions, share one. It runs on a thread of its own, because it waits for the log.
+
+Rules
+1. A partition has one flight at a time (its core sees to it); a flight is stored whole or not at all, and its fate is
+   told exactly once, by `landed`.
+2. If a transaction was aborted because of a record that the log refuses, the flights without such a record are sent
+   again at once, without it; the others land with what was refused of them.
+3. After an ending that isn't known our own id is fenced before anything is told: then what is committed is the truth,
+   and a reader that asks for it doesn't wait for us.
+4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
+5. When an abort of several flights names no record, each goes alone for `ALONE` seconds: one of them may make every
+   transaction fail that it is in, and must not hold up the others.
+6. What has landed isn't held while there is nothing to do: it may be megabytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from queue import Empty
+from typing import NamedTuple
+
+from kafka_pubsub.client.threads import ThreadedQueue
+from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.model import (
+    Ending,
+    Membership,
+    NewRecord,
+    Outcome,
+    Positions,
+    PositionsLater,
+)
+from kafka_pubsub.ports import Transactions
+
+__all__ = ["MoveRequest", "MoveResult", "TransactionThread", "positions_of_all"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds that a transaction waits for further flights: a tenth of a nack's backoff at its shortest, and enough for
+#: the other partitions of the same sweep.
+GATHER = 0.003
+#: Records and bytes at which a transaction takes no further flight. A broker takes more in well under a second, but the
+#: log's client copies all of it, and a burst shouldn't cost its size in memory once more.
+MOST_RECORDS = 5000
+MOST_BYTES = 4 * 1024 * 1024
+#: Seconds: as long as a partition waits at most before it sends an aborted flight again, and some more.
+ALONE = 10.0
+#: Seconds between two tries to fence our own id while the log doesn't answer.
+TRY_AGAIN = 1.0
+
+
+class MoveRequest(NamedTuple):
+    """What one partition moves: the records, and the positions that go with them.
+
+    Where there is a checkpoint its records begin at number `checkpoint`, and the positions are `named` with its offset.
+    """
+
+    partition: int
+    epoch: int
+    records: Sequence[NewRecord]
+    positions: Positions
+    membership: Membership
+    checkpoint: int | None = None
+    named: Callable[[int], Positions] | None = None
+
+
+class MoveResult(NamedTuple):
+    """A flight's fate; `offsets` of its records if it was stored, else `refused`: records that the log won't take."""
+
+    flight: MoveRequest
+    ending: Ending
+    offsets: Sequence[int] = ()
+    refused: Mapping[int, PubSubError] = {}
+    reason: PubSubError | None = None
+
+    @property
+    def checkpoint(self) -> int | None:
+        """Where its checkpoint was stored; None: it had none, or it wasn't."""
+        at = self.flight.checkpoint
+        return None if at is None or at >= len(self.offsets) else self.offsets[at]
+
+
+class TransactionThread:
+    """One transactional writer and its thread, which starts with the first flight."""
+
+    def __init__(
+        self,
+        transactions: Callable[[], Transactions],
+        landed: Callable[[MoveResult], None],
+        name: str = "kafka_pubsub-mover",
+    ) -> None:
+        self._make = transactions
+        self._landed = landed
+        self._flights: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
+            self._work, name
+        )
+        self._transactions: Transactions | None = None
+        self._ending = threading.Event()
+        # Until when each flight goes alone (rule 5).
+        self._alone_until = 0.0
+
+    def send(self, flight: MoveRequest) -> None:
+        """Takes off soon; any thread may call."""
+        self._flights.put(flight)
+
+    def fence(self, transactional_id: str, timeout: float) -> None:
+        """Ends what a dead owner left open under its id; raises if that can't be done in time."""
+        try:
+            self.begin_fence(transactional_id).result(timeout)
+        except TimeoutError:
+            raise FailedPrecondition(
+                f"transactional id {transactional_id!r} wasn't fenced within {timeout} s"
+            ) from None
+
+    def begin_fence(self, transactional_id: str) -> Future[None]:
+        """The same without waiting for it."""
+        fenced: Future[None] = Future()
+
+        def fence(transactions: Transactions) -> None:
+            try:
+                transactions.fence(transactional_id)
+            except BaseException as error:
+                fenced.set_exception(error)
+            else:
+                fenced.set_result(None)
+
+        self._flights.put(fence)
+        return fenced
+
+    def close(self, timeout: float) -> bool:
+        """Ends after what was sent so far has landed; False if that takes longer than `timeout` seconds."""
+        ended = self._flights.close(timeout)
+        self._ending.set()
+        return ended
+
+    # On the mover's thread
+
+    def _work(self) -> None:
+        try:
+            while self._serve_next():
+                pass
+        finally:
+            if self._transactions is not None:
+                self._transactions.close()
+
+    def _serve_next(self) -> bool:
+        """Waits for something to do, and does it; False: that was the end. Its locals go with it (rule 6)."""
+        first = self._flights.get()
+        if first is None:
+            return False
+        if not isinstance(first, MoveRequest):
+            first(self._writer())
+            return True
+        flights, then = self._gather(first)
+        self._fly(flights)
+        if then is not None and then is not _END:
+            then(self._writer())
+        return then is not _END
+
+    def _writer(self) -> Transactions:
+        if self._transactions is None:
+            self._transactions = self._make()
+        return self._transactions
+
+    def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], Callable[[Transactions], None] | None]:
+        """Flights that leave together, and what is to be done after them."""
+        flights, count, size = [first], len(first.records), _size(first)
+        until = time.monotonic() + GATHER
+        while count < MOST_RECORDS and size < MOST_BYTES and time.monotonic() >= self._alone_until:
+            try:
+                item = self._flights.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if not isinstance(item, MoveRequest):
+                return flights, _END if item is None else item
+            flights.append(item)
+            count, size = count + len(item.records), size + _size(item)
+        return flights, None
+
+    def _fly(self, flights: Sequence[MoveRequest]) -> None:
+        """One transaction for each membership, which is one, but for the moment of a rebalance."""
+        while flights:
+            membership = flights[0].membership
+            together = [flight for flight in flights if flight.membership == membership]
+            flights = [flight for flight in flights if flight.membership != membership]
+            self._fly_together(together)
+
+    def _fly_together(self, flights: Sequence[MoveRequest]) -> None:
+        records = [record for flight in flights for record in flight.records]
+        outcome = self._transact(records, positions_of_all(flights), flights[0].membership)
+        if outcome.ending is Ending.ABORTED and len(flights) > 1 and not outcome.refused:
+            self._alone_until = time.monotonic() + ALONE
+        if outcome.ending is Ending.UNKNOWN:
+            self._fence_ourselves()
+        refused = _by_flight(flights, outcome.refused)
+        at = 0
+        again: list[MoveRequest] = []
+        for number, flight in enumerate(flights):
+            offsets = outcome.offsets[at : at + len(flight.records)]
+            at += len(flight.records)
+            if refused and number not in refused:
+                again.append(flight)
+            else:
+                self._land(
+                    MoveResult(flight, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
+                )
+        if again:
+            self._fly_together(again)
+
+    def _transact(
+        self, records: Sequence[NewRecord], positions: Positions | PositionsLater, membership: Membership
+    ) -> Outcome:
+        try:
+            return self._writer().transact(records, positions, membership)
+        except PubSubError as error:  # what no log could take
+            return Outcome(Ending.ABORTED, (), error)
+        except Exception as error:
+            log.exception("moving %d messages failed", len(records))
+            return Outcome(
+                Ending.UNKNOWN, (), InvariantViolated(f"moving failed: {error!r}; please report this")
+            )
+
+    def _fence_ourselves(self) -> None:
+        """Until it is done no reader may ask what was committed; there is nothing else to do (rule 3)."""
+        while not self._ending.is_set():
+            try:
+                writer = self._writer()
+                writer.fence(writer.transactional_id)
+                return
+            except PubSubError as error:
+                log.warning("the fate of a transaction is still unknown: %s; trying again", error)
+                self._ending.wait(TRY_AGAIN)
+
+    def _land(self, landing: MoveResult) -> None:
+        try:
+            self._landed(landing)
+        except Exception:
+            log.exception("landing of partition %d failed", landing.flight.partition)
+
+
+def _end(_: Transactions) -> None:
+    """Stands for the end."""
+
+
+_END: Callable[[Transactions], None] = _end
+
+
+def _size(flight: MoveRequest) -> int:
+    return sum(len(record.value or b"") for record in flight.records)
+
+
+def positions_of_all(flights: Sequence[MoveRequest]) -> Positions | PositionsLater:
+    """What one transaction of these commits."""
+    positions = {place: to for flight in flights for place, to in flight.positions.items()}
+    if all(flight.named is None for flight in flights):
+        return positions
+
+    def named(offsets: Sequence[int]) -> Positions:
+        found, at = dict(positions), 0
+        for flight in flights:
+            if flight.named is not None and flight.checkpoint is not None:
+                found |= flight.named(offsets[at + flight.checkpoint])
+            at += len(flight.records)
+        return found
+
+    return named
+
+
+def _by_flight(
+    flights: Sequence[MoveRequest], refused: Mapping[int, PubSubError]
+) -> dict[int, dict[int, PubSubError]]:
+    """Refused records by flight's number, and their number in the flight."""
+    found: dict[int, dict[int, PubSubError]] = {}
+    if refused:
+        at = 0
+        for number, flight in enumerate(flights):
+            mine = {i: refused[at + i] for i in range(len(flight.records)) if at + i in refused}
+            if mine:
+                found[number] = mine
+            at += len(flight.records)
+    return found

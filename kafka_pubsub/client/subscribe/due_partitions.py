@@ -1,0 +1,166 @@
+"""Which partitions a sweep has to look at: those that were told something, and those whose time has come.
+
+Theory. A stream may own a thousand partitions, and it sweeps up to some thousand times a second. What a sweep asks of
+a partition changes only when the partition is told something. So each is asked once after it was told something, and
+its answers are kept here. When it becomes due takes ten times as long to answer as what it has, and a sweep needs to
+know that only once, at its end.
+
+Rules
+1. Each call that tells a partition something also calls `stir`. Before an answer is read, the partitions that were
+   told something are asked again for it. Before a tick those that get one anyhow aren't asked when they are due.
+2. A tick goes to each partition that was told something since its last tick, is restless, is paused, or is due. When
+   the wall clock was set, it goes to all.
+3. A partition is restless while its next tick may do something that `wakeup_at` doesn't announce: a handler runs, a
+   commit is in flight, or time alone decides (`Maintenance.restless`).
+4. A partition that is about to be given up gets no tick and wakes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from math import inf
+
+from kafka_pubsub.core.delivery.fetch_window import Held
+from kafka_pubsub.core.partition import Partition
+
+__all__ = ["DuePartitions"]
+
+
+class DuePartitions:
+    """What one coordinator knows of its partitions without asking them."""
+
+    def __init__(
+        self, owned: Mapping[int, Partition], resting: Mapping[int, Partition], leaving: Collection[int]
+    ) -> None:
+        self._owned, self._resting, self._leaving = owned, resting, leaving
+        #: Partitions that were told something since they were asked when they are due, since they were asked what they
+        #: have, and since their last tick.
+        self._when: set[int] = set()
+        self._what: set[int] = set()
+        self._stirred: set[int] = set()
+        self._restless: set[int] = set()
+        #: When partitions become due by themselves, and when the first of them does; None: that isn't known.
+        self._due: dict[int, float] = {}
+        self._soonest: float | None = inf
+        self._deliverable: set[int] = set()
+        self._hurried: set[int] = set()
+        self._careful: set[int] = set()
+        self._benched: dict[int, int] = {}
+        self._held: dict[int, Held] = {}
+        #: The wall clock less ours, as partitions were told last; None: not yet.
+        self._wall: float | None = None
+
+    def stir(self, number: int, *, tick: bool = False) -> None:
+        """That partition was told something, or has come or gone; `tick`: a tick, to which it had nothing to say."""
+        self._when.add(number)
+        self._what.add(number)
+        if not tick:
+            self._stirred.add(number)
+
+    def stir_all(self, numbers: Iterable[int]) -> None:
+        """The same of several."""
+        for number in numbers:
+            self.stir(number)
+
+    def to_tick(self, now: float, paused: Collection[int], wall: float | None) -> Collection[int]:
+        """The partitions that get a tick now."""
+        self._ask_when(self._when - self._stirred)
+        if wall is not None and wall != self._wall:
+            self._wall = wall
+            found = {*self._owned, *self._resting}
+        else:
+            found = self._stirred | self._restless
+            found.update(paused)
+            if self._first_due() <= now:
+                found.update(number for number, at in self._due.items() if at <= now)
+        self._stirred = set()
+        found.difference_update(self._leaving)
+        return found
+
+    def wakeup_at(self) -> float | None:
+        """When the first partition becomes due by itself."""
+        self._ask_when(self._when)
+        first = self._first_due()
+        return None if first == inf else first
+
+    def _first_due(self) -> float:
+        if self._soonest is None:
+            self._soonest = min(self._due.values(), default=inf)
+        return self._soonest
+
+    @property
+    def restless(self) -> bool:
+        """Whether the next tick may do something though nothing is due."""
+        self._ask_when(self._when)
+        self._ask_what()
+        return bool(self._stirred or self._restless or self._deliverable)
+
+    def deliverable(self) -> list[int]:
+        """Owned partitions that may hand something out."""
+        self._ask_what()
+        return sorted(self._deliverable)
+
+    @property
+    def hurried(self) -> bool:
+        """Whether handlers wait for a commit."""
+        self._ask_what()
+        return bool(self._hurried)
+
+    @property
+    def careful(self) -> bool:
+        """Whether messages of main are noted before they start."""
+        self._ask_what()
+        return bool(self._careful)
+
+    @property
+    def benched(self) -> Mapping[int, int]:
+        """Of owned partitions with suspects that wait for their trial: how many."""
+        self._ask_what()
+        return self._benched
+
+    @property
+    def held(self) -> Mapping[int, Held]:
+        """What owned partitions hold unfinished; those that hold nothing are left out."""
+        self._ask_what()
+        return self._held
+
+    def _ask_when(self, numbers: Collection[int]) -> None:
+        for number in numbers:
+            left = number in self._leaving
+            partition = None if left else self._owned.get(number) or self._resting.get(number)
+            due = None if partition is None else partition.wakeup_at()
+            if due != self._due.get(number):
+                self._soonest = None
+                if due is None:
+                    del self._due[number]
+                else:
+                    self._due[number] = due
+            _put(self._restless, number, partition is not None and _is_restless(partition))
+        self._when = self._when.difference(numbers)
+
+    def _ask_what(self) -> None:
+        if not self._what:
+            return
+        changed, self._what = self._what, set()
+        for number in changed:
+            self._ask_one(number, self._owned.get(number))
+
+    def _ask_one(self, number: int, owned: Partition | None) -> None:
+        _put(self._deliverable, number, owned is not None and owned.deliverable)
+        _put(self._hurried, number, owned is not None and owned.half.hurried)
+        _put(self._careful, number, owned is not None and owned.half.careful_at_all)
+        self._benched.pop(number, None)
+        if owned is not None and (benched := owned.half.benched):
+            self._benched[number] = benched
+        self._held.pop(number, None)
+        if owned is not None and (count := len(owned.offsets.unfinished)):
+            self._held[number] = Held(count, owned.buffered)
+
+
+def _is_restless(partition: Partition) -> bool:
+    busy = partition.leases.active or partition.acks.busy or partition.commits.in_flight is not None
+    return bool(busy) or partition.half.chores.restless
+
+
+def _put(some: set[int], number: int, member: bool) -> None:
+    (some.add if member else some.discard)(number)

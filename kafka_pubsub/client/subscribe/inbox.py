@@ -1,0 +1,119 @@
+"""What other threads say to a stream's runner: noted here, and taken in its sweeps.
+
+Rules
+1. Any thread may speak, and none waits. The runner is woken only if it sleeps, or if a caller waits for its answer.
+2. An ack that a caller waits for is noted before the message counts as acked, so before the release that tells of the
+   same ack. Hence releases are taken out first, and such acks are dealt with first.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.workers.ack_futures import DurableAcks
+from kafka_pubsub.client.workers.lease_runner import Reports
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import LeaseReport
+from kafka_pubsub.model import AckFuture, Message
+
+__all__ = ["Inbox"]
+
+Word = TypeVar("Word")
+
+
+class Inbox(Reports, ABC):
+    """A stream's runner, as holders see it (`lease_runner.Reports`)."""
+
+    coordinator: Coordinator
+
+    def __init__(self, process: int, on_handed_out: Callable[[str, Message], None]) -> None:
+        self.process = process
+        self.ended = threading.Event()
+        self.acks = DurableAcks()
+        self._on_handed_out = on_handed_out
+        self._releases: deque[LeaseReport] = deque()
+        self._settlements: deque[Settlement] = deque()
+        self._extensions: deque[tuple[Lease, int, float]] = deque()
+        #: One entry for each verdict that came too late.
+        self._stale: deque[None] = deque()
+        self._asleep = False
+
+    @abstractmethod
+    def ring(self) -> None:
+        """Wakes the runner."""
+
+    @abstractmethod
+    def take_over(self) -> None:
+        """Ends a walk that is under way."""
+
+    @abstractmethod
+    def make_way(self) -> None:
+        """The caller is about to wait for a commit: if it is the thread that commits, another one becomes it."""
+
+    def released(self, release: LeaseReport) -> None:
+        self._releases.append(release)
+        if self._asleep:
+            self.ring()
+
+    def settled(self, settlement: Settlement) -> None:
+        self._settlements.append(settlement)
+        self.ring()
+
+    def awaited(self, lease: Lease, message: Message) -> AckFuture:
+        future = self.acks.ask(lease, message, self.observer, self.make_way)
+        if self._asleep:
+            self.ring()
+        return future
+
+    def extended(self, lease: Lease, done: int, seconds: float) -> None:
+        self._extensions.append((lease, done, seconds))
+        self.ring()
+
+    def stale(self) -> None:
+        if self.ended.is_set():  # there are no more sweeps
+            self.coordinator.counts.stale += 1
+            if self.coordinator.forgotten is not None:
+                self.coordinator.forgotten.too_late()
+        else:
+            self._stale.append(None)
+
+    def handed_out(self, ack_id: str, message: Message) -> None:
+        self._on_handed_out(ack_id, message)
+
+    # On the runner
+
+    def _has_heard(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._releases or self._settlements or self._extensions or self.acks.asked)
+
+    def take_reports(self, now: float) -> None:
+        """Has the coordinator book all that was said of messages so far."""
+        coordinator = self.coordinator
+        releases = _drain(self._releases) if self._releases else ()
+        self.take_asks(now)
+        if releases:
+            coordinator.released(releases, now)
+        if self._settlements:
+            coordinator.settled(_drain(self._settlements), now)
+        while self._extensions:
+            coordinator.extended(*self._extensions.popleft(), now)
+        while self._stale:
+            self._stale.popleft()
+            coordinator.counts.stale += 1
+
+    def take_asks(self, now: float) -> None:
+        """Acks that callers wait for; also to be taken before a walk tells of itself (`core.events.Awaited`)."""
+        if self.acks.asked:
+            self.coordinator.awaited(_drain(self.acks.asked), now)
+
+
+def _drain(line: deque[Word]) -> list[Word]:
+    taken = []
+    while line:
+        taken.append(line.popleft())
+    return taken

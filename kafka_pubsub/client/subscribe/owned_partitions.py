@@ -1,0 +1,251 @@
+"""What a stream holds: the partitions that are its own, those that rest, and handlers that outlive their ownership.
+
+Theory. Partitions come and go with the group's rebalances, and mostly come back. Handlers that began under an earlier
+ownership go on running; `OwnedPartitions` holds their keys back until they end. The coordinator does the rest.
+
+Rules
+1. A revoked partition is *resting*: its books are kept, and no handler begins. If it returns and the log holds exactly
+   what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
+2. A key whose old handler still runs here is held back in the new ownership until that handler has ended.
+3. A partition that is about to be given up sends nothing of its own accord any more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
+from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
+from kafka_pubsub.core.delivery.fetch_window import BufferGate
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
+from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
+from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
+from kafka_pubsub.core.settings import Rules, Start
+from kafka_pubsub.model import Committed
+
+__all__ = ["OwnedPartitions", "running"]
+
+
+class OwnedPartitions(ABC):
+    """The partitions of one stream, owned and resting, and the leases that are over while their handlers run."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        process: int,
+        jitter: Callable[[], float],
+        max_bytes: int,
+        turn: TrialLock | None = None,
+    ) -> None:
+        self._rules = rules
+        #: The number that its commits carry.
+        self.process = process
+        self._jitter = jitter
+        self._suspects = turn or TrialLock()
+        self._epochs = 0
+        #: Partitions that are ours. Empty: nothing was assigned.
+        self.owned: dict[int, Partition] = {}
+        #: Revoked ones that may return.
+        self.resting: dict[int, Partition] = {}
+        #: Leases that are over while their handlers still run; each holds its key back.
+        self._lingering: set[Lease] = set()
+        #: Commits to send, by partition; the newest of each.
+        self.commits: dict[int, CommitBoth] = {}
+        #: Last commits of partitions that were given up, to send after all: their last relocation was aborted.
+        self.afterwords: dict[int, CommitBoth] = {}
+        #: Partitions that are about to be given up: they send nothing more of their own accord.
+        self._leaving: set[int] = set()
+        #: What is known of partitions without asking them.
+        self.attention = DuePartitions(self.owned, self.resting, self._leaving)
+        self.gate: BufferGate[int] = BufferGate(max_bytes)
+        #: What partitions that are gone had finished and committed.
+        self._past_finished = 0
+        self._past_positions: dict[int, int] = {}
+        self._past_retries: dict[int, int] = {}
+        self._leased = 0
+        #: Whether the stream ends: partitions that go don't come back.
+        self.closing = False
+        #: None: no warning is wanted.
+        self.forgotten: ForgottenAcks | None = None
+
+    @abstractmethod
+    def _do(self, number: int, event: Event, now: float) -> None:
+        """Passes an event to a partition, and carries out its effects."""
+
+    @abstractmethod
+    def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
+        """Carries out a partition's effects."""
+
+    # Ownership
+
+    def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
+        """Returns the position of a resting partition in memory, or None if another owner has committed since."""
+        partition = self.resting.get(number)
+        if partition is None or partition.commits.stored != _stored(committed, beside):
+            return None
+        return partition.offsets.position
+
+    def assign(
+        self,
+        committed: Mapping[int, Committed],
+        begin: Callable[[int, Committed], StartPosition],
+        now: float,
+        beside: Mapping[int, Committed],
+    ) -> dict[int, int]:
+        """Takes on partitions; returns where to read each. Resting ones that didn't return are dropped.
+
+        `beside`: the commits stored for their retry partitions.
+        """
+        positions: dict[int, int] = {}
+        self.gate.forget(committed)
+        for number, stored in committed.items():
+            retry = beside[number]
+            position = self.returns(number, stored, retry)
+            if position is not None:
+                self.owned[number] = self.resting.pop(number)
+                self._do(number, Returned(), now)
+            else:
+                self._forget(number, now)
+                position = self._start(number, _stored(stored, retry), begin(number, stored))
+            positions[number] = position
+        for number in list(self.resting):
+            self._forget(number, now)
+        self._recount()
+        return positions
+
+    def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
+        self._epochs += 1
+        held_back = [
+            lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
+        ]
+        partition = Partition(
+            Start(
+                number,
+                self._epochs,
+                self.process,
+                stored,
+                start.position,
+                start.retry,
+                start.known,
+                held_back,
+            ),
+            self._rules,
+            self._jitter,
+            self._suspects,
+        )
+        self.owned[number] = partition
+        self.attention.stir(number)
+        return partition.offsets.position
+
+    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
+        """Returns the commits to make before any message of these partitions is delivered."""
+        for number in numbers:
+            self._do(number, Tick(), now)
+        return {number: self.commits.pop(number) for number in numbers if number in self.commits}
+
+    def hold_still(self, numbers: Iterable[int]) -> None:
+        """Stops new commits before a revoke; the last commit then holds all that is left."""
+        self._leaving.update(numbers)
+        self.attention.stir_all(self._leaving)
+
+    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+        """Lets partitions go and begins nothing more of them; returns their last commits, to be sent and answered."""
+        last: dict[int, CommitBoth] = {}
+        self._leaving.difference_update(numbers)
+        for number in numbers:
+            partition = self.owned.get(number)
+            if partition is None:
+                continue
+            self.commits.pop(number, None)
+            self._do(number, Revoked(closing=self.closing), now)
+            if (commit := self.commits.pop(number, None)) is not None:
+                last[number] = commit
+            self.resting[number] = self.owned.pop(number)
+        self.attention.stir_all(numbers)
+        return last
+
+    def take_afterwords(self) -> dict[int, CommitBoth]:
+        """The commits that partitions which were given up have left to send."""
+        words, self.afterwords = self.afterwords, {}
+        return words
+
+    def lose(self, numbers: Sequence[int], now: float) -> None:
+        """They are gone: nothing of them counts any more."""
+        self._leaving.difference_update(numbers)
+        for number in numbers:
+            if number in self.owned:
+                self.resting[number] = self.owned.pop(number)
+            self.commits.pop(number, None)
+            self._forget(number, now)
+        self.attention.stir_all(numbers)
+        self._recount()
+
+    def end(self, now: float) -> None:
+        """Ends all leases with the stream, so that later verdicts are stale."""
+        if self.forgotten is not None:
+            self.forgotten.closing(lease for each in self._all() for lease in each.leases.active)
+        self.lose([*self.owned, *self.resting], now)
+
+    def _forget(self, number: int, now: float) -> None:
+        partition = self.resting.pop(number, None)
+        self.attention.stir(number)
+        if partition is None:
+            return
+        self._past_finished += partition.finished
+        self._past_positions[number] = partition.commits.stored.offset
+        self._past_retries[number] = partition.commits.stored.retry.offset
+        old = running(partition)
+        self._effects(number, partition.handle(Lost(), now), now)
+        self._lingering.update(old)
+
+    def _recount(self) -> None:
+        self._leased = sum(len(partition.leases.active) for partition in self._all())
+
+    def _all(self) -> list[Partition]:
+        return [*list(self.owned.values()), *list(self.resting.values())]
+
+    # Looking in
+
+    def finished(self) -> int:
+        """Records that were acked, since the stream began."""
+        return self._past_finished + sum(partition.finished for partition in self._all())
+
+    def committed_positions(self) -> dict[int, int]:
+        """The last committed position of each partition that this stream had."""
+        return {
+            **self._past_positions,
+            **{partition.number: partition.commits.stored.offset for partition in self._all()},
+        }
+
+    def retry_positions(self) -> dict[int, int]:
+        """The same of their retry partitions."""
+        return {
+            **self._past_retries,
+            **{partition.number: partition.commits.stored.retry.offset for partition in self._all()},
+        }
+
+    def lingering(self) -> Counter[int]:
+        """Old handlers that still run, by partition."""
+        return Counter(lease.partition for lease in self._lingering)
+
+
+def _stored(main: Committed, retry: Committed) -> CommitBoth:
+    """What the log holds, as a core has it."""
+    beside = Commit(retry.offset or 0, retry.metadata, retry.epoch)
+    return CommitBoth(main.offset or 0, main.metadata, beside, main.epoch)
+
+
+def running(partition: Partition) -> list[Lease]:
+    """Returns leases with a running handler, which hold their keys back, not those that still wait for their note."""
+
+    def runs(lease: Lease) -> bool:
+        return lease.state is LeaseState.EXPIRED or (
+            lease.state is LeaseState.WALKING and lease.holder is not None
+        )
+
+    return [lease for lease in partition.leases.active if lease.key is not None and runs(lease)]

@@ -1,0 +1,497 @@
+"""The engine of a stream: one thread that polls and sends commits, and one that decides.
+
+Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it, and between
+two reads it sends commits, for whose answers it doesn't wait. The *runner* thread owns the coordinator: it takes what
+was posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
+callbacks run on the fetcher, which asks the runner and waits.
+
+Rules
+1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
+   ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
+2. One commit in flight: the next one is sent when the answer has been posted, from whatever thread it came. A last word
+   is waited for. One that isn't answered in time is in flight until the library lets go of it: until then it may be
+   stored, over whatever came in between.
+3. The runner never waits for the fetcher, a worker or the log.
+4. A fetcher that calls quick callbacks itself (`inline_runner`) decides for itself in between: it is the runner then,
+   one at a time by `core`, which no thread holds while it waits or while a callback runs.
+5. Whatever ends a thread ends the stream, and `failure` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kafka_pubsub.client.assignment.batches import HotKeyWarnings, by_partition
+from kafka_pubsub.client.assignment.listener import AssignmentListener
+from kafka_pubsub.client.assignment.log_ends import LogEnds
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
+from kafka_pubsub.client.joining import join
+from kafka_pubsub.client.question import Question
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.subscribe.idle_waits import Bell, IdleWaits
+from kafka_pubsub.client.subscribe.inbox import Inbox
+from kafka_pubsub.client.subscribe.paused_partitions import PausedPartitions
+from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, InlineScheduler
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.settings import RECORD_OVERHEAD
+from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition
+from kafka_pubsub.ports import LogReader
+
+__all__ = ["StreamRunner"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Records asked for in one read: so many that its cost vanishes among them, so few that they stay in a cache.
+READ = 1000
+#: Records of the first read, before it is known how large they are; and the share of `max_bytes` for one read.
+FIRST_READ, SHARE = 100, 0.125
+#: Records for which there must be room before anything is read.
+LEAST_READ = 500
+#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
+#: messages are out and their acks are waited for: against the commit itself it is little.
+READ_WAIT, PROMPT_WAIT = 0.05, 0.003
+#: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
+TICK = COMMIT_INTERVAL
+#: Seconds between looks at how much is held, while there is room.
+GAUGE = 0.02
+#: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
+HOLD_OFF = 0.2
+#: Batches that may wait for the runner.
+POSTED = 4
+
+Answer = TypeVar("Answer")
+
+
+class StreamRunner(Inbox):
+    """Runs one coordinator on one reader. It is the coordinator's `Reports` and the reader's listener."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        record: SubscriptionRecord,
+        process: int,
+        *,
+        look_up: Callable[[], SubscriptionRecord],
+        on_end: Callable[[], None],
+        on_handed_out: Callable[[str, Message], None],
+        watch: Callable[[], None] | None = None,
+        clock: Callable[[], float] = steady_time,
+        wall: Callable[[], float] = time.time,
+        relocating: RetryIO,
+    ) -> None:
+        super().__init__(process, on_handed_out)
+        self.failure: BaseException | None = None
+        self._reader = reader
+        self._on_end = on_end
+        self._watch = watch
+        self.subscription = record.name
+        self.clock = clock
+        self._prompt = record.options.exactly_once
+        #: Whether handlers wait for a commit, as the runner saw it last.
+        self._hurried = False
+        self.wall = WallClock(wall)
+        self.rebalances = AssignmentListener(self, reader, record, look_up, relocating)
+        self._ends = LogEnds(self, self.rebalances, reader)
+        self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
+        #: Batches and calls for the runner, in order (rule 1).
+        self._posted: deque[Callable[[], None]] = deque()
+        #: Batches, and records: posted, counted by the fetcher, and taken, counted by the runner.
+        self._fetched = self._booked = 0
+        self._records_read = self._records_booked = 0
+        #: Rings when something was posted while the runner slept.
+        self._bell = Bell()
+        #: Whether the runner sleeps; `_asleep` only if no thread does its work meanwhile.
+        self._dozing = False
+        #: Commits for the fetcher.
+        self._to_commit: deque[dict[int, CommitBoth]] = deque()
+        self._valves = PausedPartitions(reader, self.rebalances.place)
+        #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
+        self._tick_at = 0.0
+        self._pulse = Pulse()
+        self._wake_at: float | None = None
+        self._idling = IdleWaits()
+        #: When to look next at how much is held.
+        self._gauge_at = 0.0
+        #: Records that may be fetched, as the runner saw it last.
+        self._room = READ
+        #: Records of one read, by their size so far.
+        self._most = FIRST_READ
+        #: Set when a fetcher that waits for room should look again.
+        self._drained = threading.Event()
+        #: Set by the fetcher: waiting for room hasn't helped.
+        self._waited = False
+        self._fetching = self._running = True
+        self._runner: threading.Thread | None = None
+        self._fetcher: threading.Thread | None = None
+        #: Held by the thread that is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
+        self.core = threading.RLock()
+        self.walks = InlineScheduler(self, ordered=record.options.message_ordering)
+        self.book = self.walks.book
+
+    # Life
+
+    def start(self, name: str) -> None:
+        """Starts the threads; they end by themselves after `finish`, or when one of them fails."""
+        self._runner = self._thread(self._run_runner, name)
+        self._fetcher = self._thread(self._run_fetcher, name)
+
+    def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._guarded, args=(role,), name=f"{name}-{role.__name__[5:]}", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _guarded(self, role: Callable[[], None]) -> None:
+        try:
+            role()
+        except BaseException as error:
+            if not isinstance(error, PubSubError):
+                log.exception("the %s failed", role.__name__[5:])
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the stream because of `error`."""
+        if self.failure is None:
+            if not isinstance(error, PubSubError):
+                error = InvariantViolated(f"the stream failed: {error!r}; please report this")
+            self.failure = error
+        self._on_end()
+
+    def hush(self) -> None:
+        """Begins nothing more, and waits for that: a crew that is told to end starts no thread after it."""
+        with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
+            self.ask(self._hush)
+
+    def _hush(self) -> None:
+        self.coordinator.stop()
+        self.take_over()
+
+    def finish(self, timeout: float | None = 10.0) -> None:
+        """Leaves the group, with a last commit, and ends the threads."""
+        self._fetching = False
+        self.take_over()
+        self._drained.set()
+        until = None if timeout is None else time.monotonic() + timeout
+        join(self._fetcher, until, self.subscription)  # to leave the group it needs the runner
+        self._running = False
+        self.ring()
+        join(self._runner, until, self.subscription)
+        if not self._runner_alive():
+            self.coordinator.end(self.clock())
+        self.rebalances.end()
+        self.ended.set()
+        self.acks.end()
+
+    # What other threads want
+
+    def nap(self, seconds: float) -> None:
+        """Waits a moment."""
+        time.sleep(seconds)
+
+    def ring(self) -> None:
+        """Wakes the runner."""
+        self._asleep = False
+        self._bell.put(None)
+
+    def catch_up(self) -> None:
+        """Has the runner take all that was reported, and decide what follows from it; waits for that."""
+        self.ask(self._catch_up)
+
+    def _catch_up(self) -> None:
+        now = self.clock()
+        self.take_reports(now)
+        self.coordinator.tick(now, self.wall.offset(self.clock))
+
+    def post(self, call: Callable[[], None]) -> None:
+        """`call` will run on the runner."""
+        self._posted.append(call)
+        self.ring()
+
+    def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
+        """Runs `call` on the runner and waits for its answer."""
+        question = Question(call)
+        self.post(question.run)
+        return question.wait(self._runner_alive, timeout)
+
+    def _runner_alive(self) -> bool:
+        return self._runner is not None and self._runner.is_alive()
+
+    # The runner
+
+    def _run_runner(self) -> None:
+        while self._running or self._posted:
+            with self.core:
+                now = self.clock()
+                if self.walks.stands(now):
+                    self.take_over()
+                if self.walks.walk is None:  # else the fetcher does it, within milliseconds
+                    self.step(now, hand_out=not self.walks.soon(now))
+            if self._watch is not None:
+                self._watch()
+            self._sleep()
+
+    def stand_in_ends(self) -> None:
+        """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
+        self._asleep = self._dozing
+        oversleeps = self._idling.oversleeps(self.clock(), TICK)
+        if self._asleep and (oversleeps or self._is_told()):
+            self.ring()
+
+    def _sleep(self) -> None:
+        with self.core:
+            walking = self.walks.walk is not None
+            self._dozing, self._asleep = True, not walking
+            now = self.clock()
+            wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
+        if not walking and self._is_told():
+            self._asleep = self._dozing = False
+            return
+        self._bell.wait(wait)
+        self._asleep = self._dozing = False
+
+    def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
+        """One sweep: takes what was posted, lets time pass, hands out work (`Coordinator.deliver`) and commits."""
+        coordinator = self.coordinator
+        self.look_alive(now)
+        self.take_posted()
+        self.take_reports(now)
+        if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
+            self._tick_at = now + TICK
+            coordinator.tick(now, self.wall.offset(self.clock))
+        if hand_out:
+            coordinator.deliver(now, inline=inline and self.walks.walk is not None)  # else it was taken over
+        if self._room < LEAST_READ or now >= self._gauge_at:
+            self._gauge_at = now + GAUGE
+            self._flow()
+        self._hurried = coordinator.attention.hurried
+        self.walks.pace.beside(coordinator.attention.careful)
+        if commits := coordinator.take_commits():
+            self._to_commit.append(commits)
+            self._drained.set()
+        self._wake_at = coordinator.wakeup_at()
+        busy = coordinator.restless or self._room < LEAST_READ
+        self._idling.swept(now, busy=busy, wake_at=self._wake_at)
+
+    def look_alive(self, now: float) -> None:
+        """Before anything begins: whether this process stood still meanwhile."""
+        if away := self._pulse.away(now):
+            log.warning("subscription %r: this process stood still for %.1f s", self.subscription, away)
+            self.take_over()
+            self.coordinator.doubt(now)
+
+    def _is_told(self) -> bool:
+        return bool(self._posted) or self._has_heard()
+
+    def take_posted(self) -> None:
+        """Does what was posted so far, in its order: a fetcher that keeps up would keep us from all else."""
+        for _ in range(len(self._posted)):
+            self._posted.popleft()()
+
+    def _flow(self) -> None:
+        coordinator = self.coordinator
+        room = coordinator.room() if coordinator.owned else READ
+        if self._room < LEAST_READ <= room:
+            self._drained.set()
+        self._room = room
+        change = coordinator.flow(waited=self._waited)
+        self._waited = False
+        if change.pause or change.resume:
+            self._valves.turn(change)
+            self._drained.set()
+
+    # The fetcher
+
+    def _run_fetcher(self) -> None:
+        self._reader.subscribe(self.rebalances.topics(), self)
+        self._run_fetcher_on()
+
+    def _run_fetcher_on(self) -> None:
+        mine = True
+        try:
+            while mine and self._fetching:
+                self._make_room()
+                mine = self.fetch(self._read_wait())
+                if mine:
+                    self.commit_posted()
+        finally:
+            if mine:
+                self._ends.leave(in_order=not self._fetching)
+
+    def _read_wait(self) -> float:
+        """A commit can't wake a read, so where handlers wait for commits reads are short."""
+        unbooked = self._fetched != self._booked
+        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
+        if self._hurried or (self._prompt and out):
+            return PROMPT_WAIT
+        busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
+        return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
+
+    def _make_room(self) -> None:
+        until = self.clock() + HOLD_OFF
+        while self._behind() and self._fetching:
+            if not self._drained.wait(max(0.0, until - self.clock())):
+                self._waited = True
+                break
+            self._drained.clear()
+            self.commit_posted()
+        self._valves.work()
+
+    def commit_posted(self) -> None:
+        """Sends what the runner has given to be committed."""
+        if not self._to_commit or self._reader.unanswered():
+            return
+        together: dict[int, CommitBoth] = {}
+        while self._to_commit:  # a request takes as long for one partition as for all
+            together |= self._to_commit.popleft()
+        self.send(self.coordinator.current(together))
+
+    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+        """Sends commits; their answers are posted when they come."""
+        if commits:
+            self.rebalances.commit(commits, lambda accepted: self._answered(commits, accepted))
+
+    def _answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool]) -> None:
+        self.post(lambda: self.coordinator.answered(commits, accepted, self.clock()))
+
+    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+        """Sends last words, after the answer to what was sent before, and waits for theirs.
+
+        Without an answer in time they count as refused: the membership ends then (`rejoining_reader`).
+        """
+        if not commits:
+            return
+        if self._reader.settle():
+            self.send(commits)
+        if not self._reader.settle():
+            self._answered(commits, dict.fromkeys(commits, False))
+
+    def _behind(self) -> bool:
+        return self._available() < LEAST_READ or self._fetched - self._booked >= POSTED
+
+    def _available(self) -> int:
+        return self._room - (self._records_read - self._records_booked)
+
+    def fetch(self, wait: float) -> bool:
+        """One read, posted to the runner or walked inline; False if another thread is the fetcher now."""
+        inline = self.walks.limit(self.clock())
+        most = max(self._least(), min(inline or READ, self._most, self._available()))
+        records = self._reader.read(most, wait)
+        if not (read := len(records)):
+            self._ends.look()
+        records = self.rebalances.pairs.sort_out(records)
+        if not records:
+            return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
+        mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
+        self._most = max(1, int(SHARE * self.coordinator.gate.max_bytes / mean))
+        batches = by_partition(records)
+        if self._hot_keys is not None:
+            self._hot_keys.observe(batches.values())
+        if len(records) <= inline:
+            mine = self.walks.try_walk(batches, len(records), more=read >= most)
+            if mine is not None:
+                return mine
+        self.hand_in(batches, len(records))
+        return True
+
+    def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+        """Has the runner book what was read."""
+        self._fetched += 1
+        self._records_read += count
+        self.post(lambda: self._book(batches, count))
+
+    def _least(self) -> int:
+        """Records of a read whatever room there is, and however quick callbacks are: many, if retries hold up all."""
+        coordinator = self.coordinator
+        if self.rebalances.pairs.rebuilding:
+            return READ
+        return LEAST_READ if len(coordinator.gate.paused) >= len(coordinator.owned) else 1
+
+    def post_batch(self, take: Callable[[], None]) -> None:
+        """Posts a batch that needs no room, but its turn."""
+        self._fetched += 1
+
+        def book() -> None:
+            self._booked += 1
+            self._drained.set()
+            take()
+
+        self.post(book)
+
+    def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+        self._booked += 1
+        self._records_booked += count
+        self._gauge_at = 0.0
+        self._drained.set()
+        self.coordinator.fetched(batches, self.clock())
+
+    def take_over(self) -> None:
+        """Ends a walk that is under way: its callback goes on, its thread isn't the fetcher any more."""
+        with self.core:
+            if (walk := self.walks.take_over()) is None:
+                return
+            self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
+        self.ring()
+
+    def make_way(self) -> None:
+        walk = self.walks.walk
+        if walk is not None and walk.thread is threading.current_thread():
+            self.take_over()
+
+    # What the group says (RebalanceListener), on the fetcher
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
+        return self.rebalances.assigned(partitions)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.rebalances.revoked(partitions)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.rebalances.lost(partitions)
+
+    def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        self.rebalances.failed(partition, error, fatal)
+
+    def fetches(self, thread: threading.Thread) -> bool:
+        """Whether `thread` is the fetcher, and goes on."""
+        return self._fetching and thread is self._fetcher
+
+    def take_on(
+        self,
+        stored: Mapping[int, Committed],
+        begin: Callable[[int, Committed], StartPosition],
+        beside: Mapping[int, Committed],
+    ) -> Mapping[int, int]:
+        """Has the runner take partitions on; returns where to read each."""
+        positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
+        self._valves.forget(stored)
+        return positions
+
+    def announce(self, numbers: Sequence[int]) -> None:
+        """Tells the log who works there now, on which their first delivery waits, before anything is read."""
+        self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
+        self.commit_posted()
+
+    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+        """Has the runner give partitions up; returns what is left to commit."""
+        return self.ask(lambda: self._last_words(numbers, self.clock()))
+
+    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+        self.take_reports(now)  # what was acked before, and waits behind this question, is part of them
+        self.coordinator.progress(now)
+        return self.coordinator.revoke(numbers, now)
+
+    def lose(self, numbers: Sequence[int]) -> None:
+        """Has the runner forget partitions."""
+        self.ask(lambda: self.coordinator.lose(numbers, self.clock()))

@@ -1,0 +1,419 @@
+"""A subscriber: everything that one process does with one subscription.
+
+Rules
+1. Each `pull` is a stream with a reader of its own, a member of the subscription's group.
+2. Synchronous pull has a stream, too, while it is in use (`receiver`).
+3. Ack ids are good across the streams of one subscriber: the registry knows every message whose id was asked for.
+4. At each close the positions are copied to the catalog, because the broker forgets those of a group without members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from datetime import timedelta
+
+from kafka_pubsub.client.admin.retry_topics import retry_topic_of
+from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.history.protocol import Histories
+from kafka_pubsub.client.history.recorded_reader import RecordedReader
+from kafka_pubsub.client.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
+from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.client.retry.open_transactions import OpenTransactions
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.receiver import Receiver
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.client.subscribe.status import SubscriptionState, state_of
+from kafka_pubsub.client.subscribe.stream import Stream
+from kafka_pubsub.client.subscribe.trial_turns import turn_of
+from kafka_pubsub.client.workers.ack_futures import check_answers
+from kafka_pubsub.client.workers.asyncio_workers import AsyncioWorkers
+from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.observer import UNOBSERVED
+from kafka_pubsub.client.workers.pull_queue import PullQueue
+from kafka_pubsub.client.workers.thread_workers import (
+    BatchWorkers,
+    ExecutorWorkers,
+    ThreadWorkers,
+    WorkerPool,
+)
+from kafka_pubsub.config import FlowControl, SubscriptionRecord
+from kafka_pubsub.core.retry.backoff import Backoff, Exhausted, Policy
+from kafka_pubsub.core.settings import Rules
+from kafka_pubsub.errors import (
+    AckError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PubSubError,
+    StaleAck,
+    UnknownAck,
+)
+from kafka_pubsub.model import AckFuture, AckId, Message
+from kafka_pubsub.ports import Backend, LogReader
+
+__all__ = ["Stream", "Subscriber", "SubscriptionState"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Callbacks at a time unless told otherwise: enough to hide a database's latency, few enough for its pool.
+WORKERS = 16
+#: The same for coroutines, which cost little.
+TASKS = 1000
+#: Seconds that the end of a stream waits for the copy of its positions. It takes some 20 ms; with 20 processes that end
+#: at once, which take turns at the catalog, a second or two.
+COPY_WAIT = 5.0
+
+#: Ack ids remembered before those that are settled are forgotten.
+REGISTRY = 10_000
+
+
+class Subscriber:
+    """Pulls one subscription; see `Subscription` for what users call."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        look_up: Callable[[], SubscriptionRecord],
+        histories: Histories | None = None,
+    ) -> None:
+        self._backend = backend
+        self._look_up = look_up
+        self._histories = histories
+        self._process = secrets.randbits(60)
+        self._lock = threading.RLock()
+        self._streams: set[Stream] = set()
+        self._engines: dict[Stream, StreamRunner] = {}
+        #: Synchronous pull.
+        self.receiver = Receiver(self._open)
+        #: Messages whose ack id the user has asked for.
+        self._registry: dict[str, Message] = {}
+        #: How many there may be before those that can't be acked any more are looked for.
+        self._registry_limit = REGISTRY
+        self._closed = False
+        self._open_transactions = OpenTransactions(backend)
+        #: Whether acks by id wait until they are durable: as of the last stream that was opened.
+        self.exactly_once = False
+
+    # Streams
+
+    def pull(
+        self,
+        callback: Callable[[Message], object],
+        *,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Stream:
+        """Calls `callback` with each message, on threads of our own or on `executor`."""
+        _check_callable(callback)
+        workers = _workers(max_workers, WORKERS)
+
+        def crew(engine: StreamRunner, name: str) -> WorkerPool:
+            told = engine.observer.around(callback)
+            if executor is not None:
+                return ExecutorWorkers(told, executor, workers, engine)
+            return ThreadWorkers(told, workers, engine, name)
+
+        return self._open(crew, flow)
+
+    def pull_batch(
+        self,
+        callback: Callable[[list[Message]], object],
+        *,
+        max_messages: int = 100,
+        max_latency: float | timedelta = 0.05,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Stream:
+        """Calls `callback` with lists: messages of distinct keys, or one key's run."""
+        _check_callable(callback)
+        if executor is not None:
+            raise FailedPrecondition("pull_batch(executor=) isn't supported yet: it has threads of its own")
+        if not 1 <= max_messages <= 100_000:
+            raise InvalidArgument(f"max_messages must be from 1 to 100000, not {max_messages!r}")
+        latency = max_latency.total_seconds() if isinstance(max_latency, timedelta) else max_latency
+        if not 0 <= latency <= 60:
+            raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
+        workers = _workers(max_workers, WORKERS)
+        return self._open(
+            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine, name), flow
+        )
+
+    def pull_async(
+        self,
+        callback: Callable[[Message], Awaitable[object]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        flow: FlowControl | None = None,
+        max_workers: int | None = None,
+    ) -> Stream:
+        """Runs the coroutine `callback` on `loop` for each message."""
+        _check_callable(callback)
+        workers = _workers(max_workers, TASKS)
+        return self._open(
+            lambda engine, name: AsyncioWorkers(
+                engine.observer.around_coroutine(callback), loop, workers, engine
+            ),
+            flow,
+        )
+
+    def _open(
+        self,
+        make_crew: Callable[[StreamRunner, str], WorkerPool],
+        flow: FlowControl | None,
+        watch: Callable[[], None] | None = None,
+    ) -> Stream:
+        record = self._look_up()
+        with self._lock:
+            if self._closed:
+                raise FailedPrecondition("this PubSub is closed: make a new one")
+        self.exactly_once = record.options.exactly_once
+        name = f"kafka_pubsub-{record.name}"
+        member = f"kafka_pubsub-{os.getpid()}"
+        joining = RejoiningReader(lambda: self._backend.reader(record.name, member))
+        reader: LogReader = joining
+        evidence = None
+        if self._histories is not None:
+            evidence = Recorder(self._histories.of_stream(record), record.topic)
+            reader = RecordedReader(reader, record.topic, evidence)
+        # A number of the stream's own: two streams of a process under one transactional id would fence each other.
+        writer = secrets.randbits(60)
+
+        def relocating_for(record: SubscriptionRecord) -> RetryIO:
+            kind = RetryIO if evidence is None else RecordedRetryIO
+            retry = retry_topic_of(record)
+            made = kind(self._backend, record, retry, writer, reader.membership, joining.rejoin)
+            if evidence is not None and isinstance(made, RecordedRetryIO):
+                made.evidence = evidence
+            return made
+
+        def read_anew() -> Sequence[str]:
+            record = engine.rebalances.look_again()
+            return engine.rebalances.go_over(record, relocating_for(record))
+
+        relocating = relocating_for(record)
+        engine = StreamRunner(
+            reader,
+            record,
+            self._process,
+            look_up=self._look_up,
+            on_end=lambda: self._failed(engine),
+            on_handed_out=self._handed_out,
+            watch=watch,
+            relocating=relocating,
+        )
+        engine.observer = evidence or UNOBSERVED
+        engine.rebalances.renew = lambda: joining.rejoin(read_anew)
+        crew = make_crew(engine, name)
+        engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
+            _rules(record),
+            flow or FlowControl(),
+            crew,
+            writer,
+            random.random,
+            relocating,
+            turn_of(record),
+            record.name,
+        )
+        if evidence is not None and isinstance(coordinator, RecordedCoordinator):
+            coordinator.evidence = evidence
+        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, PullQueue))
+        stream = Stream(engine, crew, self._ended)
+        with self._lock:
+            self._streams.add(stream)
+            self._engines[stream] = engine
+        engine.start(name)
+        return stream
+
+    def _failed(self, engine: StreamRunner) -> None:
+        with self._lock:
+            stream = next((stream for stream, each in self._engines.items() if each is engine), None)
+        if stream is not None:
+            stream.cancel()
+
+    def _ended(self, stream: Stream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+            engine = self._engines.pop(stream, None)
+        if engine is not None:
+            engine.observer.close()
+            # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
+            copying = threading.Thread(
+                target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
+            )
+            copying.start()
+            copying.join(COPY_WAIT)
+            if copying.is_alive():
+                log.warning(
+                    "the positions of %r aren't copied to the catalog yet; not waiting", engine.subscription
+                )
+
+    def _copy_positions(self, engine: StreamRunner) -> None:
+        positions = engine.coordinator.committed_positions()
+        if not positions:
+            return
+        try:
+            catalog = self._backend.catalog
+            record = catalog.subscriptions().get(engine.subscription)
+            if record is None or record.topic_id != self._look_up().topic_id:
+                return
+            newest = {**record.positions}
+            for number, offset in positions.items():
+                newest[number] = max(offset, newest.get(number, 0))
+            after = record.model_copy(update={"positions": newest})
+            if record.retry_topic is not None:
+                beside = engine.coordinator.retry_positions()
+                newest = {**record.retry_topic.positions}
+                for number, offset in beside.items():
+                    newest[number] = max(offset, newest.get(number, 0))
+                retry = record.retry_topic.model_copy(update={"positions": newest})
+                after = after.model_copy(update={"retry_topic": retry})
+            if after != record:
+                catalog.put_subscription(after, record)
+        except NotFound:
+            pass  # deleted: nothing to remember
+        except PubSubError as error:
+            log.warning("the positions of %r weren't copied to the catalog: %s", engine.subscription, error)
+
+    # Acks by id
+
+    def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        """Acks by id. Late ones are counted; ids that aren't ours raise `UnknownAck` after the others were acked.
+
+        With `exactly_once` it returns when all are durable, and late ones raise `StaleAck`.
+        """
+        if not self.exactly_once:
+            self._each(ack_ids, lambda message: message.ack())
+            return
+        answers: dict[str, AckFuture] = {}
+        unknown: AckError | None = None
+        try:
+            self._each(
+                ack_ids if isinstance(ack_ids, str) else list(dict.fromkeys(ack_ids)),
+                lambda message: answers.update({message.ack_id: message.ack_with_response()}),
+            )
+        except AckError as error:
+            unknown = error
+        check_answers(answers, unknown)
+
+    def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
+        """Moves deadlines to `seconds` from now; 0 is a nack."""
+        if not 0 <= seconds <= 600:
+            raise InvalidArgument(f"seconds must be from 0 to 600, not {seconds!r}")
+        self._each(ack_ids, lambda message: message.extend(seconds))
+
+    def _each(self, ack_ids: Sequence[str], verb: Callable[[Message], None]) -> None:
+        if isinstance(ack_ids, str):
+            raise InvalidArgument("ack_ids must be a list of ack ids, not one string")
+        unknown: dict[str, AckError] = {}
+        for text in ack_ids:
+            message = self._registry.get(text)
+            if message is not None:
+                verb(message)
+                continue
+            try:
+                self._check_ours(text)
+            except AckError as error:
+                unknown[text] = error
+        if unknown:
+            first = next(iter(unknown.values()))
+            first.ack_ids = tuple(unknown)
+            raise first
+
+    def _check_ours(self, text: str) -> None:
+        if AckId.parse(text).process != self._process:
+            raise UnknownAck(
+                "the ack id was handed out by another process, or before this one started; "
+                "a message can be acked only where it was received"
+            )
+        with self._lock:
+            engines = list(self._engines.values())
+        if engines:  # ours, settled and forgotten: counted like any late verdict
+            engines[0].stale()
+        if self.exactly_once:
+            raise StaleAck("the ack id is of a delivery that was settled long ago: this ack changed nothing")
+
+    def _handed_out(self, ack_id: str, message: Message) -> None:
+        if len(self._registry) >= self._registry_limit:
+            for text, each in list(self._registry.items()):
+                if each._state or (isinstance(each._sink, LeaseRunner) and each._sink.withdrawn):
+                    self._registry.pop(text, None)
+            self._registry_limit = max(REGISTRY, 2 * len(self._registry))
+        self._registry[ack_id] = message
+
+    # The rest
+
+    def state(self) -> SubscriptionState:
+        """Lag, in flight, and the keys that are blocked here, with the reason for each."""
+        with self._lock:
+            engines = list(self._engines.values())
+        return state_of(self._backend, self._look_up(), engines)
+
+    def noticed(self, record: SubscriptionRecord) -> None:
+        """Takes the subscription's record as the catalog has it now."""
+        with self._lock:
+            engines = list(self._engines.values())
+        for engine in engines:
+            engine.rebalances.noticed(record)
+        read = [engine.rebalances.retries_read() for engine in engines]
+        self._open_transactions.look(record.name, {place: at for each in read for place, at in each.items()})
+
+    @property
+    def pulling(self) -> bool:
+        """Whether it has streams."""
+        return bool(self._streams)
+
+    def end(self, error: PubSubError | None = None) -> None:
+        """Closes the streams that there are; `error`, if there is one, is what they end with."""
+        with self._lock:
+            streams = list(self._streams)
+            for engine in self._engines.values():
+                engine.failure = engine.failure or error
+        for stream in streams:
+            stream.close()
+
+    def close(self) -> None:
+        """Closes every stream; there will be no more."""
+        with self._lock:
+            self._closed = True
+        self.end()
+
+
+def _rules(record: SubscriptionRecord) -> Rules:
+    options = record.options
+    retry = options.retry
+    backoff = Backoff() if retry is None else Backoff(retry.min_backoff, retry.max_backoff)
+    dead = options.dead_letter
+    policy = Policy() if dead is None else Policy(dead.max_attempts, Exhausted(dead.on_exhausted))
+    return Rules(
+        options.message_ordering,
+        options.ack_deadline,
+        options.max_extension,
+        backoff,
+        policy,
+        record.name,
+        options.exactly_once,
+    )
+
+
+def _check_callable(callback: object) -> None:
+    if not callable(callback):
+        raise InvalidArgument(f"callback must be a function that takes a message, not {callback!r}")
+
+
+def _workers(given: int | None, default: int) -> int:
+    if given is None:
+        return default
+    if not 1 <= given <= 10_000:
+        raise InvalidArgument(f"max_workers must be from 1 to 10000, not {given!r}")
+    return given

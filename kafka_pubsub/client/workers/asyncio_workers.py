@@ -1,0 +1,119 @@
+"""Coroutine callbacks: one task of an event loop for each lease.
+
+Rules
+1. One call to the loop begins the tasks of all leases of a sweep.
+2. A cancelled task nacks its message and begins no other. A task that is cancelled before its first step never
+   runs our code: a callback of the task notices its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import cast
+
+from kafka_pubsub.client.workers.lease_runner import ACKED, HeldMessage, LeaseRunner, Reports, words_of
+from kafka_pubsub.client.workers.thread_workers import RUN
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.model import Message
+
+__all__ = ["AsyncioWorkers"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+
+class AsyncioWorkers:
+    """Runs coroutine callbacks on an event loop, at most `workers` at a time."""
+
+    run = RUN
+    spread = False
+    inline = None
+
+    def __init__(
+        self,
+        callback: Callable[[Message], Awaitable[object]],
+        loop: asyncio.AbstractEventLoop,
+        workers: int,
+        reports: Reports,
+    ) -> None:
+        self._callback = callback
+        self._loop = loop
+        self._workers = workers
+        self._reports = reports
+        self._holders: set[LeaseRunner] = set()
+        #: Tasks that run; the loop itself keeps only weak references.
+        self._tasks: set[asyncio.Task[LeaseReport]] = set()
+        self._ended = threading.Condition()
+
+    def wants(self, free: int) -> int:
+        return min(free, self._workers - len(self._holders))
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        holders = []
+        for lease in leases:
+            lease.holder = holder = LeaseRunner(lease, self._reports)
+            holders.append(holder)
+        self._holders.update(holders)
+        try:
+            self._loop.call_soon_threadsafe(self._begin, holders)
+        except RuntimeError:  # the loop is closed and will never call back
+            self._leave(holders)
+            for holder in holders:
+                self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
+
+    def _begin(self, holders: Sequence[LeaseRunner]) -> None:
+        for holder in holders:
+            task = self._loop.create_task(self._take_all(holder))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended_task, holder))
+
+    def _ended_task(self, holder: LeaseRunner, task: asyncio.Task[LeaseReport]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a callback's task ended; its message is redelivered", exc_info=error)
+        if task.cancelled() or error is not None:
+            verdict = LeaseOutcome.NACKED if holder.begun else LeaseOutcome.UNTOUCHED
+            holder.let_go()
+            self._reports.released(LeaseReport(holder.lease, holder.done, verdict, error=words_of(error)))
+        else:
+            self._reports.released(task.result())
+        self._leave([holder])
+
+    async def _take_all(self, holder: LeaseRunner) -> LeaseReport:
+        callback, lease = self._callback, holder.lease
+        for index in range(len(lease.records)):
+            message = holder.begin()
+            if message is None:
+                return LeaseReport(lease, index, LeaseOutcome.UNTOUCHED)
+            try:
+                await callback(message)
+            except asyncio.CancelledError as error:
+                holder.stopped = True
+                if message._state != ACKED:
+                    cast("HeldMessage", message)._fail()
+                    holder._error = holder._error or words_of(error)
+            except Exception as error:
+                holder.raised(message, error)
+            if message._state != ACKED:
+                return holder.left(message)
+            holder.done = index + 1
+        holder.let_go()
+        return LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)
+
+    def _leave(self, holders: Sequence[LeaseRunner]) -> None:
+        with self._ended:
+            self._holders.difference_update(holders)
+            if not self._holders:
+                self._ended.notify_all()
+
+    def walking(self) -> Iterable[LeaseRunner]:
+        return [holder for holder in self._holders.copy() if holder.begun]
+
+    def close(self, timeout: float | None) -> bool:
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._holders, timeout)

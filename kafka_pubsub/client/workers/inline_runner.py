@@ -1,0 +1,325 @@
+"""Inline walking: quick callbacks are called by the thread that read their messages.
+
+Theory. A record that crosses threads costs more than a callback that only computes: the interpreter lets one thread
+run at a time, and a record made on one processor is cold on the next. So as long as callbacks prove quick, the
+fetcher takes what it has read itself (`core/delivery/inline_lease.py`), in small reads that stay in the processor's
+cache. It must never be held up by a callback that isn't quick after all: the runner looks on, and when a callback
+takes long it *takes over*: what the fetcher holds becomes ordinary leases, another thread becomes the fetcher, and
+the old one ends with its callback, counted as a worker of the crew until then.
+
+Rules
+1. Only the walking thread takes records from `_records`, and only a take-over takes the rest; an iterator over a list
+   gives each record to one of them.
+2. What a take-over must agree upon with the walking thread - which record is with its handler, which were left - is
+   decided under `_lock`; the hot path, a record that is acked at once, takes no lock.
+3. A message that is kept gets a holder of its own. An ack on another thread may cross that change: it reads the
+   holder again after it has set the state, and the walking thread reads the state after it has set the holder.
+4. A thread that wants a message's lease for itself (an extension, a close inside the callback) takes over first.
+5. A message that is kept counts like any other that is out: a holder keeps no more than it was allowed to, and then
+   begins nothing more.
+6. Only callbacks that took long while no thread of the crew was at work, or that had to be taken over, are known to be
+   slow. All else that looks slow may be the lock's doing or the machine's, and is tried again after some seconds: else
+   one bad moment would cost a stream its pace for minutes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import length_hint
+
+from kafka_pubsub.client.workers.ack_futures import refused
+from kafka_pubsub.client.workers.lease_runner import ACKED, NACKED, PENDING, LeaseRunner, Reports
+from kafka_pubsub.core.delivery.leases import Lease, attempt_of, entry_of
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Nacked, Passed
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.model import AckFuture, Message
+
+__all__ = ["LEFT", "InlineLeaseRunner", "InlineRun", "Pace"]
+
+#: Records of one read: half a megabyte, if they have a kilobyte each, which stays in a processor's cache until freed.
+LONGEST = 500
+#: Records of the first read after a callback wasn't quick, or none was seen yet.
+SHORTEST = 2
+#: Seconds for a record, callback included, up to which it is quick. One that waits for anything outside takes longer.
+QUICK = 30e-6
+#: Seconds that a walk may take beside: locks, another thread's turn at the interpreter, a processor lent elsewhere.
+SLACK = 1e-3
+#: Seconds without inline walking after a callback that wasn't quick; doubled each time, up to the second figure.
+PENALTY, LONGEST_PENALTY = 1.0, 60.0
+#: The most of them after what proves nothing: callbacks that only compute look slow as well where many were called, or
+#: some beside the crew's, or where the crew had no room. It may be falling behind just because of its many threads.
+LONGEST_DOUBT = 8.0
+#: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
+#: makes a lease of each, costs more than it saves.
+LEFT = 0.25
+#: Seconds after which a walk takes long, though none of its callbacks does: some times what the longest read takes if
+#: all are quick. Until it ends nothing is fetched or committed, and a rebalance waits.
+LONGEST_WALK = 0.2
+
+
+class Pace:
+    """How many records to take inline at once, by how quick the last ones were."""
+
+    def __init__(self) -> None:
+        self._limit = SHORTEST
+        self._penalty = PENALTY
+        self._not_before = 0.0
+        self._careful = False
+
+    def limit(self, now: float) -> int:
+        """How many records to read for inline walking now; 0: none."""
+        return self._limit if now >= self._not_before else 0
+
+    def walked(self, records: int, left: int, seconds: float, now: float, *, alone: bool = False) -> None:
+        """So many records took so long; `left` of them were kept unacked, or not begun because others were.
+
+        `alone`: the crew's threads were idle.
+        """
+        if left > LEFT * max(records, LONGEST // 10):
+            self.slow(now)
+        elif seconds > QUICK * records + SLACK:
+            self._limit //= 8  # once is no proof: a machine that is busy elsewhere does that to a long walk
+            if self._limit < SHORTEST:
+                self.slow(now, proved=alone)
+        elif self._limit < LONGEST:
+            self._limit = min(2 * self._limit, LONGEST)
+        else:
+            self._penalty = PENALTY
+
+    def beside(self, careful: bool) -> None:
+        """Whether each message is noted before it starts: beside so many commits and threads everything looks slow."""
+        if self._careful and not careful:
+            self._not_before, self._penalty = 0.0, PENALTY
+        self._careful = careful
+
+    def hindered(self, now: float) -> None:
+        """The crew left no room for a callback more. Once is no proof that its callbacks are slow."""
+        self._limit //= 2
+        if self._limit < SHORTEST:
+            self.slow(now, proved=False)
+
+    def slow(self, now: float, *, proved: bool = True) -> None:
+        """Callbacks aren't quick, or don't seem so: none is called inline for a while."""
+        penalty = min(self._penalty, LONGEST_PENALTY if proved else LONGEST_DOUBT)
+        self._not_before, self._penalty = now + penalty, 2 * penalty
+        self._limit = SHORTEST
+
+
+class InlineLeaseRunner(LeaseRunner):
+    """Holds an inline lease; from a take-over on, the lease of the record that is with its handler."""
+
+    __slots__ = (
+        "_current",
+        "_last",
+        "_left",
+        "_lock",
+        "_nacked",
+        "_ordered",
+        "_passed",
+        "_records",
+        "_rest",
+        "_skip",
+        "_skipped",
+        "_spare",
+        "_taken_over",
+    )
+
+    def __init__(self, lease: Lease, reports: Reports, *, ordered: bool, spare: int = LONGEST) -> None:
+        super().__init__(lease, reports)
+        lease.holder = self
+        self._ordered = ordered
+        self._lock = threading.Lock()
+        self._records = iter(lease.records)
+        #: Those that it won't begin; filled when it ends, or has to.
+        self._rest: list[Record] = []
+        #: How many more messages may be kept.
+        self._spare = spare
+        #: Releases of the messages that were kept, what was nacked, the keys of both, and the later records of these
+        #: keys. Empty: none.
+        self._left: list[LeaseReport] = []
+        self._nacked: list[Nacked] = []
+        self._skip: set[bytes | None] = set()
+        self._skipped: list[Record] = []
+        #: The record that was left or passed over last.
+        self._last: Record | None = None
+        #: Whether another thread has what isn't begun; and whether a record was with its handler then.
+        self._taken_over = self._current = False
+        #: What the walking thread says when it is through.
+        self._passed: Passed | None = None
+
+    def pass_through(self, callback: Callable[[Message], object]) -> Passed | LeaseReport | None:
+        """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
+        skip, records, retried = self._skip, self._records, bool(self.lease.keys)
+        new, kind = object.__new__, self._kind()  # as in `walk`
+        self.begun = True
+        for record in records:
+            if skip and record.key() in skip:
+                self._skips(record)
+                continue
+            message = new(kind)
+            message._record = record  # type: ignore[assignment]
+            message._sink = self
+            message._attempt = attempt_of(record) if retried else 1
+            message._state = PENDING
+            try:
+                callback(message)
+            except BaseException as error:  # the thread is ours; whatever it is, the key goes on
+                self.raised(message, error)
+            if message._state != ACKED and not self._leaves(message, record):
+                return self.left(message)
+        return self._end()
+
+    def _skips(self, record: Record) -> None:
+        with self._lock:
+            if not self._taken_over:  # else it was counted in there
+                self._last = record
+                self._skipped.append(record)
+
+    def _leaves(self, message: Message, record: Record) -> bool:
+        """The callback has returned and the message isn't acked: notes that, if it is still inline."""
+        with self._lock:
+            if self._taken_over:
+                return False
+            state = NACKED if message._state == NACKED else self._keep(message, record)
+            if state == ACKED:  # on another thread, just now (rule 3)
+                return True
+            if state == NACKED:
+                self._nacked.append((record, self._delay, self._error))
+            self._last = record
+            self._delay, self._error = None, ""
+            if self._ordered and (key := record.key()) is not None:
+                self._skip.add(key)
+            if self._spare <= 0:
+                self._reached()
+            return True
+
+    def _keep(self, message: Message, record: Record) -> int:
+        """Gives the message a lease and a holder of its own, unless it has a verdict now; returns its state."""
+        lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
+        lease.key = record.key() if self._ordered else None
+        lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
+        lease.holder = holder = LeaseRunner(lease, self.reports)
+        holder.begun = holder.detached = True
+        holder.withdrawn = self.withdrawn
+        message._sink = holder
+        state = message._state
+        if state == PENDING:
+            self._left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT))
+            self._spare -= 1
+        else:
+            holder.let_go()
+        return state
+
+    def _reached(self) -> int:
+        """Takes what isn't begun; returns how many records are."""
+        self._rest += self._records
+        return len(self.lease.records) - len(self._rest)
+
+    def _end(self) -> Passed | LeaseReport | None:
+        self.let_go()
+        with self._lock:
+            if not self._taken_over:
+                reached = self._reached()
+                self._passed = Passed(self.lease, reached, self._left, self._skipped, False, self._nacked)
+                return self._passed
+        return LeaseReport(self.lease, 1, LeaseOutcome.FINISHED) if self._current else None
+
+    def raised(self, message: Message, error: BaseException) -> None:
+        if message._state == PENDING:
+            self._delay = None  # that of an earlier message, whose nack on another thread crossed its end
+        super().raised(message, error)
+
+    def remaining(self) -> int:
+        """How many records it hasn't begun."""
+        return length_hint(self._records)
+
+    def take_over(self) -> Passed | None:
+        """Takes what isn't begun from the walking thread, and what that would say if it is through; None: done before.
+
+        The thread that takes over tells it at once: before that nothing may be received. The walking thread is silent.
+        """
+        with self._lock:
+            if self._passed is not None or self._taken_over:
+                return self._passed
+            self._taken_over = True
+            records, skipped, reached = self.lease.records, list(self._skipped), self._reached()
+            if reached and (last := records[reached - 1]) is not self._last:
+                if last.key() in self._skip:  # the walking thread is about to find that out
+                    skipped.append(last)
+                else:
+                    reached, self._current = reached - 1, True
+            if not self._current:
+                self.let_go()
+            return Passed(self.lease, reached, self._left, skipped, self._current, self._nacked)
+
+    def ack_with_response(self, message: Message) -> AckFuture:
+        with self._lock:  # it is acked as this walk's, or it was left
+            if message._sink is self:
+                return self._ack_with_response(message)
+        return message._sink.ack_with_response(message)
+
+    def _ack_with_response(self, message: Message) -> AckFuture:
+        if self._late(message):
+            return refused(message)
+        future = self.reports.awaited(self.lease, message)
+        message._state = ACKED
+        return future
+
+    def extend(self, message: Message, seconds: float) -> None:
+        """A deadline of its own: the message needs a lease of its own (rule 4)."""
+        if seconds > 0 and message._state == PENDING:
+            self.reports.take_over()
+        if message._sink is self:
+            super().extend(message, seconds)
+        else:
+            message._sink.extend(message, seconds)
+
+
+class InlineRun:
+    """What the fetcher walks through after one read: the holders of its partitions, in turn."""
+
+    def __init__(self, holders: Sequence[InlineLeaseRunner]) -> None:
+        self.holders = deque(holders)
+        #: Ordinary leases that it takes when those are through.
+        self.aside: deque[LeaseRunner] = deque()
+        #: The one of them that it has taken.
+        self._taken: LeaseRunner | None = None
+        self._lock = threading.Lock()
+        self.thread = threading.current_thread()
+        #: Set by a take-over: the walking thread isn't the fetcher any more.
+        self.over = False
+        #: How far it was at the last look, since when, and when that was done first.
+        self._seen = (-1, -1)
+        self._seen_at = 0.0
+        self._first_seen_at: float | None = None
+
+    @property
+    def current(self) -> LeaseRunner | None:
+        """What it walks through just now."""
+        return self.holders[0] if self.holders else self._taken
+
+    def next_aside(self, *, wanted: bool) -> LeaseRunner | None:
+        """The next ordinary lease to take; None: there is none, another thread has them, or none is `wanted`."""
+        with self._lock:
+            self._taken = self.aside.popleft() if wanted and self.aside and not self.over else None
+            return self._taken
+
+    def leave_aside(self) -> Sequence[LeaseRunner]:
+        """What another thread is to take."""
+        with self._lock:
+            rest, self.aside = self.aside, deque()
+            return rest
+
+    def stands(self, now: float) -> float:
+        """For how long the same callback has been running, as far as was looked; or all, if they take long."""
+        if self._first_seen_at is None:
+            self._first_seen_at = now
+        if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:
+            return all_of_it
+        seen = (len(self.holders), self.holders[0].remaining() if self.holders else len(self.aside))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now - self._seen_at

@@ -1,0 +1,255 @@
+"""Inline runs: the fetcher calls quick callbacks itself, and is relieved when one takes long (see `inline_runner`).
+
+Rules
+1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.
+2. A walk ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
+3. A crew that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like threads
+   that wait for anything else, and a crew of them falls behind for ever, though callbacks take microseconds. So its
+   threads get nothing for a moment, and the fetcher tries what waits: a little, then more and more of it, or gives it
+   back. That costs slow callbacks `PATIENCE` and the time of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+
+from kafka_pubsub.client.subscribe.runner_api import InlineRunner
+from kafka_pubsub.client.workers.inline_runner import LEFT, InlineLeaseRunner, InlineRun, Pace
+from kafka_pubsub.client.workers.thread_workers import Inline
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import Passed
+from kafka_pubsub.core.records import Record
+
+__all__ = ["LOOK", "InlineScheduler"]
+
+#: Seconds after which a callback that the fetcher called itself is found to take long.
+LOOK = 0.05
+#: Seconds for which leases wait for it while it reads, before the crew's threads get them.
+SOON = 0.02
+#: Seconds for which it takes what was handed out, before it reads again.
+HELP = 0.02
+#: Seconds that it waits for the crew's threads to be through: quick callbacks wait for the interpreter only.
+PATIENCE = 0.02
+
+
+class InlineScheduler:
+    """Inline walking of one runner."""
+
+    def __init__(self, runner: InlineRunner, *, ordered: bool) -> None:
+        self.pace = Pace()
+        #: What the fetcher walks through now.
+        self.walk: InlineRun | None = None
+        self._runner = runner
+        self._ordered = ordered
+        self._ended_at = float("-inf")
+
+    def soon(self, now: float) -> bool:
+        """Whether the fetcher is about to come and take what is handed out, better than threads that must be woken."""
+        return now - self._ended_at < SOON and self.pace.limit(now) > 0
+
+    def limit(self, now: float) -> int:
+        """How many records to read for a walk; 0: none."""
+        return 0 if self._runner.coordinator.seat is None else self.pace.limit(now)
+
+    def try_walk(
+        self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
+    ) -> bool | None:
+        """Calls the callbacks; False if another thread is the fetcher now, None if the runner must have them.
+
+        `more`: the log has more to read.
+        """
+        runner = self._runner
+        with runner.core:
+            runner.look_alive(runner.clock())
+            runner.take_posted()  # in the order of the reads
+            seat = runner.coordinator.seat
+            if seat is None:
+                return None
+            inline = runner.coordinator.inline(len(batches))
+            walk = self.walk = self._begin(batches) if inline else InlineRun(())
+            seat.lend(True)
+        if inline:
+            return self._go(walk, seat, count, more=more)
+        runner.hand_in(batches, count)
+        return self._relieve(walk, seat)
+
+    def book(self, take: Callable[[], None]) -> None:
+        """Has what was read booked at once, by the fetcher, after what was posted before."""
+        runner = self._runner
+        with runner.core:
+            runner.look_alive(runner.clock())
+            runner.take_posted()
+            take()
+
+    def _relieve(self, walk: InlineRun, seat: Inline) -> bool:
+        """The crew has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
+        runner = self._runner
+        with runner.core:
+            seat.put_aside(walk.aside)
+            seat.put_aside(None)
+        idle = self._runs_dry(walk, seat) and self._refill(walk, seat)
+        if idle and self._try(walk, seat):
+            return self._help(walk, seat) and self._end(walk, seat)
+        with runner.core:
+            if not walk.over:
+                if not idle:
+                    self.pace.hindered(runner.clock())
+                seat.queue(walk.leave_aside())
+        return self._end(walk, seat)
+
+    def _runs_dry(self, walk: InlineRun, seat: Inline) -> bool:
+        """Waits until the crew's threads, left without leases, are through; whether most are, and one more may run."""
+        runner, at_work = self._runner, seat.busy()
+        until = runner.clock() + PATIENCE
+        while seat.busy() and not walk.over and runner.clock() < until:
+            runner.nap(PATIENCE / 20)
+        return 2 * seat.busy() <= at_work and seat.spares()
+
+    def _refill(self, walk: InlineRun, seat: Inline) -> bool:
+        """Puts aside what can begin now that the crew's threads are through; whether there is anything."""
+        runner = self._runner
+        with runner.core:
+            if not walk.over and not walk.aside:
+                seat.put_aside(walk.aside)
+                runner.step(runner.clock())
+                seat.put_aside(None)
+            return bool(walk.aside)
+
+    def _try(self, walk: InlineRun, seat: Inline) -> bool:
+        """Takes more and more of what was put aside, as long as that is quick; whether it was to the end."""
+        runner = self._runner
+        now = runner.clock()
+        while walk.aside:
+            alone, started = not seat.busy(), now
+            records = self._take_aside(walk, seat, self.pace.limit(now))
+            with runner.core:
+                if walk.over:
+                    return False
+                now = runner.clock()
+                self.pace.walked(records, 0, now - started, now, alone=alone)
+            if not self.pace.limit(now):
+                return False
+        return True
+
+    def _begin(self, batches: Mapping[int, Sequence[Record]]) -> InlineRun:
+        runner = self._runner
+        leases = runner.coordinator.fetched(batches, runner.clock(), inline=True)
+        reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
+        spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
+        return InlineRun([self._holder(lease, spare) for lease in leases])
+
+    def _holder(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
+        return InlineLeaseRunner(lease, self._runner, ordered=self._ordered, spare=spare)
+
+    def _go(self, walk: InlineRun, seat: Inline, count: int, *, more: bool) -> bool:
+        runner = self._runner
+        alone, started = not seat.busy(), runner.clock()
+        left = self._pass_all(walk, seat)
+        with runner.core:
+            if walk.over:
+                return False
+            now = runner.clock()
+            if count:
+                self.pace.walked(count, left, now - started, now, alone=alone)
+            runner.coordinator.reserve(0)
+        return self._help(walk, seat, more=more) and self._end(walk, seat)
+
+    def _pass_all(self, walk: InlineRun, seat: Inline) -> int:
+        """Takes the inline leases; returns how many records were kept, or not begun because others were."""
+        runner, left = self._runner, 0
+        while walk.holders and not walk.over:
+            told = walk.holders[0].pass_through(seat.callback)
+            with runner.core:
+                if isinstance(told, Passed) and not walk.over:  # else the take-over has told it
+                    left += len(told.left) + len(told.lease.records) - told.reached
+                    self._tell(told)
+                elif told is not None and not isinstance(told, Passed):
+                    runner.released(told)
+                if not walk.over:
+                    walk.holders.popleft()
+        return left
+
+    def _help(self, walk: InlineRun, seat: Inline, *, more: bool = False) -> bool:
+        """Takes what is due, and the leases that were handed out meanwhile: cheaper than waking a thread for each.
+
+        `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
+        """
+        runner = self._runner
+        started = runner.clock()
+        records, left = self._take_aside(walk, seat), 0
+        seconds = runner.clock() - started  # what is decided in between says nothing about the callbacks
+        while True:
+            with runner.core:
+                if walk.over:
+                    return False
+                now = runner.clock()
+                seat.put_aside(walk.aside)
+                runner.step(now, hand_out=now - started < HELP, inline=True)
+                seat.put_aside(None)
+                walk.holders += [self._holder(lease) for lease in runner.coordinator.take_inline()]
+            if not walk.aside and not walk.holders:
+                break
+            now = runner.clock()
+            records += sum(len(holder.lease.records) for holder in walk.holders)
+            left += self._pass_all(walk, seat)
+            records += self._take_aside(walk, seat)
+            seconds += runner.clock() - now
+            if more:
+                with runner.core:
+                    if not walk.over:
+                        runner.take_reports(runner.clock())
+                break
+        if records:
+            self.pace.walked(records, left, seconds, runner.clock())
+        return not walk.over
+
+    def _take_aside(self, walk: InlineRun, seat: Inline, most: float = inf) -> int:
+        """Walks through ordinary leases until these were `most` records or more; returns how many."""
+        released, records = self._runner.released, 0
+        while (holder := walk.next_aside(wanted=records < most)) is not None:
+            released(holder.walk(seat.callback))
+            records += max(1, holder.done)  # one was begun, whatever became of it
+        return records
+
+    def _end(self, walk: InlineRun, seat: Inline) -> bool:
+        runner = self._runner
+        with runner.core:
+            if walk.over:
+                return False
+            self.walk = None
+            self._ended_at = runner.clock()
+            seat.lend(False)
+            runner.stand_in_ends()
+        return True
+
+    def _tell(self, passed: Passed) -> None:
+        runner = self._runner
+        runner.take_asks(now := runner.clock())  # those of the callbacks that it tells of
+        runner.coordinator.passed(passed, now)
+
+    def stands(self, now: float) -> bool:
+        """Whether a walk is under way whose callback, or which as a whole, takes long."""
+        return self.walk is not None and self.walk.stands(now) >= LOOK
+
+    def take_over(self) -> InlineRun | None:
+        """Ends the walk that is under way, if any: its thread isn't the fetcher any more."""
+        runner = self._runner
+        walk, self.walk = self.walk, None
+        seat = runner.coordinator.seat
+        if walk is None or seat is None:
+            return None
+        walk.over = True
+        now = runner.clock()
+        for holder in walk.holders:
+            if (passed := holder.take_over()) is not None:
+                self._tell(passed)
+        runner.coordinator.reserve(0)
+        seat.lend(False)
+        seat.put_aside(None)
+        rest = walk.leave_aside()
+        seat.queue(rest)
+        if (current := walk.current) is not None:  # else it is about to find that it is through
+            seat.adopt(current, walk.thread)
+        self.pace.slow(now, proved=current is not None)
+        return walk

@@ -1,0 +1,350 @@
+"""A holder: takes one lease's records in order, and stands behind its messages' verbs.
+
+Theory. The hot path is here: a worker walks a lease, calling the callback for one record after the other as long
+as each is acked when its callback returns. One report at the end says how far it came; nothing per message
+crosses a thread.
+
+A message's `_state` is PENDING until its verdict, then one of the codes below; it never changes twice.
+
+Rules
+1. `done` counts the acked records, so it is also the number of the one that is with its handler. Only the walking
+   thread writes it; the runner reads it (it only grows, so an old value is merely late).
+2. An ack on another thread and the end of the callback may cross. Each first writes its own flag and then reads
+   the other's: at least one of them sees both, so an ack can be reported twice but never lost.
+3. `withdrawn` (the lease is over) makes later verdicts stale; `stopped` (begin nothing more) doesn't.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from typing import Protocol, cast
+
+from kafka_pubsub.client.workers.ack_futures import refused
+from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.core.retry.backoff import LONGEST_DELAY
+from kafka_pubsub.core.retry.record import ERROR_BYTES
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
+
+__all__ = [
+    "ACKED",
+    "KEPT",
+    "NACKED",
+    "PENDING",
+    "STALE",
+    "LeaseRunner",
+    "Reports",
+    "check_delay",
+    "check_extension",
+    "words_of",
+]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+PENDING, ACKED, NACKED, STALE = 0, 1, 2, 3
+KEPT = LeaseOutcome.KEPT
+
+
+class Reports(Protocol):
+    """Where holders report to: the stream's runner. Any thread may call."""
+
+    process: int
+    observer: LeaseObserver = UNOBSERVED
+
+    def released(self, release: LeaseReport) -> None: ...
+    def settled(self, settlement: Settlement) -> None: ...
+    def extended(self, lease: Lease, done: int, seconds: float) -> None: ...
+    def awaited(self, lease: Lease, message: Message) -> AckFuture: ...
+    def stale(self) -> None: ...
+    def take_over(self) -> None: ...
+    def handed_out(self, ack_id: str, message: Message) -> None: ...
+
+
+def check_delay(delay: float | None) -> None:
+    """`InvalidArgument` for what no nack can wait."""
+    if delay is not None and not 0 <= delay <= LONGEST_DELAY:
+        raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to {LONGEST_DELAY} seconds")
+
+
+def check_extension(seconds: float) -> None:
+    """`InvalidArgument` for what no deadline can be."""
+    if not 0 <= seconds <= 600:
+        raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
+
+
+def words_of(error: BaseException | None) -> str:
+    """What travels with a message whose handler failed: "Class: text", within a bound; empty: no error is known."""
+    if error is None:
+        return ""
+    try:
+        text = str(error)
+    except Exception:  # an exception of the user's that can't say what it is
+        text = ""
+    return f"{type(error).__name__}: {text}"[:ERROR_BYTES]
+
+
+class HeldMessage(Message):
+    """A message whose ack takes the shortest way: it is the one verb of the hot path."""
+
+    __slots__ = ()
+
+    _sink: LeaseRunner
+
+    def ack(self) -> None:
+        """Done: never deliver it again."""
+        holder = self._sink
+        if self._state or holder.withdrawn:
+            holder.reports.stale()
+            return
+        self._state = ACKED
+        holder = self._sink  # another one, if it was left just now (`inline_runner`)
+        if holder.detached:
+            holder.acked_later(self)
+
+    def _fail(self) -> None:
+        """The callback raised, or its task was cancelled."""
+        self._state = NACKED
+
+
+class LeaseRunner:
+    """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
+
+    __slots__ = (
+        "_delay",
+        "_error",
+        "begun",
+        "detached",
+        "done",
+        "lease",
+        "reports",
+        "seen",
+        "seen_at",
+        "stopped",
+        "told_acked",
+        "told_begun",
+        "withdrawn",
+    )
+
+    #: Offsets of the last ack and the last delivery that a history was told; never set where there is none.
+    told_acked: int
+    told_begun: int
+
+    def __init__(self, lease: Lease, reports: Reports) -> None:
+        self.lease = lease
+        self.reports = reports
+        #: Records acked; the next one is with its handler.
+        self.done = 0
+        #: Whether a handler has begun.
+        self.begun = False
+        self.stopped = False
+        self.withdrawn = False
+        #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
+        self.detached = False
+        #: The runner's own: how far the holder was when it last looked, and since when (monotonic seconds).
+        self.seen = -1
+        self.seen_at = 0.0
+        self._delay: float | None = None
+        #: What the callback raised, or was dealing with when it nacked; empty: nothing.
+        self._error = ""
+
+    def walk(self, callback: Callable[[Message], object]) -> LeaseReport:
+        """Takes the records one by one until one isn't acked, or all are."""
+        lease = self.lease
+        new, kind = object.__new__, self._kind()  # four stores here cost half of a call of `__init__`
+        self.begun = True
+        attempt = lease.attempt
+        done = 0
+        for record in lease.records:
+            if self.stopped:
+                self.let_go()
+                return LeaseReport(lease, done, LeaseOutcome.UNTOUCHED)
+            message = new(kind)
+            message._record = record  # type: ignore[assignment]
+            message._sink = self
+            message._attempt = attempt
+            message._state = PENDING
+            try:
+                callback(message)
+            except BaseException as error:  # the thread is ours; whatever it is, the key goes on
+                self.raised(message, error)
+            if message._state != ACKED:
+                return self.left(message)
+            attempt = 1  # the followers have never been delivered
+            done += 1
+            self.done = done
+        self.let_go()
+        return LeaseReport(lease, done, LeaseOutcome.FINISHED)
+
+    def let_go(self) -> None:
+        """Takes references apart, so that records are freed at once and not by the collector."""
+        self.lease.holder = None
+
+    def begin(self) -> Message | None:
+        """The message of the next record, now with its handler; None if nothing more may begin."""
+        if self.stopped:
+            return None
+        self.begun = True
+        return self._message_of(self.done)
+
+    def _message_of(self, at: int) -> Message:
+        attempt = 1 if at else self.lease.attempt
+        return self._kind()(cast("StoredRecord", self.lease.records[at]), self, attempt)
+
+    def _kind(self) -> type[Message]:
+        """What its messages are."""
+        return self.reports.observer.message or HeldMessage
+
+    def raised(self, message: Message, error: BaseException) -> None:
+        """The callback raised: a nack, unless it had acked before."""
+        log.error("the callback of %r raised, which is a nack", message, exc_info=error)
+        if message._state == PENDING:
+            cast("HeldMessage", message)._fail()
+            self._error = words_of(error)
+
+    def left(self, message: Message) -> LeaseReport:
+        """The callback has returned and the message isn't acked."""
+        self.detached = True
+        if message._state == ACKED:  # it was acked on another thread just now (rule 2)
+            self.let_go()
+            return LeaseReport(self.lease, self.done + 1, LeaseOutcome.UNTOUCHED)
+        if message._state == NACKED or self.withdrawn:
+            self.let_go()
+            return LeaseReport(self.lease, self.done, LeaseOutcome.NACKED, self._delay, self._error)
+        return LeaseReport(self.lease, self.done, LeaseOutcome.KEPT)
+
+    # The verbs of a message (MessageSink)
+
+    def _late(self, message: Message) -> bool:
+        if message._state == PENDING and not self.withdrawn:
+            return False
+        self.reports.stale()
+        return True
+
+    def ack(self, message: Message) -> None:
+        message.ack()
+
+    def acked_later(self, message: Message) -> None:
+        """The callback has returned before."""
+        self.reports.settled(Settlement(self.lease, self.done, acked=True))
+        self.let_go()
+
+    def nack(self, message: Message, delay: float | None) -> None:
+        check_delay(delay)
+        if self._late(message):
+            return
+        self._delay, self._error = delay, words_of(sys.exc_info()[1])
+        message._state = NACKED
+        holder = cast("LeaseRunner", message._sink)  # another one, if it was left just now (`inline_runner`)
+        if holder.detached:
+            holder.nacked_later(delay, self._error)
+
+    def nacked_later(self, delay: float | None, error: str) -> None:
+        """The callback has returned before."""
+        self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay, error=error))
+        self.let_go()
+
+    def extend(self, message: Message, seconds: float) -> None:
+        check_extension(seconds)
+        if seconds == 0:
+            self.nack(message, None)
+        elif not self._late(message):
+            self.reports.extended(self.lease, self.done, seconds)
+
+    def ack_with_response(self, message: Message) -> AckFuture:
+        if self._late(message):
+            return refused(message)
+        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`inbox`).
+        future = self.reports.awaited(self.lease, message)
+        message._state = ACKED
+        if self.detached:
+            self.let_go()
+        return future
+
+    def ack_id(self, message: Message) -> str:
+        lease = self.lease
+        ack_id = str(
+            AckId(
+                self.reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt
+            )
+        )
+        self.reports.handed_out(ack_id, message)
+        return ack_id
+
+
+class BatchLeaseRunner(LeaseRunner):
+    """Holds one key's run whose messages the callback gets together; it takes them in order.
+
+    Acks inside a run count cumulatively; a nack redelivers from there on. When the callback has returned, only the
+    first unfinished message has a fate left: a verdict on another one must not be taken for its own.
+    """
+
+    def __init__(self, lease: Lease, reports: Reports) -> None:
+        super().__init__(lease, reports)
+        self.messages: list[Message] = []
+        self._delays: dict[int, float | None] = {}
+        self._errors: dict[int, str] = {}
+        #: Messages from the front whose acks a history was told while the callback ran.
+        self.told = 0
+
+    def nack(self, message: Message, delay: float | None) -> None:
+        super().nack(message, delay)
+        self._delays.setdefault(message.offset, delay)
+        self._errors.setdefault(message.offset, self._error)
+
+    def ack_with_response(self, message: Message) -> AckFuture:
+        if self.nacked_before(message):  # the run is delivered again from there on
+            self.reports.stale()
+            return refused(message)
+        future = super().ack_with_response(message)
+        for each in self._before(message):
+            if each._state == PENDING:  # the log may know it from now on: too late for a nack
+                each._state = ACKED
+        return future
+
+    def nacked_before(self, message: Message) -> bool:
+        """Whether an earlier message of the run was nacked."""
+        return any(each._state == NACKED for each in self._before(message))
+
+    def _before(self, message: Message) -> Iterator[Message]:
+        return takewhile(lambda each: each is not message, self.messages)
+
+    def begin_run(self) -> list[Message]:
+        """All messages of the run; empty if nothing more may begin."""
+        if not self.stopped:
+            self.begun = True
+            self.messages = [self._message_of(at) for at in range(len(self.lease.records))]
+            self.reports.observer.run_begins(self.messages)
+        return self.messages
+
+    def end_run(self, raised: BaseException | None = None) -> LeaseReport:
+        """What the callback has made of the run."""
+        with self.reports.observer.step:
+            return self._end_run(raised)
+
+    def _end_run(self, raised: BaseException | None) -> LeaseReport:
+        if not self.messages:
+            return LeaseReport(self.lease, 0, LeaseOutcome.UNTOUCHED)
+        states = [message._state for message in self.messages]
+        acked = max((at + 1 for at, state in enumerate(states) if state == ACKED), default=0)
+        nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
+        self.done = done = acked if nacked is None else min(acked, nacked)
+        self.reports.observer.run_ends(self, self._delays, raised=raised is not None)
+        if done == len(states):
+            self.let_go()
+            self.messages = []
+            return LeaseReport(self.lease, done, LeaseOutcome.FINISHED)
+        current = self.messages[done]
+        self._delay = self._delays.get(current.offset)
+        self._error = self._errors.get(current.offset) or words_of(raised)
+        for message in self.messages:
+            if message is not current:
+                message._state = STALE
+        self.messages = []
+        if raised is not None and current._state == PENDING:
+            current._state = NACKED
+        return self.left(current)

@@ -1,0 +1,61 @@
+"""What may look on while messages are handled: by default nothing does. `recorder` records a history this way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from kafka_pubsub.model import Message
+
+__all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun"]
+
+
+class MessageRun(Protocol):
+    """A key's messages that one callback gets together (`lease_runner.BatchLeaseRunner`), as an observer sees them."""
+
+    messages: list[Message]
+    #: How many are acked, and of how many of these the observer was told before the end.
+    done: int
+    told: int
+    withdrawn: bool
+
+
+class LeaseObserver:
+    """Is told what handlers do. This one ignores it, so that streams without an observer pay nothing."""
+
+    #: The class of the stream's messages; None: the ordinary one.
+    message: type[Message] | None = None
+    #: Held while a verdict is told and takes effect.
+    step: AbstractContextManager[object] = nullcontext()
+
+    def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
+        """The callback that is called in the place of the user's."""
+        return callback
+
+    def around_coroutine(
+        self, callback: Callable[[Message], Awaitable[object]]
+    ) -> Callable[[Message], Awaitable[object]]:
+        """The same for a coroutine."""
+        return callback
+
+    def begins(self, message: Message, batch: int | None = None) -> None:
+        """The message is about to be handed over; those handed over in one call share a `batch`."""
+
+    def ends(self, message: Message, error: BaseException | None = None) -> None:
+        """Its handler has returned, or raised `error`."""
+
+    def run_begins(self, messages: Iterable[Message]) -> None:
+        """One callback is about to get these together."""
+
+    def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
+        """That callback has ended; `delays` are those of its nacks, by offset."""
+
+    def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
+        """The log knows the ack of this delivery."""
+
+    def close(self) -> None:
+        """The stream has ended in good order."""
+
+
+UNOBSERVED = LeaseObserver()

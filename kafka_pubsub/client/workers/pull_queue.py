@@ -1,0 +1,129 @@
+"""Synchronous pull: a crew without handlers. Leases wait in a box until `receive` takes them out.
+
+Rules
+1. A lease is asked for only when a thread waits for a message, so no message is leased without a caller. Several
+   threads may wait: the box asks for the sum of what each still wants.
+2. A message's clock starts when `receive` returns it: from then on it must be acked within the ack deadline. One that
+   came when its call had just ended waits for the next call, and no attempt of it is counted.
+3. The box is idle while no call runs and no returned message has an open lease (it was acked or nacked, or its deadline
+   has passed). An idle box is given up (`receiver`), because its membership keeps partitions from other members.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner, Reports
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.model import Message
+
+__all__ = ["PullQueue"]
+
+#: Seconds that `receive` goes on collecting after the first message: a batch of the broker's arrives together.
+COLLECT = 0.01
+#: Seconds between looks whether the stream has ended, and for Ctrl-C on every platform.
+LOOK = 0.25
+
+
+class PullQueue:
+    """The crew behind `receive`."""
+
+    run = 1
+    spread = False
+    inline = None
+
+    def __init__(
+        self,
+        reports: Reports,
+        ring: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reports = reports
+        self._ring = ring
+        self._clock = clock
+        self._box: deque[LeaseRunner] = deque()
+        #: Messages that waiting threads still want, and how many threads wait.
+        self._wanted = self._waiting = 0
+        self._changed = threading.Condition()
+        #: When it was last seen not to be idle.
+        self._used = clock()
+
+    def wants(self, free: int) -> int:
+        with self._changed:
+            return max(0, min(free, self._wanted - len(self._box)))
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        with self._changed:
+            for lease in leases:
+                lease.holder = holder = LeaseRunner(lease, self._reports)
+                self._box.append(holder)
+            self._changed.notify_all()
+
+    def receive(self, most: int, timeout: float | None, ended: Callable[[], bool]) -> list[Message]:
+        """Up to `most` messages; waits up to `timeout` seconds for the first one."""
+        # Without a moment for the runner, a timeout of nothing would never find a message.
+        until = None if timeout is None else time.monotonic() + max(timeout, COLLECT)
+        messages: list[Message] = []
+        with self._changed:
+            self._wanted += most
+            self._waiting += 1
+        self._ring()
+        try:
+            while len(messages) < most and (message := self._next(until, ended)) is not None:
+                messages.append(message)
+                until = time.monotonic() + COLLECT
+        finally:
+            with self._changed:
+                self._wanted -= most - len(messages)
+                self._waiting -= 1
+                self._used = self._clock()
+        return messages
+
+    def _next(self, until: float | None, ended: Callable[[], bool]) -> Message | None:
+        with self._changed:
+            while not ended():
+                if (message := self._out()) is not None:
+                    return message
+                left = LOOK if until is None else min(LOOK, until - time.monotonic())
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+        return None
+
+    def _out(self) -> Message | None:
+        while self._box:
+            holder = self._box.popleft()
+            message = holder.begin()
+            if message is None:  # its partition was revoked, or the stream is about to end
+                holder.let_go()
+                self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
+                continue
+            self._reports.observer.begins(message)
+            self._reports.observer.ends(message)  # a box has no handler that could end later
+            self._reports.released(holder.left(message))
+            self._wanted -= 1
+            return message
+        return None
+
+    def touch(self) -> None:
+        """A call is about to come."""
+        with self._changed:
+            self._used = self._clock()
+
+    def idle(self, leases: int) -> float:
+        """For how many seconds it has been idle (rule 3); `leases`: how many are open, those in the box included."""
+        with self._changed:
+            now = self._clock()
+            if self._waiting or leases > sum(not holder.withdrawn for holder in self._box):
+                self._used = now
+            return now - self._used
+
+    def walking(self) -> Iterable[LeaseRunner]:
+        return ()
+
+    def close(self, timeout: float | None) -> bool:
+        return True

@@ -1,0 +1,342 @@
+"""Crews run the callbacks of a stream: threads of our own, a user's executor, batches, or none (receive).
+
+Theory. The runner gives a crew leases; the crew wraps each in a holder, walks it somewhere, and reports the
+release. Crews differ only in where the walking happens.
+
+Rules
+1. `take` never blocks: it is called by the runner.
+2. `walking` lists the holders whose handlers may be running now, so that the runner can see how far they are.
+3. A crew that was closed lets its running handlers end and begins nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from queue import Empty
+from typing import Protocol
+
+from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner, Reports
+from kafka_pubsub.client.workers.worker_threads import Worker, Workers
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.model import Message
+
+__all__ = ["BatchWorkers", "Callback", "ExecutorWorkers", "ThreadWorkers", "WorkerPool"]
+
+log = logging.getLogger("kafka_pubsub.subscriber")
+
+Callback = Callable[[Message], object]
+
+#: Records that a key hands over at once. Long enough that a round trip through the runner is rare, short enough
+#: that the ack map has room for many keys.
+RUN = 128
+
+
+#: Threads that are hired without a look at the pace.
+AT_ONCE = 2
+#: Seconds between two looks at the pace: some switches of the interpreter's lock, which last 5 ms each.
+LOOK = 0.02
+#: Seconds for a record below which a thread is quick: a callback that waits for anything outside takes longer.
+QUICK = 0.0001
+
+
+class Inline(Protocol):
+    """What a crew has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
+
+    callback: Callback
+
+    def spares(self) -> bool:
+        """Whether one more callback may run beside those of the crew."""
+
+    def lend(self, lent: bool) -> None:
+        """From now on, or no longer, the fetcher counts as a worker."""
+
+    def busy(self) -> int:
+        """How many of its threads are with a lease."""
+
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
+        """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the crew again."""
+
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
+        """The crew takes these."""
+
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
+        """`thread` was the fetcher; until its callback ends it is a worker."""
+
+
+class WorkerPool(Protocol):
+    """Runs the callbacks of one stream. `inline` is None where no other thread may call them."""
+
+    run: int
+    spread: bool
+
+    @property
+    def inline(self) -> Inline | None: ...
+
+    def wants(self, free: int) -> int:
+        """How many leases to ask for when `free` more messages may be started."""
+
+    def take(self, leases: Sequence[Lease]) -> None: ...
+    def walking(self) -> Iterable[LeaseRunner]: ...
+    def close(self, timeout: float | None) -> bool:
+        """Waits for handlers that run; False if one still runs after `timeout` seconds."""
+
+
+class ThreadWorkers:
+    """Threads of our own: one callback each.
+
+    As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
+    one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
+    told from here why they do; where they only wait for each other, the fetcher finds out (`inline_scheduler`). Threads
+    that had nothing to do end (`worker_threads`).
+    """
+
+    run = RUN
+    spread = False
+
+    def __init__(
+        self,
+        callback: Callback,
+        workers: int,
+        reports: Reports,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.callback = callback
+        self._most = workers
+        self._reports = reports
+        self._clock = clock
+        self._workers: Workers[LeaseRunner] = Workers(self._walk, name, clock)
+        #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
+        self._lent = False
+        #: Where leases go that the fetcher takes itself; None: to the threads.
+        self._aside: deque[LeaseRunner] | None = None
+        self._adopted: list[tuple[LeaseRunner, threading.Thread]] = []
+        #: When the pace was last looked at, and the records finished until then.
+        self._looked_at = 0.0
+        self._looked_upon = 0
+
+    @property
+    def inline(self) -> Inline | None:
+        return self
+
+    def spares(self) -> bool:
+        return self.busy() < self._places() + self._lent
+
+    def busy(self) -> int:
+        return self._workers.busy
+
+    def lend(self, lent: bool) -> None:
+        self._lent = lent
+
+    def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
+        self._aside = aside
+        if aside is not None:
+            self._take_back(aside)
+
+    def _take_back(self, aside: deque[LeaseRunner]) -> None:
+        """What no thread has begun."""
+        queue = self._workers.queue
+        for _ in range(queue.qsize()):
+            try:
+                holder = queue.get_nowait()
+            except Empty:
+                return
+            if holder is None:
+                queue.put(None)
+            else:
+                self._workers.handed -= 1
+                aside.append(holder)
+
+    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
+        self._adopted.append((holder, thread))
+        if self._workers.hired > self._places():
+            self._workers.dismiss()
+
+    def _places(self) -> int:
+        """How many threads there may be."""
+        if self._adopted:
+            self._adopted = [each for each in self._adopted if each[1].is_alive()]
+        return self._most - self._lent - len(self._adopted)
+
+    def wants(self, free: int) -> int:
+        workers = self._workers
+        workers.rest()
+        if self._aside is not None:
+            return free
+        places = self._places()
+        if workers.hired < places and workers.waiting:
+            self._hire_if_slow()
+        return free if workers.hired <= places and places else 0
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        reports = self._reports
+        holders = [LeaseRunner(lease, reports) for lease in leases]
+        for holder in holders:
+            holder.lease.holder = holder
+        if self._aside is not None:
+            self._aside.extend(holders)
+        else:
+            self.queue(holders)
+
+    def queue(self, holders: Iterable[LeaseRunner]) -> None:
+        workers = self._workers
+        for holder in holders:
+            workers.put(holder)
+        while workers.hired < min(AT_ONCE, self._places(), workers.waiting):
+            workers.hire()
+
+    def _hire_if_slow(self) -> None:
+        workers, now = self._workers, self._clock()
+        count, seconds = workers.hired, now - self._looked_at
+        if seconds < LOOK:
+            return
+        finished = workers.walked + sum(holder.done for holder in self.walking())
+        if finished - self._looked_upon < seconds * count / QUICK:
+            for _ in range(min(count, self._places() - count, workers.waiting)):
+                workers.hire()
+        self._looked_at, self._looked_upon = now, finished
+
+    def _walk(self, holder: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
+        worker.current = (holder,)
+        self._reports.released(holder.walk(self.callback))
+        worker.current = ()
+        worker.walked += holder.done
+        worker.ended += 1
+
+    def walking(self) -> Sequence[LeaseRunner]:
+        return self._workers.walking() + [holder for holder, _ in self._adopted]
+
+    def close(self, timeout: float | None) -> bool:
+        return self._workers.close(timeout, [thread for _, thread in self._adopted])
+
+
+class ExecutorWorkers:
+    """A user's executor: one submitted walk for each lease, at most `workers` at a time."""
+
+    run = RUN
+    spread = False
+    inline = None
+
+    def __init__(self, callback: Callback, executor: Executor, workers: int, reports: Reports) -> None:
+        if isinstance(executor, ProcessPoolExecutor):
+            raise InvalidArgument(
+                "executor: a process pool can't ack messages; use threads, or more processes that pull"
+            )
+        self._callback = callback
+        self._executor = executor
+        self._workers = workers
+        self._reports = reports
+        #: Submitted and not ended.
+        self._holders: set[LeaseRunner] = set()
+        self._ended = threading.Condition()
+
+    def wants(self, free: int) -> int:
+        return min(free, self._workers - len(self._holders))
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            lease.holder = holder = LeaseRunner(lease, self._reports)
+            self._holders.add(holder)
+            try:
+                self._executor.submit(self._walk, holder)
+            except RuntimeError as error:  # what executors raise that were shut down
+                self._holders.discard(holder)
+                raise FailedPrecondition(
+                    f"executor: it takes no more work ({error}); pull with another one"
+                ) from error
+
+    def _walk(self, holder: LeaseRunner) -> None:
+        self._reports.released(holder.walk(self._callback))
+        with self._ended:
+            self._holders.discard(holder)
+            self._ended.notify_all()
+
+    def walking(self) -> Iterable[LeaseRunner]:
+        return [holder for holder in self._holders.copy() if holder.begun]
+
+    def close(self, timeout: float | None) -> bool:
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._holders, timeout)
+
+
+class BatchWorkers:
+    """Threads whose callback gets a list: messages of distinct keys, or one key's run."""
+
+    spread = True
+    inline = None
+
+    def __init__(
+        self,
+        callback: Callable[[list[Message]], object],
+        size: int,
+        latency: float,
+        workers: int,
+        reports: Reports,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run = size
+        self._callback = callback
+        self._size = size
+        self._latency = latency
+        self._most = workers
+        self._reports = reports
+        self._workers: Workers[BatchLeaseRunner] = Workers(self._work, name, clock)
+
+    def wants(self, free: int) -> int:
+        self._workers.rest()
+        return min(free, self._size * self._most)
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        workers = self._workers
+        for lease in leases:
+            lease.holder = holder = BatchLeaseRunner(lease, self._reports)
+            workers.put(holder)
+        while workers.hired < self._most and workers.waiting:
+            workers.hire()
+
+    def _work(self, first: BatchLeaseRunner, worker: Worker[BatchLeaseRunner]) -> None:
+        batch = worker.current = self._gather(first)
+        self._call(batch)
+        worker.current = ()
+        worker.ended += len(batch)
+
+    def _gather(self, first: BatchLeaseRunner) -> list[BatchLeaseRunner]:
+        queue = self._workers.queue
+        batch, count = [first], len(first.lease.records)
+        until = time.monotonic() + self._latency
+        while count < self._size and count == len(batch):
+            try:
+                holder = queue.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if holder is None or len(holder.lease.records) > 1:
+                queue.put(holder)
+                break
+            batch.append(holder)
+            count += 1
+        return batch
+
+    def _call(self, batch: Sequence[BatchLeaseRunner]) -> None:
+        messages = [message for holder in batch for message in holder.begin_run()]
+        raised: BaseException | None = None
+        try:
+            if messages:
+                self._callback(messages)
+        except BaseException as error:  # see Holder.walk
+            raised = error
+            log.exception("the batch callback raised; what it hadn't acked is redelivered")
+        for holder in batch:
+            self._reports.released(holder.end_run(raised))
+
+    def walking(self) -> Iterable[LeaseRunner]:
+        return self._workers.walking()
+
+    def close(self, timeout: float | None) -> bool:
+        return self._workers.close(timeout)

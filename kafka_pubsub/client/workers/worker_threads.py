@@ -1,0 +1,159 @@
+"""The threads of a crew: they take from one queue, and those that had nothing to do for a while end.
+
+Theory. A thread that waits costs memory, and a process may have forty streams. A thread is never interrupted while it
+waits: the runner, which alone fills the queue, puts a word into it that ends the thread that takes it. What the runner
+puts behind that word is left to another thread, so no wakeup can be lost. What ran within some seconds was put in by
+their end, and hadn't ended at their beginning: threads beyond that number weren't needed.
+
+Rules
+1. `put`, `hire`, `dismiss` and `rest` are for the runner only. Each thread writes its own counts, and ends none but
+   itself.
+2. One thread stays, so that a message after a pause finds it, with what the callback keeps for its thread.
+3. What a thread has done still counts when it has ended.
+4. A word that ends a thread isn't an item that waits: a thread that is hired for it would be told to end in turn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+__all__ = ["IDLE", "Worker", "Workers", "join_all"]
+
+#: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. Far longer
+#: than a busy stream pauses, and a thread is made in 0.1 ms.
+IDLE = 5.0
+#: Threads that stay.
+LEAST = 1
+
+Item = TypeVar("Item")
+
+
+class Worker(Generic[Item]):
+    """One thread, and what it has done."""
+
+    __slots__ = ("current", "ended", "thread", "walked")
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread
+        #: What it walks now.
+        self.current: Sequence[Item] = ()
+        #: Items that it has done with, and the records in them that it has finished.
+        self.ended = self.walked = 0
+
+
+class Workers(Generic[Item]):
+    """The threads of one crew."""
+
+    def __init__(
+        self,
+        work: Callable[[Item, Worker[Item]], None],
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.queue: SimpleQueue[Item | None] = SimpleQueue()
+        #: Threads that weren't told to end.
+        self.hired = 0
+        #: Items that threads were given.
+        self.handed = 0
+        self._work = work
+        self._name = name
+        self._clock = clock
+        self._all: list[Worker[Item]] = []
+        self._made = 0
+        #: What threads have done that have ended.
+        self._past: Worker[Item] = Worker()
+        #: When to count next which threads were needed, and the items that had ended when they were counted last.
+        self._count_at = float("-inf")
+        self._ended_before = 0
+
+    def put(self, item: Item) -> None:
+        """Some thread is to take it."""
+        self.handed += 1
+        self.queue.put(item)
+
+    def hire(self) -> None:
+        """One thread more."""
+        worker: Worker[Item] = Worker()
+        worker.thread = threading.Thread(
+            target=self._run, args=(worker,), name=f"{self._name}-{self._made}", daemon=True
+        )
+        self._made += 1
+        self.hired += 1
+        self._all.append(worker)
+        worker.thread.start()
+
+    def _run(self, worker: Worker[Item]) -> None:
+        queue, work = self.queue, self._work
+        while (item := queue.get()) is not None:
+            work(item, worker)
+
+    def dismiss(self) -> None:
+        """One thread less, once it has nothing to do."""
+        self.hired -= 1
+        self.queue.put(None)
+
+    def rest(self) -> None:
+        """Lets those threads end that weren't needed for some seconds; to be called now and then."""
+        now = self._clock()
+        if now < self._count_at:
+            return
+        for _ in range(self.hired - max(LEAST, self.handed - self._ended_before)):
+            self.dismiss()
+        self._forget_ended()
+        self._count_at, self._ended_before = now + IDLE, self.ended
+
+    def _forget_ended(self) -> None:
+        past, alive = self._past, []
+        for worker in self._all:
+            if worker.thread.is_alive():
+                alive.append(worker)
+            else:
+                past.ended += worker.ended
+                past.walked += worker.walked
+        self._all = alive
+
+    @property
+    def waiting(self) -> int:
+        """Items that no thread has taken yet."""
+        if len(self._all) > self.hired:
+            self._forget_ended()
+        return max(0, self.queue.qsize() - (len(self._all) - self.hired))
+
+    @property
+    def busy(self) -> int:
+        """How many threads are with an item."""
+        return max(0, min(self.hired, self.handed - self.ended))
+
+    @property
+    def ended(self) -> int:
+        """Items that are done with."""
+        return self._past.ended + sum(worker.ended for worker in self._all)
+
+    @property
+    def walked(self) -> int:
+        """Records that were finished in these."""
+        return self._past.walked + sum(worker.walked for worker in self._all)
+
+    def walking(self) -> list[Item]:
+        """What threads walk now."""
+        return [item for worker in self._all for item in worker.current]
+
+    def close(self, timeout: float | None, others: Sequence[threading.Thread] = ()) -> bool:
+        """Waits for the threads to end, and for `others`; False if one still runs after `timeout` seconds."""
+        for _ in self._all:
+            self.queue.put(None)
+        return join_all([*(worker.thread for worker in self._all), *others], timeout)
+
+
+def join_all(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
+    """Waits for all of them but the calling one; False if one still runs after `timeout` seconds."""
+    me = threading.current_thread()
+    until = None if timeout is None else time.monotonic() + timeout
+    for thread in threads:
+        if thread is not me:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() and thread is not me for thread in threads)

@@ -1,0 +1,211 @@
+"""Records that wait, by ordering key: one holder per key, keys beside each other.
+
+Theory. A key is *ready* when it has waiting records, no lease holds it and it isn't parked. Taking hands over a run
+from the front of a key's queue and blocks the key until it is released. The ready key whose first record is the
+oldest goes first: so keys go forward together, no key starves, and the finished records lie close together in the
+log. Records without a key wait in a line of their own and never block each other.
+
+Rules
+1. A blocked key keeps its queue, even an empty one: what arrives meanwhile waits behind its holder (I1).
+2. A key's queue is in order of offset. What comes back goes to the front, so the order survives. Records without
+   a key come back in any order and are put where they belong: the oldest must come first, because with a full ack
+   map only the oldest of all may be handed out.
+3. A key is in `ready` exactly once while it is ready, and not otherwise. One that is parked meanwhile leaves its entry
+   there, and a note that it is void: taking it out of the heap would cost a look at all of them.
+4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless something of it waits.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from operator import methodcaller
+
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["KeyQueues"]
+
+#: Void entries that aren't worth a sweep.
+FEW = 64
+
+_offset = methodcaller("offset")
+
+
+class KeyQueues:
+    """The waiting records of one partition."""
+
+    def __init__(self, *, ordered: bool) -> None:
+        self._ordered = ordered
+        #: Waiting records by key. A key is in here while it has waiting records or is blocked.
+        self.queues: dict[bytes, list[Record]] = {}
+        #: Keys that may be taken, as a heap by the offset of their first record.
+        self.ready: list[tuple[int, bytes]] = []
+        #: Entries of `ready` that mean nothing any more. Never the first one.
+        self._void: set[tuple[int, bytes]] = set()
+        #: Keys that may not be taken, and how many reasons there are: a holder, a backoff, an old handler.
+        self.blocked: dict[bytes, int] = {}
+        #: Keys that wait in the retry partition. `park` is told before one comes, `unpark` when it has gone.
+        self.parked: Collection[bytes] = ()
+        #: Waiting records without an order: no key, or a subscription without ordering.
+        self.loose: deque[Record] = deque()
+
+    def __len__(self) -> int:
+        return len(self.loose) + sum(map(len, self.queues.values()))
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Newly received records queue up behind what waits already."""
+        if not self._ordered:
+            self.loose.extend(records)
+            return
+        queues, ready, parked = self.queues, self.ready, self.parked
+        for record in records:
+            key = record.key()
+            if key is None:
+                self.loose.append(record)
+                continue
+            queue = queues.get(key)
+            if queue is None:
+                queues[key] = [record]
+                if key not in parked:
+                    heappush(ready, (record.offset(), key))
+            else:
+                queue.append(record)
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to `limit` records of the ready key with the oldest one; the key is blocked until `unblock`.
+
+        Or the oldest record without a key, if that is older still. Empty: nothing is ready.
+        """
+        if self.loose and not (self.ready and self.ready[0][0] < self.loose[0].offset()):
+            return [self.loose.popleft()]
+        if not self.ready:
+            return []
+        key = heappop(self.ready)[1]
+        if self._void:
+            self._prune()
+        queue = self.queues[key]
+        self.blocked[key] = 1
+        if len(queue) <= limit:
+            self.queues[key] = []
+            return queue
+        run = queue[:limit]
+        del queue[:limit]
+        return run
+
+    def _prune(self) -> None:
+        ready, void = self.ready, self._void
+        if 2 * len(void) > FEW + len(ready):
+            self.ready = [entry for entry in ready if entry not in void]
+            heapify(self.ready)
+            void.clear()
+        while void and ready[0] in void:
+            void.remove(heappop(ready))
+
+    @property
+    def ready_count(self) -> int:
+        """How many keys may be taken."""
+        return len(self.ready) - len(self._void)
+
+    def oldest(self) -> int | None:
+        """The offset of the record that `take` would begin with."""
+        heads = [self.ready[0][0]] if self.ready else []
+        if self.loose:
+            heads.append(self.loose[0].offset())
+        return min(heads, default=None)
+
+    def put_back(self, key: bytes | None, records: Sequence[Record]) -> None:
+        """Records that weren't finished go to the front again; a key stays blocked until `unblock`."""
+        if key is not None and self._ordered:
+            self.queues[key][:0] = records
+            return
+        for record in reversed(records):
+            if self.loose and self.loose[0].offset() < record.offset():
+                insort(self.loose, record, key=_offset)
+            else:
+                self.loose.appendleft(record)
+
+    def block(self, key: bytes) -> None:
+        """One more reason not to take the key, which isn't ready."""
+        self.queues.setdefault(key, [])
+        self.blocked[key] = self.blocked.get(key, 0) + 1
+
+    def park(self, key: bytes) -> None:
+        """The key, which may be ready, is going to be parked."""
+        queue = self.queues.get(key)
+        if queue and key not in self.blocked:
+            self._void.add((queue[0].offset(), key))
+            self._prune()
+
+    def unpark(self, key: bytes) -> None:
+        """The key isn't parked any more."""
+        queue = self.queues.get(key)
+        if queue and key not in self.blocked:
+            self._push((queue[0].offset(), key))
+
+    def take_from(self, key: bytes, limit: int, below: float) -> list[Record]:
+        """Up to `limit` records from the front of a key that is blocked or parked, of offsets under `below`."""
+        queue = self.queues.get(key, [])
+        count = 0
+        while count < min(limit, len(queue)) and queue[count].offset() < below:
+            count += 1
+        run = queue[:count]
+        del queue[:count]
+        if not queue and key not in self.blocked:
+            self.queues.pop(key, None)
+        return run
+
+    def unblock(self, key: bytes) -> None:
+        """One reason less; with the last one the key is ready again unless parked, or forgotten if nothing waits."""
+        self.unblock_all([key])
+
+    def unblock_all(self, keys: Sequence[bytes | None]) -> None:
+        """The same for many keys; None, no key, was never blocked."""
+        blocked, queues, parked = self.blocked, self.queues, self.parked
+        for key in keys:
+            if key is None:
+                continue
+            reasons = blocked.pop(key) - 1
+            queue = queues[key]
+            if reasons:
+                blocked[key] = reasons
+            elif not queue:
+                del queues[key]
+            elif key not in parked:
+                self._push((queue[0].offset(), key))
+
+    def _push(self, entry: tuple[int, bytes]) -> None:
+        if entry in self._void:
+            self._void.remove(entry)  # it is there still
+        else:
+            heappush(self.ready, entry)
+
+    def waiting(self) -> Iterator[Record]:
+        """Every waiting record."""
+        yield from self.loose
+        for queue in self.queues.values():
+            yield from queue
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a rule is broken."""
+        if list(self.loose) != sorted(self.loose, key=_offset):
+            raise InvariantViolated("records without a key are out of order")
+        wanted = {
+            (queue[0].offset(), key)
+            for key, queue in self.queues.items()
+            if queue and key not in self.blocked and key not in self.parked
+        }
+        if sorted([*wanted, *self._void]) != sorted(self.ready):
+            raise InvariantViolated(f"ready keys are {self.ready} without {self._void}, should be {wanted}")
+        if self.ready and self.ready[0] in self._void:
+            raise InvariantViolated(f"the first ready key is void: {self.ready[0]}")
+        for key, queue in self.queues.items():
+            offsets = [record.offset() for record in queue]
+            if offsets != sorted(offsets):
+                raise InvariantViolated(f"queue of key {key!r} is out of order")
+            if not queue and key not in self.blocked:
+                raise InvariantViolated(f"key {key!r} has neither records nor a holder")
+        if not self.blocked.keys() <= self.queues.keys():
+            raise InvariantViolated("a blocked key has lost its queue")

@@ -1,0 +1,166 @@
+"""Where the records of a partition come from and go to: what the outcome of a lease means for them.
+
+Rules
+1. An acked message is finished in the books of the log that it came from.
+2. A message that no handler has begun goes back to the place it was taken from, in front of those that wait there.
+3. A failed message moves to the retry partition.
+4. A message that was nacked inline moves at once: its lease would be opened only to be closed. If it was just read,
+   nothing of its key is parked, and the key waits for this one message: there is nothing to settle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from kafka_pubsub.core.commit.commits import Commits
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.leases import Lease, Leases, entry_of
+from kafka_pubsub.core.effects import Effect
+from kafka_pubsub.core.events import Nacked, ReadUpTo
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.record import RetryRecord, Why
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+
+__all__ = ["RecordOutcomes"]
+
+
+class RecordOutcomes:
+    """The places of one partition."""
+
+    def __init__(
+        self,
+        offsets: Offsets,
+        queues: KeyQueues,
+        leases: Leases,
+        commits: Commits,
+        half: RetryPartition,
+    ) -> None:
+        self._offsets = offsets
+        self._queues = queues
+        self._leases = leases
+        self._commits = commits
+        self._half = half
+        #: Records finished so far.
+        self.finished = 0
+        #: The time of the event that is being handled.
+        self.now = 0.0
+
+    def line_up(self, records: Sequence[Record]) -> None:
+        """Puts records of main in line behind those that wait already."""
+        self._queues.add(records)
+        if self._half.retries.parking.lines:
+            self._half.retries.main_came(records, self.now)
+
+    def read_up_to(self, event: ReadUpTo, now: float) -> Sequence[Effect]:
+        """Holes at the end of a log are finished: else each would look like a message that waits, until one comes."""
+        before = self._offsets.committable
+        self._offsets.advance(event.position, event.epoch)
+        self._half.read_up_to(event.retry, event.retry_epoch)
+        self.line_up(())  # a parked message may have waited for main to be read past its origin
+        if self._offsets.committable != before:
+            self._commits.dirty = True
+        return ()
+
+    def end_fresh(self, acked: Sequence[Record], nacked: Sequence[Nacked], rest: Sequence[Record]) -> None:
+        """An inline lease of what was just read is over; `rest` has to queue."""
+        if acked:
+            self.book(acked)
+        self._fail_all(nacked)  # before anything lines up behind it
+        self.line_up(rest)
+
+    def end_due(
+        self,
+        keys: Sequence[bytes | None],
+        kept: Container[bytes | None],
+        acked: Sequence[Record],
+        nacked: Sequence[Nacked],
+        rest: Sequence[Record],
+    ) -> None:
+        """An inline lease of what was due is over: it has held `keys`, and of these the `kept` stay with a holder."""
+        retried = [record for record in acked if isinstance(record, RetryRecord)]
+        self._book_retried(retried)
+        if len(retried) < len(acked):
+            self.book([record for record in acked if not isinstance(record, RetryRecord)])
+        for record in reversed(rest):
+            self._put_back(record)
+        self._fail_all(nacked)
+        free = [key for key in keys if key not in kept]
+        self._half.retries.parking.acked(free, self.now)
+        self.free_keys(free)
+
+    def _put_back(self, record: Record) -> None:
+        """No handler has begun it: it goes to where it waited, in front."""
+        key = self._half.retries.key(record)
+        if isinstance(record, RetryRecord):
+            self._half.lending.put_back(record, entry_of(record), key)
+        else:
+            self._queues.put_back(key, [record])
+
+    def _fail_all(self, nacked: Sequence[Nacked]) -> None:
+        retries = self._half.retries
+        for record, delay, error in nacked:
+            retries.fail(record, retries.key(record), Why.NACKED, delay, error, self.now)
+
+    def finish(self, lease: Lease, records: Sequence[Record]) -> None:
+        """These records of the lease are acked."""
+        if lease.entries is None:
+            self.book(records)
+        else:
+            self._book_retried(records)
+
+    def finish_whole(self, leases: Sequence[Lease]) -> None:
+        """The hot path: holders that took every record, all at once."""
+        retried = [lease for lease in leases if lease.entries is not None]
+        if retried:
+            self._book_retried(self._leases.close_whole(retried))
+            main = [lease for lease in leases if lease.entries is None]
+            self.book(self._leases.close_whole(main))
+        else:
+            self.book(self._leases.close_whole(leases))
+        keys = [lease.key for lease in leases]
+        self._half.retries.parking.acked(keys, self.now)
+        self.free_keys(keys, leases)
+
+    def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
+        """These were never begun."""
+        if lease.entries is None:
+            self._queues.put_back(lease.key, records)
+            if lease.key is not None and records:
+                self._half.retries.settle(lease.key, self.now)  # it may be parked, and has a backlog again
+        else:
+            self._half.lending.give_back(lease, records)
+
+    def free(self, lease: Lease) -> None:
+        """Ends a lease: messages of its key, and moves that waited for it, may go on."""
+        self.free_keys([lease.key], [lease])
+
+    def free_keys(self, keys: Sequence[bytes | None], leases: Sequence[Lease] = ()) -> None:
+        """Frees keys that no lease holds any more; `leases` are those that did."""
+        self._queues.unblock_all(keys)
+        self._half.over(leases)
+        self._half.freed(keys, self.now)
+
+    def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
+        """The current record failed: it is relocated; those behind it go back."""
+        record, *rest = self._leases.close(lease)
+        if rest:
+            self.give_back(lease, rest)
+        self._half.retries.fail(record, lease.key, why, delay, error, now)
+        self.free(lease)
+
+    def book(self, news: Sequence[Record]) -> None:
+        """These records of main are acked."""
+        self._offsets.finish(news)
+        self._count(news)
+        if self._half.retries.main_suspects.duty:
+            self._half.retries.main_suspects.finished([record.offset() for record in news])
+
+    def _book_retried(self, news: Sequence[Record]) -> None:
+        self._half.lending.finish(news)
+        self._count(news)
+
+    def _count(self, news: Sequence[Record]) -> None:
+        self.finished += len(news)
+        self._commits.dirty = True
+        self._half.retries.outage.acked(len(news))

@@ -1,0 +1,175 @@
+"""What holders say about their leases, and what it means.
+
+Theory. A holder acks records one by one and lets go of its lease in the end, or keeps one record until its deadline.
+Each report either finishes records, gives back those that no handler has seen, or says that the current one failed.
+What follows from that is `LeaseOutcomes`'s: the partition knows where a record came from and where it goes.
+
+Rule: a report about a lease that is over changes nothing, and is counted as stale (I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState, Settlement
+from kafka_pubsub.core.effects import Effect, Stale, Withdraw
+from kafka_pubsub.core.events import Extended, LeaseOutcome, LeaseReport, LeasesReported, Progressed, Settled
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.core.settings import Rules
+
+__all__ = ["LeaseOutcomes", "LeaseReports"]
+
+
+class LeaseOutcomes(Protocol):
+    """Where records come from and go to."""
+
+    def finish(self, lease: Lease, records: Sequence[Record]) -> None:
+        """These records of the lease are acked."""
+
+    def finish_whole(self, leases: Sequence[Lease]) -> None:
+        """All records of these leases are acked, and their holders gone: the hot path."""
+
+    def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
+        """These were never begun."""
+
+    def free(self, lease: Lease) -> None:
+        """The lease is over, or its handler has ended: what waited for that may go on."""
+
+    def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
+        """The current record failed; ends the lease, frees it, and gives back the records behind it."""
+
+
+class LeaseReports:
+    """The reports on the leases of one partition."""
+
+    def __init__(self, leases: Leases, rules: Rules, epoch: int, home: LeaseOutcomes) -> None:
+        self._leases = leases
+        self._rules = rules
+        self.epoch = epoch
+        self._home = home
+
+    def over(self, lease: Lease) -> bool:
+        """Whether reports on it are stale."""
+        return lease.state is LeaseState.OVER or lease.epoch != self.epoch
+
+    def released(self, event: LeasesReported, now: float) -> Sequence[Effect]:
+        """Holders let go."""
+        stale = 0
+        whole: list[Lease] = []
+        for release in event.releases:
+            lease = release.lease
+            if self.over(lease):
+                stale += max(0, release.done - lease.done)  # letting go of what is over is no verdict
+            elif release.verdict is LeaseOutcome.FINISHED and lease.state is LeaseState.WALKING:
+                whole.append(lease)
+            else:
+                self.release(release, now)
+        if whole:
+            self._home.finish_whole(whole)
+        return (Stale(stale),) if stale else ()
+
+    def release(self, release: LeaseReport, now: float) -> None:
+        """One holder lets go."""
+        lease, verdict, home = release.lease, release.verdict, self._home
+        self._finish(lease, release.done)
+        if lease.done == len(lease.records):
+            self._leases.close(lease)
+            home.free(lease)
+        elif verdict is LeaseOutcome.UNTOUCHED or release.done < lease.done:
+            # Expired or not: no handler has seen this record; a word about one that is acked meanwhile isn't about it.
+            home.give_back(lease, self._leases.close(lease))
+            home.free(lease)
+        elif lease.state is LeaseState.EXPIRED:
+            home.fail(lease, Why.EXPIRED, None, release.error, now)
+        elif verdict is LeaseOutcome.KEPT:
+            home.give_back(lease, self._leases.keep(lease, self._kept_until(lease, now)))
+            if lease.early is not None and lease.early.done == lease.done:
+                self._settle(lease.early, now)
+        else:
+            home.fail(lease, Why.NACKED, release.delay, release.error, now)
+
+    def _kept_until(self, lease: Lease, now: float) -> float:
+        return now + self._rules.ack_deadline if lease.extended is None else lease.extended
+
+    def progressed(self, event: Progressed, now: float) -> Sequence[Effect]:
+        """Holders are on their way."""
+        allowed = max(self._rules.ack_deadline, self._rules.max_extension)
+        for lease, done, started in event.steps:
+            if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
+                continue
+            if done > lease.done:
+                self._finish(lease, done)
+            if lease.extended is None and lease.done == done < len(lease.records):
+                self._leases.set_deadline(lease, started + allowed)
+        return ()
+
+    def settled(self, event: Settled, now: float) -> Sequence[Effect]:
+        """Verdicts outside of handlers."""
+        stale = 0
+        over: list[Lease] = []
+        for settlement in event.settlements:
+            lease = settlement.lease
+            if lease.state is LeaseState.WALKING and settlement.done >= lease.done:
+                lease.early = settlement
+            elif lease.state is LeaseState.KEPT and settlement.done == lease.done:
+                self._settle(settlement, now)
+                over.append(lease)
+            elif settlement.done >= lease.done:  # else its release has told of the same ack already
+                stale += 1
+        effects: list[Effect] = [Withdraw(over)] if over else []
+        return [*effects, Stale(stale)] if stale else effects
+
+    def acked(self, lease: Lease, record: Record) -> bool:
+        """The record is acked in a handler that may still run; False if that comes too late.
+
+        Also True if it was finished under this lease before.
+        """
+        offset = record.offset()
+        if lease.state is not LeaseState.OVER and offset < lease.records[0].offset():
+            return True  # of the walk that the lease was
+        at = next((at for at, each in enumerate(lease.records) if each.offset() == offset), None)
+        if at is None or (at >= lease.done and self.over(lease)):
+            return False
+        self._finish(lease, max(lease.done, at + 1))
+        if lease.state is LeaseState.KEPT:
+            self._leases.close(lease)
+            self._home.free(lease)
+        return True
+
+    def _settle(self, settlement: Settlement, now: float) -> None:
+        lease = settlement.lease
+        if settlement.acked:
+            self._finish(lease, lease.done + 1)
+            self._leases.close(lease)
+            self._home.free(lease)
+        else:
+            self._home.fail(lease, Why.NACKED, settlement.delay, settlement.error, now)
+
+    def extended(self, event: Extended, now: float) -> Sequence[Effect]:
+        """A deadline was moved."""
+        lease = event.lease
+        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self.epoch:
+            return (Stale(1),)
+        if event.done < lease.done:
+            return (Stale(1),)
+        self._finish(lease, event.done)
+        lease.extended = now + event.seconds
+        self._leases.set_deadline(lease, lease.extended)
+        return ()
+
+    def expire(self, now: float) -> Sequence[Effect]:
+        """Deadlines have passed."""
+        expired = self._leases.due(now)
+        for lease in expired:
+            if lease.state is LeaseState.KEPT:
+                self._home.fail(lease, Why.EXPIRED, None, "", now)
+            else:
+                lease.state = LeaseState.EXPIRED
+        return (Withdraw(expired),) if expired else ()
+
+    def _finish(self, lease: Lease, done: int) -> None:
+        news = self._leases.advance(lease, done)
+        if news:
+            self._home.finish(lease, news)

@@ -1,0 +1,117 @@
+"""The promises of a partition that no part of it can see alone; each part checks its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from kafka_pubsub.core.commit.durable_acks import Durability
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.leases import Leases
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.core.retry.retry_state import RetryState
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["check"]
+
+#: Records of a retry partition that a check looks at.
+_ALL = 1_000_000
+
+
+class Parts(Protocol):
+    """What a partition (`partition.Partition`) is made of."""
+
+    open: bool
+    offsets: Offsets
+    queues: KeyQueues
+    leases: Leases
+    acks: Durability
+    half: RetryPartition
+
+
+def check(partition: Parts) -> None:
+    """Raises `InvariantViolated` if a promise is broken."""
+    partition.offsets.check()
+    partition.queues.check()
+    partition.leases.check()
+    partition.acks.check()
+    _check_holders(partition)
+    retries = partition.half.retries
+    _check_parts(retries)
+    if partition.open:
+        _check_retry_places(partition, retries)
+        _check_parked(partition, retries)
+        moves = (*retries.moves.waiting, *retries.moves.flying)
+        _check_places(
+            partition.offsets.unfinished,
+            [record.offset() for record in partition.queues.waiting()],
+            [record.offset() for record in _handed(partition) if not isinstance(record, RetryRecord)],
+            [move.origin for move in moves if move.source is None],
+        )
+
+
+def _check_parts(retries: RetryState) -> None:
+    for part in (retries.books, retries.parking, retries.bodies, retries.outage):
+        part.check()
+    retries.suspects.check()
+    retries.main_suspects.check()
+
+
+def _check_holders(partition: Parts) -> None:
+    queues = partition.queues
+    for lease in partition.leases.active:
+        if lease.key is not None and lease.key not in queues.blocked:
+            raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
+    walk = partition.leases.walk
+    if walk is None:
+        return
+    if walk.keys:
+        if any(key is not None and key not in queues.blocked for key in walk.keys):
+            raise InvariantViolated(f"I1: a key of the inline {walk!r} isn't held")
+        return
+    keys = {record.key() for record in walk.records} - {None}
+    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(partition.half.retries.parking.lines):
+        raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues, or parked")
+
+
+def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
+    held = sorted(offset for place in places for offset in place)
+    if held != list(unfinished):
+        raise InvariantViolated(f"I3: {held} have places, {list(unfinished)} are unfinished")
+
+
+def _handed(partition: Parts) -> list[Record]:
+    """What holders have."""
+    return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
+
+
+def _check_retry_places(partition: Parts, retries: RetryState) -> None:
+    moves = (*retries.moves.waiting, *retries.moves.flying)
+    unfinished = retries.books.lowest(_ALL)
+    _check_places(
+        unfinished,
+        [entry.offset for key in retries.parking.lines for entry in retries.parking.lines.entries(key)],
+        [entry.offset for entry in retries.parking.loose],
+        [entry.offset for entry, _ in retries.loose],
+        retries.loose_wanted,
+        [record.retry_offset for record in _handed(partition) if isinstance(record, RetryRecord)],
+        [move.source for move in moves if move.source is not None],
+        retries.stranded.keys(),
+        retries.burials.waiting,
+        [burial.offset for burial in retries.burials.out],
+        retries.releasing,
+    )
+
+
+def _check_parked(partition: Parts, retries: RetryState) -> None:
+    """What waits in main behind a parked key is noted."""
+    queues = partition.queues.queues
+    for key in queues.keys() & retries.parking.lines.keys():
+        noted = key in retries.parking.backlogged or not retries.caught_up
+        if queues[key] and not noted:
+            raise InvariantViolated(f"I6: nothing would move what waits behind the parked key {key!r}")
+    if not retries.parking.backlogged.keys() <= retries.parking.lines.keys():
+        raise InvariantViolated("a key has a backlog behind it, and isn't parked")

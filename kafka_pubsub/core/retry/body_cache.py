@@ -1,0 +1,110 @@
+"""Bodies of parked messages: a few at hand, the others read from the retry partition when their turn comes.
+
+Rules
+1. What came by is kept while there is room (`max_bytes`, the objects that hold it included); what was asked for is
+   kept in any case: a message is due.
+2. One request is on the way at a time, lowest offsets first: each costs a seek, and neighbours come together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.settings import RECORD_OVERHEAD
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["MAX_BYTES", "Bodies"]
+
+#: Bytes of bodies that one partition keeps at hand: some thousand messages of a kilobyte.
+MAX_BYTES = 4 * 1024 * 1024
+#: Bodies asked for at once: a second of work for most handlers, and 500 KB of one-kilobyte messages.
+READS = 512
+
+
+def _cost(record: Sized) -> int:
+    return len(record) + RECORD_OVERHEAD
+
+
+class Bodies:
+    """The bodies at hand of one retry partition, by retry offset."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self.kept: dict[int, RetryRecord] = {}
+        self.size = 0
+        # Offsets to be read and being read, with the key that waits; None: it has none, or it isn't known.
+        self._wanted: dict[int, bytes | None] = {}
+        self._asked: dict[int, bytes | None] = {}
+        # Whether a request is on the way, also when nothing of what it asks for is needed any more.
+        self._reading = False
+
+    def offer(self, record: RetryRecord) -> None:
+        """Keeps it if there is room, or if it was asked for."""
+        offset = record.retry_offset
+        if offset in self._asked or offset in self._wanted or self.has_room(record):
+            self.keep(record)
+
+    def has_room(self, record: Sized) -> bool:
+        """Whether the body of such a record may be kept though nothing asks for it."""
+        return self.size + _cost(record) <= self._max_bytes
+
+    def keep(self, record: RetryRecord) -> None:
+        """Keeps it."""
+        offset = record.retry_offset
+        self._asked.pop(offset, None)
+        self._wanted.pop(offset, None)
+        if offset not in self.kept:
+            self.kept[offset] = record
+            self.size += _cost(record)
+
+    def take(self, offset: int) -> RetryRecord | None:
+        """The body; it isn't kept any longer."""
+        record = self.kept.pop(offset, None)
+        if record is not None:
+            self.size -= _cost(record)
+        return record
+
+    def want(self, offset: int, key: bytes | None = None) -> None:
+        """Its turn comes: read it if it isn't at hand."""
+        if offset not in self.kept and offset not in self._asked:
+            self._wanted[offset] = key
+
+    def forget(self, offset: int) -> None:
+        """It isn't needed any more."""
+        self._wanted.pop(offset, None)
+        self._asked.pop(offset, None)
+        self.take(offset)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to ask for now."""
+        return bool(self._wanted) and not self._reading
+
+    def requests(self) -> list[int]:
+        """What to read now, lowest first; nothing until the last request was answered."""
+        if not self.waiting:
+            return []
+        some = sorted(self._wanted)[:READS]
+        self._asked = {offset: self._wanted.pop(offset) for offset in some}
+        self._reading = True
+        return some
+
+    def missing(self, offset: int) -> tuple[bool, bytes | None]:
+        """There is no such record any more: whether it was asked for, and by which key."""
+        asked = offset in self._asked
+        return asked, self._asked.pop(offset, None)
+
+    def answered(self) -> None:
+        """What was asked for and hasn't come is asked for again."""
+        self._wanted |= self._asked
+        self._asked = {}
+        self._reading = False
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a rule is broken."""
+        if self.size != sum(map(_cost, self.kept.values())):
+            raise InvariantViolated(f"{self.size} bytes of bodies booked, not what is kept")
+        places = [self._wanted.keys(), self._asked.keys(), self.kept.keys()]
+        if sum(map(len, places)) != len(set().union(*places)):
+            raise InvariantViolated("a body is asked for twice, or though it is at hand")

@@ -1,0 +1,184 @@
+"""What is handed out of parked keys, and what comes back from there.
+
+Theory. A parked key's turn may be main's (a message that was published before what is parked) or the retry
+partition's. Either way it is one holder's, and the key is blocked in `queues` by one reason more until that holder is
+through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
+
+Rules
+1. What must not start unnoted (`crash_suspects`) doesn't go before its note is durable; a suspect goes alone.
+2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`dead_letter_queue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import methodcaller
+from typing import NamedTuple, cast
+
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.key_line import NEVER, Entry
+from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.core.retry.retry_state import RetryState
+
+__all__ = ["Handout", "Taken"]
+
+
+_offset = methodcaller("offset")
+
+
+class Taken(NamedTuple):
+    """What a lease is to be made of; `entries` None: it comes from main."""
+
+    key: bytes | None
+    records: Sequence[Record]
+    entries: Sequence[Entry] | None = None
+
+
+class Handout:
+    """Hands out what waits in the retry partition."""
+
+    def __init__(self, retries: RetryState, queues: KeyQueues, offsets: Offsets) -> None:
+        self._retries = retries
+        self._queues = queues
+        self._offsets = offsets
+
+    @property
+    def ready(self) -> bool:
+        """Whether something parked may be handed out."""
+        return bool(self._retries.loose) or self._retries.parking.first() is not None
+
+    def take(self, limit: int, run: int, now: float) -> Iterator[Taken]:
+        """Up to `limit` runs, the smallest origin first. The caller makes a lease of each before it asks on."""
+        retries = self._retries
+        for _ in range(limit):
+            probing = retries.outage.fresh
+            fresh = retries.parking.first_fresh() if probing else None
+            first = fresh or retries.parking.first()
+            earlier = bool(retries.loose) and (first is None or retries.loose[0][0].origin < first[0])
+            if retries.loose and fresh is None and (probing or earlier):
+                taken = self._take_loose()
+            elif first is None:
+                return
+            else:
+                taken = self._take_keyed(*first, run, now)
+            if taken is None:
+                return
+            yield taken
+
+    def gather(self, most: int, now: float) -> tuple[list[Record], list[bytes | None]]:
+        """Some `most` records of what may be handed out, in order of origin, and the keys that they hold.
+
+        Of each key what waits in main behind goes along. None of it has to be noted.
+        """
+        retries, records = self._retries, list[Record]()
+        keys: list[bytes | None] = []
+        while retries.loose and len(records) < most and not self.is_noted(retries.loose[0][0]):
+            records.append(retries.loose.popleft()[1])
+        if records:
+            keys.append(None)
+        while len(records) < most and (first := retries.parking.first()) is not None:
+            origin, key = first
+            entry = retries.parking.lines.peek(key)
+            if entry is not None and self.is_noted(entry):
+                break
+            if entry is not None and origin >= entry.origin:
+                records += self._take_parked(key, entry, most, now).records
+            if self._queues.queues.get(key):
+                records += self._take_main(key, retries.parking.lines.peek(key), most).records
+            keys.append(key)
+            self._hold(key)
+        records.sort(key=_offset)
+        return records, keys
+
+    def _take_loose(self) -> Taken | None:
+        entry, record = self._retries.loose[0]
+        if self._must_wait(entry):
+            return None
+        self._retries.loose.popleft()
+        return Taken(None, [record], [entry])
+
+    def _take_keyed(self, origin: int, key: bytes, run: int, now: float) -> Taken | None:
+        retries = self._retries
+        entry = retries.parking.lines.peek(key)
+        if entry is None or origin < entry.origin:
+            taken = self._take_main_with_care(origin, key, entry, run)
+        elif self._must_wait(entry):
+            taken = None
+        else:
+            taken = self._take_parked(key, entry, run, now)
+        if taken is not None:
+            self._hold(key)
+        return taken
+
+    def _hold(self, key: bytes) -> None:
+        self._retries.parking.unsettle(key)
+        self._queues.block(key)
+
+    def _must_wait(self, entry: Entry) -> bool:
+        """Whether there is no room to note it, as it must be."""
+        return self.is_noted(entry) and not self._retries.suspects.takes(entry.offset)
+
+    def is_noted(self, entry: Entry) -> bool:
+        """Whether it must not start unnoted (rule 1)."""
+        return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
+
+    def _take_main_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
+        suspects = self._retries.main_suspects
+        if suspects.concerns(origin):
+            if not suspects.takes(origin):
+                return None
+            run = min(run, suspects.together(origin))
+        return self._take_main(key, entry, run)
+
+    def _take_main(self, key: bytes, entry: Entry | None, run: int) -> Taken:
+        moving = self._retries.parking.moving.get(key, ())
+        below = min([*moving, NEVER if entry is None else entry.origin])
+        return Taken(key, self._queues.take_from(key, run, below))
+
+    def _take_parked(self, key: bytes, entry: Entry | None, run: int, now: float) -> Taken:
+        retries, lines = self._retries, self._retries.parking.lines
+        records: list[Record] = []
+        entries: list[Entry] = []
+        noted = entry is not None and self.is_noted(entry)
+        if noted and entry is not None:
+            run = 1 if entry.crashes else min(run, retries.suspects.together(entry.offset))
+        while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
+            lines.drop_first(key)
+            records.append(body)
+            entries.append(entry)
+            entry = lines.peek(key)
+            if len(records) >= run or entry is None or self.is_noted(entry) != noted:
+                break
+            if not entry.never_failed or entry.due > now or entry.origin >= self._below(key):
+                break
+        return Taken(key, records, entries)
+
+    def _below(self, key: bytes) -> int:
+        """Up to this origin the key's parked messages may follow one another: nothing else lies between them."""
+        queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
+        lowest: int = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
+        return lowest
+
+    def finish(self, records: Iterable[Record]) -> None:
+        """These are acked."""
+        offsets = [cast("RetryRecord", record).retry_offset for record in records]
+        for offset in offsets:
+            self._retries.books.finish(offset)
+        self._retries.suspects.finished(offsets)
+
+    def give_back(self, lease: Lease, records: Iterable[Record]) -> None:
+        """These were never begun: they wait again where they waited."""
+        entries = {entry.offset: entry for entry in lease.entries or ()}
+        for record in cast("Iterable[RetryRecord]", records):
+            self.put_back(record, entries[record.retry_offset], lease.key)
+
+    def put_back(self, record: RetryRecord, entry: Entry, key: bytes | None) -> None:
+        """It was never begun: it waits again where it waited."""
+        if key is None:
+            self._retries.loose.appendleft((entry, record))
+        else:
+            self._retries.parking.lines.add(key, entry)
+            self._retries.bodies.keep(record)

@@ -1,0 +1,196 @@
+"""What is read from the retry partition: messages that wait, records of our own that come back, rubbish, requests.
+
+Rules
+1. A record that can't be read is told and kept apart (`stranded`); one that is gone is told and finished.
+2. At the assignment a million may come: each becomes a few numbers, none is looked at until all have been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.effects import Announce, News
+from kafka_pubsub.core.events import Bodies
+from kafka_pubsub.core.retry.key_line import NEVER, NEVER_TICKS, Entry, KeyLine, entry_of, flags_of, ticks
+from kafka_pubsub.core.retry.moves import BATCH
+from kafka_pubsub.core.retry.record import REQUESTS, Broken, RetryRecord, Why, is_checkpoint
+from kafka_pubsub.core.retry.retry_state import AHEAD, RetryState
+from kafka_pubsub.model import StoredRecord
+
+__all__ = ["Intake"]
+
+#: Bodies of a key that are kept when they come by, if its first message is due within so many seconds, or when it
+#: is asked for. What waits for longer is read again: a million that wait for an hour would fill the room for nothing.
+NEAR = 16
+SOON = 60.0
+#: The fate of a message that waits behind others of its key only.
+_FOLLOWS = 0, flags_of(1, 0, Why.BACKLOG)
+
+
+class Intake:
+    """Takes in what was read."""
+
+    def __init__(self, retries: RetryState, queues: KeyQueues, *, ordered: bool) -> None:
+        self._retries = retries
+        self._queues = queues
+        self._ordered = ordered
+
+    def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
+        """Records of the retry partition were read, ours and others'."""
+        retries = self._retries
+        touched: dict[bytes, None] = {}
+        culprit = retries.suspects.culprit
+        hurry = self._ordered and not retries.caught_up and not retries.transit
+        for record in self._deserving(records, now) if hurry else self._news(records):
+            offset = cast("int", record.offset())
+            if retries.transit and (landed := retries.landed(record)) is not None:
+                self._park(*landed, touched, now)
+                continue
+            found = retries.origins.read(record)
+            if isinstance(found, Broken):
+                self._unreadable(record, offset, found)
+            elif offset == culprit:
+                retries.crashed(found, now)
+            elif found.info.why is Why.CHECKPOINT:
+                retries.books.finish(offset)
+            elif found.info.why in REQUESTS:
+                retries.releasing[offset] = found
+            else:
+                self._park(found, retries.key(found), touched, now)
+        if retries.caught_up:
+            retries.settle_all(touched, now)
+
+    def _news(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
+        """Those that weren't finished before they were read."""
+        receive = self._retries.books.receive
+        for record in records:
+            if not self._is_passed(record) and receive(cast("int", record.offset())):
+                yield record
+
+    def _is_passed(self, record: StoredRecord) -> bool:
+        """Whether it is a checkpoint's: where that lies there is nothing to be read, as at a transaction's marker."""
+        if record.key() is not None or not is_checkpoint(record.headers() or ()):
+            return False
+        self._retries.books.advance(cast("int", record.offset()) + 1)
+        return True
+
+    def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
+        """Parks the messages whose bodies aren't kept; yields the other news.
+
+        A million may come, and nothing begins before: each call costs a tenth of a second.
+        """
+        retries = self._retries
+        lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
+        receive, culprit, known = retries.books.receive, retries.suspects.culprit, retries.origins.known
+        line_of, due_of, has_room = lines.get, retries.fates.due, retries.bodies.has_room
+        soon = ticks(now + SOON)
+        for record in records:
+            key: bytes | None = record.key()
+            offset: int = record.offset()  # type: ignore[assignment]  # what was read has one
+            if key is None and self._is_passed(record):
+                continue
+            if not receive(offset):
+                continue
+            if key is None or offset == culprit or key in queues:
+                yield record
+                continue
+            line, headers = line_of(key), record.headers()
+            if isinstance(line, KeyLine):
+                origin = scan.follower(headers)
+                if 0 <= origin < known and line.follow(origin, offset, _FOLLOWS):
+                    continue
+            found = scan.read(headers)
+            if found is None or found[0] >= known:
+                yield record
+                continue
+            origin, attempt, crashes, wall, why = found
+            due = ticks(due_of(wall, why, now)) if wall else 0
+            fate = due, flags_of(attempt, crashes, why)
+            if isinstance(line, KeyLine):
+                line.add(entry_of(origin, offset, fate))
+            elif line is None and (due <= soon or due == NEVER_TICKS) and has_room(record):
+                yield record
+            else:
+                lines.append(key, line, origin, offset, fate)
+
+    def _park(self, record: RetryRecord, key: bytes | None, touched: dict[bytes, None], now: float) -> None:
+        retries, info = self._retries, record.info
+        if key is None:
+            entry = retries.fates.entry(info, record.retry_offset, now)
+            retries.parking.loose.add(entry)
+            if len(retries.parking.loose) <= BATCH and _is_near(entry.due, now):
+                retries.bodies.offer(record)
+            return
+        due = retries.fates.due(info.due, info.why, now)
+        fate = ticks(due), flags_of(info.attempt, info.crashes, info.why)
+        retries.park(key)
+        alone = retries.parking.lines.put(key, info.origin, record.retry_offset, fate)
+        if _is_near(due, now) if alone else self._is_first_near(key, now):
+            retries.bodies.offer(record)
+        touched[key] = None
+
+    def _is_first_near(self, key: bytes, now: float) -> bool:
+        """Whether the key's first message is due soon, and few wait behind it."""
+        lines = self._retries.parking.lines
+        first = lines.peek(key) if lines.count(key) <= NEAR else None
+        return first is not None and _is_near(first.due, now)
+
+    def _unreadable(self, record: StoredRecord, offset: int, broken: Broken) -> None:
+        retries = self._retries
+        retries.news.append(Announce(News.BROKEN, f"offset {offset}: {broken.reason}"))
+        retries.stranded[offset] = record if len(retries.stranded) < AHEAD else None
+
+    def bodies(self, event: Bodies, now: float) -> None:
+        """What was asked for."""
+        retries = self._retries
+        touched: dict[bytes, None] = {}
+        for offset in event.missing:
+            self._gone(offset, touched)
+        for record in event.records:
+            found, offset = retries.origins.read(record), record.offset() or 0
+            if isinstance(found, Broken):
+                retries.bodies.forget(offset)
+                if offset in retries.stranded:
+                    retries.stranded[offset] = record
+            elif offset in retries.loose_wanted:
+                retries.bodies.forget(offset)
+                retries.loose.append((retries.loose_wanted.pop(offset), found))
+            else:
+                retries.bodies.offer(found)
+                if (key := retries.key(found)) is not None:
+                    touched[key] = None
+        retries.bodies.answered()
+        retries.burials.reading = False
+        retries.settle_all(touched, now)
+
+    def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
+        """Retention has eaten a record, or a client has deleted it."""
+        retries = self._retries
+        asked, key = retries.bodies.missing(offset)
+        if not asked or retries.books.finished(offset):
+            return
+        retries.news.append(Announce(News.GONE, f"offset {offset}"))
+        lines = retries.parking.lines
+        if key is not None:
+            for entry in _at(lines.entries(key), offset):
+                lines.remove(key, entry)
+                touched[key] = None
+        for entry in _at(retries.parking.loose, offset):
+            retries.parking.loose.remove(entry)
+        retries.loose_wanted.pop(offset, None)
+        retries.stranded.pop(offset, None)
+        buried = retries.burials.take_back(offset)
+        if buried is not None and buried.key is not None:
+            retries.parking.arrives(buried.key, buried.origin)
+            touched[buried.key] = None
+        retries.books.finish(offset)
+
+
+def _is_near(due: float, now: float) -> bool:
+    return due <= now + SOON or due == NEVER
+
+
+def _at(some: Iterable[Entry], offset: int) -> list[Entry]:
+    return [entry for entry in some if entry.offset == offset]

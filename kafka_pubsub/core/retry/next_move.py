@@ -1,0 +1,193 @@
+"""What becomes of a message that wasn't acked: which move, when it is due, or that its attempts are used up.
+
+Rules
+1. An attempt is a delivery that was nacked or ran out of time. A message that waited, or was moved within the retry
+   partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
+2. Attempts that are used up end in the dead letters, or in a place in the retry partition that is never due. While
+   the partition probes (`outage`), only once in a while: else the message keeps its last attempt.
+   A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is buried from
+   there: however long the dead-letter topic is away, no owner runs its handler again.
+3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
+   due time becomes one of the core's clock: a wall clock that is set afterwards moves nothing that is known here.
+4. No wait is longer than the policy allows, or a delay may be: a due time beyond that is of a clock that was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import cast
+
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Exhausted
+from kafka_pubsub.core.retry.key_line import NEVER, Entry
+from kafka_pubsub.core.retry.moves import PATIENCE, SHARE, Move
+from kafka_pubsub.core.retry.outage import Outage
+from kafka_pubsub.core.retry.record import (
+    FOREVER,
+    Broken,
+    Death,
+    RetryInfo,
+    RetryRecord,
+    Why,
+    dead_headers,
+    retry_headers,
+)
+from kafka_pubsub.core.settings import RetryStart, Rules
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = ["NextMoves", "headers_of"]
+
+
+#: Seconds. No wait but a delay is longer than this, or than the longest backoff of the policy where that is more.
+LATEST = 60.0
+
+#: What a person reads where no error is known.
+_NO_WORDS = {
+    Why.NACKED: "it was nacked",
+    Why.EXPIRED: "it was neither acked nor nacked when its deadline passed",
+}
+
+
+class NextMoves:
+    """Decides for one partition."""
+
+    def __init__(
+        self, number: int, start: RetryStart, rules: Rules, jitter: Callable[[], float], outage: Outage
+    ) -> None:
+        self._number = number
+        self._start = start
+        self._rules = rules
+        self._jitter = jitter
+        self._outage = outage
+        #: The wall clock less the core's clock, in seconds, as of the last look.
+        self.clock_offset = start.wall
+
+    def wall(self, time: float) -> int:
+        """That time in milliseconds of the wall clock."""
+        return FOREVER if time == NEVER else max(0, ceil((time + self.clock_offset) * 1000))
+
+    def entry(self, info: RetryInfo, offset: int, now: float) -> Entry:
+        """A record at `offset` that is read now, as the index of the retry partition has it."""
+        due = self.due(info.due, info.why, now)
+        return Entry(info.origin, offset, due, info.attempt, info.crashes, info.why)
+
+    def due(self, wall: int, why: int, now: float) -> float:
+        """When a record that is read now is due; `wall`: what it says of that (rules 3 and 4)."""
+        if wall <= 0:
+            return 0.0
+        if wall >= FOREVER:
+            return NEVER
+        due, latest = wall / 1000 - self.clock_offset, now + self._longest(why)
+        if due > latest:
+            return latest
+        return due if due > 0.0 else 0.0
+
+    def _longest(self, why: int) -> float:
+        return LONGEST_DELAY if why == Why.DELAYED else max(LATEST, self._rules.backoff.maximum)
+
+    def failed(
+        self,
+        record: Record,
+        key: bytes | None,
+        why: Why,
+        now: float,
+        *,
+        delay: float | None = None,
+        error: str = "",
+    ) -> Move:
+        """A delivery came to nothing."""
+        origin, attempt, crashes, since = record.offset(), 1, 0, 0
+        if isinstance(record, RetryRecord):
+            attempt, crashes, since = record.info.attempt, record.info.crashes, record.info.failed
+        error = error or _NO_WORDS[why]
+        why = why if delay is None else Why.DELAYED
+        self._outage.failed(origin, first=attempt == 1)
+        if not self._rules.policy.used_up(attempt + crashes):
+            attempt += 1
+        elif self._outage.may_use_up(now):
+            return self._used_up(record, key, self._said(record, now, error), now)
+        wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
+        due, since = self.wall(now + wait), since or self.wall(now)
+        topic_id = self._start.topic_id
+        info = RetryInfo(topic_id, self._number, origin, attempt, crashes, due, why, since, error)
+        move = self._move(record, key, info)
+        move.ripe = now + min(PATIENCE, SHARE * wait)
+        return move
+
+    def crashed(self, record: Record, key: bytes | None, now: float) -> Move:
+        """Its process died while it was the only suspect."""
+        info = self._said(record, now, "its process died while its handler was the only suspect")
+        info = info._replace(crashes=info.crashes + 1)
+        if self._rules.policy.used_up(info.attempt - 1 + info.crashes):
+            return self._used_up(record, key, info._replace(attempt=info.attempt - 1), now)
+        due = self.wall(now + self._rules.backoff.wait(info.crashes + 1, self._jitter()))
+        return self._move(record, key, info._replace(due=due, why=Why.CRASHED))
+
+    def waited(self, record: Record, key: bytes | None) -> Move:
+        """It waited in the main partition for too long behind another one."""
+        return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
+
+    def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
+        """What was parked for ever was released: its attempts begin anew."""
+        info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)
+        return self._move(record, key, info)
+
+    def dropped(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
+        """The dead letter of what was parked for ever, and is given up by a request."""
+        move = self._move(record, key, record.info)
+        move.death = self._death("dropped by a release, attempts used up", record.info.error, now)
+        return move
+
+    def is_spent(self, entry: Entry) -> bool:
+        """Whether it must be buried and not delivered; the policy may have changed since it was noted."""
+        deliveries = entry.attempt - 1 + entry.crashes
+        return entry.why is Why.UNBURIED and self._rules.policy.used_up(deliveries)
+
+    def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
+        """Its dead letter; a move to where it is parked until released, if the policy says so by now."""
+        info = record.info._replace(attempt=record.info.attempt - 1)
+        if self._rules.policy.on_exhausted is Exhausted.PARK:
+            return self._used_up(record, key, info, now)
+        move = self._move(record, key, info)
+        move.death = self._death("attempts used up", info.error, now)
+        return move
+
+    def unreadable(self, record: StoredRecord, broken: Broken, now: float) -> Move:
+        """A record of the retry partition that isn't a message: it goes to the dead letters as it is."""
+        death = self._death(broken.reason, "", now)
+        return Move(cast("Record", record), broken, key=None, source=record.offset(), death=death)
+
+    def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
+        if self._rules.policy.on_exhausted is Exhausted.PARK:
+            return self._move(record, key, info._replace(due=FOREVER, why=Why.EXHAUSTED))
+        told = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)
+        return self._move(record, key, told)
+
+    def _death(self, reason: str, error: str, now: float) -> Death:
+        name, _, text = error.partition(": ") if ": " in error else ("", "", error)
+        rules = self._rules
+        return Death(self._start.topic, rules.subscription, reason, name, text, self.wall(now))
+
+    def _info(self, record: Record) -> RetryInfo:
+        if isinstance(record, RetryRecord):
+            return record.info
+        return RetryInfo(self._start.topic_id, self._number, record.offset())
+
+    def _said(self, record: Record, now: float, error: str) -> RetryInfo:
+        info = self._info(record)
+        return info._replace(error=error, failed=info.failed or self.wall(now))
+
+    def _move(self, record: Record, key: bytes | None, info: RetryInfo) -> Move:
+        source = record.retry_offset if isinstance(record, RetryRecord) else None
+        return Move(record, info, key=key, source=source)
+
+
+def headers_of(move: Move) -> list[Header]:
+    """The headers of the record that the move writes."""
+    headers = cast("StoredRecord", move.record).headers()
+    if move.death is not None:
+        return dead_headers(headers, move.info, move.death)
+    return (
+        list(headers or ()) if isinstance(move.info, Broken) else retry_headers(headers, move.info, move.said)
+    )

@@ -1,0 +1,346 @@
+"""A partition's dealings with its retry partition, in one place: what begins, what is sent, what is answered.
+
+Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. Here is what they
+and the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and
+which leases wait for it.
+
+Rules
+1. Nothing begins before the retry partition was read up to its high watermark (a relocation may hide behind the last
+   stable offset), nor before a commit was accepted that was made since the partition came, or came back: a commit
+   that was in flight then tells neither that the partition is still ours nor whose handlers may start.
+2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
+3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
+   What lies behind the last checkpoint isn't deleted: the next owner reads it, also where the broker has forgotten the
+   group's offsets.
+4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
+   flag, and without the flag the next owner takes what this one had started for suspects.
+5. When a stream ends, a checkpoint is written before the last word, so that the position that this commits is behind
+   it: a checkpoint that lay behind the position would look like a message that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import ceil
+
+from kafka_pubsub.core.commit.commits import Commits, records_of
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.commit.started_notes import StartedNotes
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.leases import Lease, Leases
+from kafka_pubsub.core.effects import (
+    CommitBoth,
+    Deliver,
+    Effect,
+    ReadBodies,
+    StoreMoves,
+    Trim,
+    WriteDeadLetters,
+)
+from kafka_pubsub.core.events import Bodies, MovesAnswered, RetryCaughtUp, RetryFetched, Tick
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.crash_suspects import TrialLock
+from kafka_pubsub.core.retry.dead_lettering import DeadLettering
+from kafka_pubsub.core.retry.handout import Handout
+from kafka_pubsub.core.retry.intake import Intake
+from kafka_pubsub.core.retry.maintenance import LOOSE, Maintenance
+from kafka_pubsub.core.retry.retry_state import RetryState
+from kafka_pubsub.core.settings import Rules, Start
+from kafka_pubsub.model import Ending
+
+__all__ = ["RetryPartition"]
+
+#: Records of the retry partition that are deleted together, so that a request for it is rare.
+TRIM = 10_000
+#: Seconds of a grid: what becomes due between two of its lines goes together at the second. Each look costs the same,
+#: whether one message is due then or a hundred.
+TOGETHER = 0.02
+
+
+class RetryPartition:
+    """The retry half of one partition under one ownership."""
+
+    def __init__(
+        self,
+        start: Start,
+        rules: Rules,
+        jitter: Callable[[], float],
+        turn: TrialLock,
+        queues: KeyQueues,
+        offsets: Offsets,
+        leases: Leases,
+    ) -> None:
+        self._leases = leases
+        self._queues = queues
+        self.retries = RetryState(start.number, start.retry, rules, jitter, queues, offsets, turn)
+        self._notes = StartedNotes(leases, self.retries)
+        self.commits = Commits(start, offsets, self.retries.books, self._notes)
+        self.commits.hurry()  # rules 1 and 2
+        self.intake = Intake(self.retries, queues, ordered=rules.ordered)
+        self.lending = Handout(self.retries, queues, offsets)
+        self.burying = DeadLettering(self.retries)
+        self.chores = Maintenance(self.retries, queues, offsets, leases, rules)
+        self._both = (self.retries.main_suspects, self.retries.suspects)
+        self._tried = self.retries.main_suspects
+        #: Whether a commit was accepted that was made since the partition came, or came back.
+        self.announced = False
+        #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
+        self._before: CommitBoth | None = None
+        self._trimmed = start.retry.position
+
+    # What begins
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether anything may be handed out (rule 1)."""
+        return self.retries.caught_up and self.announced
+
+    @property
+    def hurried(self) -> bool:
+        """Whether handlers wait for commits: nothing begins before the first, no suspect before its note."""
+        return not self.announced or any(suspects.busy for suspects in self._both)
+
+    @property
+    def careful_at_all(self) -> bool:
+        """Whether messages of main are noted before they start."""
+        return self.retries.main_suspects.end > 0
+
+    @property
+    def unhindered(self) -> bool:
+        """Whether main's records may be handed out just like that."""
+        retries = self.retries
+        return self.may_begin and not retries.main_suspects.end and not retries.outage.probing
+
+    @property
+    def benched(self) -> int:
+        """Leases that wait for their trial: no holder has them, and others may be handed out meanwhile."""
+        return sum(suspects.benched for suspects in self._both)
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a suspect could be tried now, if the stream may start one message more."""
+        return any(suspects.wants_turn for suspects in self._both)
+
+    @property
+    def tries(self) -> bool:
+        """Whether a suspect of this partition is on trial."""
+        return any(suspects.tries for suspects in self._both)
+
+    def tick(self, event: Tick, now: float) -> None:
+        """Time has passed."""
+        if event.wall is not None:
+            self.retries.fates.clock_offset = event.wall
+        self.chores.do(now, stuffed=event.stuffed)
+        if not event.taken:
+            # Who had the last trial is asked last.
+            for suspects in sorted(self._both, key=lambda some: some is self._tried):
+                suspects.try_next()
+                if suspects.tries:
+                    self._tried = suspects
+
+    def limit(self, wanted: int, now: float) -> int:
+        """How many leases may be handed out now."""
+        if not self.may_begin:
+            return 0
+        outage = self.retries.outage
+        if not outage.probing:
+            return wanted
+        return min(wanted, 1) if outage.allows(len(self._leases.active), now) else 0
+
+    def parked(self, limit: int) -> int:
+        """How many of these leases may be of the retry partition."""
+        fresh = self.retries.outage.fresh and (self._queues.ready or self._queues.loose)
+        return 0 if fresh else limit
+
+    def careful(self, oldest: int | None) -> bool:
+        """Whether main's oldest ready record must not start unnoted."""
+        return oldest is not None and self.retries.main_suspects.concerns(oldest)
+
+    def admit(self, lease: Lease) -> bool:
+        """Whether the lease may start now; else it waits for its note, or for its turn."""
+        main = lease.entries is None
+        entry = None if lease.entries is None else lease.entries[0]
+        if lease.entries is None:
+            offsets = [record.offset() for record in lease.records]
+            noted = self.careful(offsets[0])
+        else:
+            offsets = [each.offset for each in lease.entries]
+            noted = self.lending.is_noted(lease.entries[0])
+        if noted:
+            self._both[not main].admit(lease, offsets, 0 if entry is None else entry.crashes)
+            self.commits.hurry()
+        return not noted
+
+    def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
+        """Main's records without the one that killed the last owner's process, which is relocated."""
+        suspects = self.retries.main_suspects
+        if self.retries.older:
+            records = self.retries.without_copies(records)
+        if suspects.culprit is None:
+            return records
+        for at, record in enumerate(records):
+            if record.offset() == suspects.culprit:
+                self.retries.crashed(record, now)
+                return [*records[:at], *records[at + 1 :]]
+        return records
+
+    def over(self, leases: Sequence[Lease]) -> None:
+        """The handlers of these have ended, or never begin."""
+        for suspects in self._both:
+            if suspects.busy:
+                for lease in leases:
+                    suspects.over(lease)
+                if suspects.waiting:
+                    self.commits.hurry()  # a neighbour may wait for the end of a trial
+
+    def freed(self, keys: Collection[bytes | None], now: float) -> None:
+        """No holder has these keys any more."""
+        lines = self.retries.parking.lines
+        if lines:
+            for key in keys:
+                if key is not None and key in lines:
+                    self.retries.settle(key, now)
+
+    def unstarted(self) -> list[Lease]:
+        """Leases that no handler will see: the partition is revoked."""
+        return [lease for suspects in self._both for lease in suspects.unstarted()]
+
+    # What is sent
+
+    def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
+        """What is due to be sent; `closing`: the partition is given up when all that runs has ended (rule 5)."""
+        commits, retries = self.commits, self.retries
+        if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
+            yield commits.transaction(letters, now)
+        if commits.in_flight is None:
+            batch = retries.load(now, early=commits.open(now)) if self.announced else ()
+            if not batch:
+                if not self.announced or any(suspects.waiting for suspects in self._both):
+                    commits.hurry()
+                commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
+            ended = closing and self.unsaved
+            checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
+            if self.announced and (batch or checkpoint or commits.due(now)):
+                yield commits.transaction(batch, now, closing=ended)
+            elif commits.due(now):
+                yield commits.make(now)
+        if self.may_begin and (letters := self.burying.write(now)):
+            yield WriteDeadLetters(records_of(letters))
+        if offsets := retries.bodies.requests():
+            yield ReadBodies(offsets)
+        if (low := self._needed()) - self._trimmed >= TRIM:
+            self._trimmed = low
+            yield Trim(low)
+        yield from retries.news
+        retries.news = []
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether nothing runs any more, and what has finished isn't in a checkpoint yet."""
+        return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
+
+    def _needed(self) -> int:
+        """Below this offset of the retry partition everything may be deleted."""
+        low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
+        return low if named is None else min(low, named.offset)
+
+    def last_word(self, now: float, *, closing: bool) -> CommitBoth | StoreMoves | None:
+        """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
+        if not self.announced or self.commits.in_flight is not None:
+            return self.plain_last_word()
+        self.commits.dirty = True  # rule 4
+        return self.commits.transaction(
+            self.retries.load(now, early=True), now, clean=self._clean, closing=closing
+        )
+
+    def plain_last_word(self) -> CommitBoth | None:
+        """What is sent at a revoke where no transaction may be sent."""
+        self.commits.dirty = True  # rule 4
+        return self.commits.last_word(clean=self._clean)
+
+    @property
+    def _clean(self) -> bool:
+        """Whether the next owner need not look for suspects."""
+        return not any(suspects.inherited for suspects in self._both)
+
+    def wakeup_at(self) -> list[float | None]:
+        """When something becomes due by itself."""
+        retries = self.retries
+        room = len(retries.loose) + len(retries.loose_wanted) < LOOSE
+        due = retries.parking.next_due(loose=room and retries.loose_may_go)
+        times = [None if due is None else ceil(due / TOGETHER) * TOGETHER, retries.outage.due_at()]
+        if retries.bodies.waiting or retries.news:
+            times.append(0.0)
+        if self.commits.in_flight is None:
+            times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
+            times.append(0.0 if self.announced and retries.burials.written else None)
+            times.append(self.commits.checkpoints.due_at() if self.announced else None)
+        if self.may_begin:
+            times.append(retries.burials.due_at())
+        return times
+
+    # What is answered
+
+    def answered(self, *, accepted: bool, checkpoint: int | None = None) -> Sequence[Effect]:
+        """The plain commit, or the transaction, was answered: what waited for its note may start."""
+        fresh = accepted and self.commits.in_flight is not self._before
+        self._before = None
+        self.commits.answered(accepted=accepted, checkpoint=checkpoint)
+        self.announced = self.announced or fresh
+        leases = [lease for suspects in self._both for lease in suspects.answered(accepted=fresh)]
+        return (Deliver(leases),) if leases else ()
+
+    def relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
+        """The transaction has an outcome that is known."""
+        stored = event.ending is Ending.STORED
+        if self.retries.burials.flying:
+            self.burying.stored(now) if stored else self.burying.aborted(event.refused, now)
+        elif stored:
+            self.retries.stored(now)
+        else:
+            self.retries.aborted(event.refused, now)
+        return self.answered(accepted=event.ending is Ending.STORED, checkpoint=event.checkpoint)
+
+    def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
+        """The retry partition was read on."""
+        books = self.retries.books
+        before = books.committable
+        self.intake.fetched(event.records, now)
+        books.reach(event.records, event.epoch)
+        if before != books.committable:
+            self.commits.dirty = True
+        return ()
+
+    def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
+        """It was read up to where it ended at the assignment."""
+        self.retries.books.advance(event.position, event.epoch)
+        self.retries.settle_everybody(now)
+        return ()
+
+    def read_up_to(self, position: int, epoch: int | None) -> None:
+        """There is nothing to be read below `position` any more."""
+        books = self.retries.books
+        before = books.committable
+        if self.retries.caught_up:
+            books.advance(position, epoch)
+        self.commits.dirty = self.commits.dirty or books.committable != before
+
+    def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
+        """Bodies were read."""
+        self.intake.bodies(event, now)
+        return ()
+
+    def returned(self) -> None:
+        """The partition came back: it is announced anew, and what was being read for it is asked for again."""
+        self.announced = False
+        self._before = self.commits.in_flight
+        for suspects in self._both:
+            suspects.returned()
+        self.retries.bodies.answered()
+        self.retries.burials.reading = False
+        self.commits.hurry()
+
+    def close(self) -> None:
+        """The partition isn't ours any more."""
+        for suspects in self._both:
+            suspects.close()

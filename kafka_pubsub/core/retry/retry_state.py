@@ -1,0 +1,345 @@
+"""The retry half of a partition: what waits in the retry partition, when it goes, and what moves there.
+
+Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
+what is at hand, `moves` what is on its way, `next_move` what becomes of a message, `crash_suspects` what must not
+start unnoted. This file connects them, as `partition` connects the main half; it shares `queues` and `offsets` with
+it.
+
+Rules
+1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
+   Until then its origin *moves*, and holds its key.
+2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands nothing of it out.
+3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
+4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.effects import Announce, News
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.core.retry.body_cache import Bodies
+from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.core.retry.dead_letter_queue import DeadLetterQueue, PendingDeadLetter
+from kafka_pubsub.core.retry.finished_runs import FinishedRuns
+from kafka_pubsub.core.retry.key_line import NEVER, Entry, outdated
+from kafka_pubsub.core.retry.moves import PATIENCE, Move, Moves
+from kafka_pubsub.core.retry.next_move import NextMoves
+from kafka_pubsub.core.retry.origin_check import OriginCheck
+from kafka_pubsub.core.retry.outage import Outage
+from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
+from kafka_pubsub.core.settings import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
+from kafka_pubsub.model import Header, StoredRecord
+
+__all__ = ["RetryState"]
+
+_NO_HEADER: Sequence[Header] = (("", None),)
+#: Bodies of a key that are read ahead when its turn comes.
+AHEAD = 64
+
+
+class RetryState:
+    """The retry partition that goes with one partition."""
+
+    def __init__(
+        self,
+        number: int,
+        start: RetryStart,
+        rules: Rules,
+        jitter: Callable[[], float],
+        queues: KeyQueues,
+        offsets: Offsets,
+        turn: TrialLock,
+    ) -> None:
+        self._rules = rules
+        self._queues = queues
+        self._offsets = offsets
+        self.books = FinishedRuns(start.position, start.known, start.told, start.read)
+        self.origins = OriginCheck(number, start, offsets)
+        self.parking = ParkedKeys()
+        queues.parked = self.parking.lines
+        self.bodies = Bodies()
+        self.moves = Moves()
+        self.burials = DeadLetterQueue()
+        self.outage = Outage()
+        self.fates = NextMoves(number, start, rules, jitter, self.outage)
+        self.suspects = CrashSuspects(turn, start.notes, start.doubt)
+        self.main_suspects = CrashSuspects(turn, start.main_notes, start.main_doubt)
+        #: Due, without a key: at hand, and being read.
+        self.loose: deque[tuple[Entry, RetryRecord]] = deque()
+        self.loose_wanted: dict[int, Entry] = {}
+        #: Keyed moves by what their header says, encoded, until they have come back.
+        self.transit: dict[bytes, Move] = {}
+        #: Unreadable records that haven't gone anywhere yet, the first of them at hand.
+        self.stranded: dict[int, StoredRecord | None] = {}
+        #: Requests to release what is parked for ever.
+        self.releasing: dict[int, RetryRecord] = {}
+        #: Whether it was read up to where it ended at the assignment.
+        self.caught_up = False
+        #: Whether main's records may have newer copies here; then the origins of those without a key.
+        self.older = start.older
+        self.copied: set[int] = set()
+        self._main_exists = start.main_exists
+        #: What to tell the shell.
+        self.news: list[Announce] = []
+
+    # What is read (`intake`)
+
+    def settle_everybody(self, now: float) -> None:
+        """All that waits has been read."""
+        self.caught_up = True
+        if self.older:
+            self._keep_newest()
+        self.settle_all(list(self.parking.lines), now)
+
+    def _keep_newest(self) -> None:
+        """Of several records of one origin the newest counts: a message that has moved since lies here twice."""
+        lines = self.parking.lines
+        for key in lines:
+            if lines.count(key) > 1:
+                for entry in outdated(lines.entries(key)):
+                    lines.remove(key, entry)
+                    self._drop(entry)
+        for entry in outdated(sorted(self.parking.loose)):
+            self.parking.loose.remove(entry)
+            self._drop(entry)
+        self.copied = {entry.origin for entry in self.parking.loose}
+
+    def _drop(self, entry: Entry) -> None:
+        self.bodies.forget(entry.offset)
+        self.books.finish(entry.offset)
+
+    @property
+    def loose_may_go(self) -> bool:
+        """Whether messages without a key may go on: what main still has of them must be known to be a copy before."""
+        return self.caught_up and not (self.older and self._offsets.position < self._main_exists)
+
+    def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Main's records without those of which a newer copy waits here; these are finished."""
+        old = [record for record in records if record.offset() in self.copied or self._waits(record)]
+        if self._offsets.position >= self._main_exists:
+            self.older, self.copied = False, set()
+        if not old:
+            return records
+        self._offsets.finish(old)
+        gone = {record.offset() for record in old}
+        return [record for record in records if record.offset() not in gone]
+
+    def _waits(self, record: Record) -> bool:
+        key = self.key(record)
+        return key is not None and self.parking.lines.first_of(key, record.offset()) is not None
+
+    def key(self, record: Record | StoredRecord) -> bytes | None:
+        """What holds others up while the record waits."""
+        return record.key() if self._rules.ordered else None
+
+    def landed(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
+        """The message and its key, if it is one of our moves that has come back: its header needn't be read.
+
+        The key is the object that the index has already: another one of each record would stay beside it.
+        """
+        name, value = (record.headers() or _NO_HEADER)[-1]
+        move = self.transit.pop(value, None) if name == RETRY_HEADER and value is not None else None
+        if move is None or move.key is None or not isinstance(move.info, RetryInfo):
+            return None
+        move.landed = True
+        if move.stored:
+            self.parking.arrives(move.key, move.origin)
+        return self.origins.own(record, move.info), move.key
+
+    def park(self, key: bytes) -> None:
+        """A message of the key is on its way into the retry partition, or has come."""
+        if key not in self.parking.lines:
+            self._queues.park(key)
+            self.parking.lines[key] = b""
+
+    # Where keys stand
+
+    def settle(self, key: bytes, now: float) -> None:
+        """Finds out where a parked key stands, unless a holder has it."""
+        lines = self.parking.lines
+        if key not in lines:
+            return
+        if queue := self._queues.queues.get(key):
+            self.parking.backlogged.setdefault(key, now)
+        if key in self._queues.blocked:
+            return
+        main = queue[0].offset() if queue else None
+        standing = self.parking.settle(key, main, self._offsets.position, now)
+        if standing is Standing.GONE:
+            self._queues.unpark(key)
+        elif standing is Standing.NEXT:
+            front = lines.peek(key)
+            if front is not None and self.fates.is_spent(front):
+                lines.drop_first(key)
+                self.parking.departs(key, front.origin)
+                self.burials.add(PendingDeadLetter(front.offset, front.origin, key))
+            elif front is not None and front.offset in self.bodies.kept:
+                self.parking.ready(key)
+            else:
+                self._read_ahead(key)
+
+    def _read_ahead(self, key: bytes) -> None:
+        for at in range(AHEAD):
+            entry = self.parking.lines.peek(key, at)
+            if entry is None or (at and not entry.never_failed):
+                return
+            self.bodies.want(entry.offset, key)
+
+    def settle_all(self, keys: Iterable[bytes], now: float) -> None:
+        """The same for several keys."""
+        for key in keys:
+            self.settle(key, now)
+
+    def main_came(self, records: Sequence[Record], now: float) -> None:
+        """Main was read on, and these queue: parked keys may be past their origin, or their backlog too long."""
+        lines = self.parking.lines
+        self.settle_all(self.parking.passed(self._offsets.position), now)
+        for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
+            if self.relieve(key, now):
+                continue
+            if self.parking.behind:
+                self.settle(key, now)
+            else:  # what came is later than all that waits or moves: the key stands where it stood
+                self.parking.backlogged.setdefault(key, now)
+
+    def relieve(self, key: bytes, now: float) -> bool:
+        """Moves what waits in main behind the key's slow or parked message, if it outgrew its bound."""
+        queue = self._queues.queues.get(key, ())
+        if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
+            return False
+        self.evacuate(key, len(queue), now, ripe=now + PATIENCE)
+        return True
+
+    def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
+        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
+        self.park(key)
+        for record in self._queues.take_from(key, limit, NEVER):
+            move = self.fates.waited(record, key)
+            move.ripe = ripe
+            self.depart(move)
+        self.settle(key, now)
+
+    def release(
+        self, record: RetryRecord, now: float, *, drop: bool = False
+    ) -> Move | PendingDeadLetter | None:
+        """A message that waits may go at once; `drop`: to the dead letters. None: a handler holds it."""
+        touched: dict[bytes, None] = {}
+        if not self._leaves(record, touched, now):
+            return None
+        key = self.key(record)
+        left: Move | PendingDeadLetter
+        if drop:
+            move = self.fates.dropped(record, key, now)
+            left = PendingDeadLetter(record.retry_offset, record.offset(), key, move)
+            self.burials.add(left)
+            if key is not None:
+                self.parking.departs(key, left.origin)
+        else:
+            left = self.fates.released(record, key, now)
+            self.depart(left)
+        self.settle_all(touched, now)
+        return left
+
+    def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
+        """Takes a parked message out of the index; False if it isn't there: a holder has it."""
+        key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset, now)
+        self.bodies.forget(entry.offset)
+        if key is None:
+            return self._leaves_loose(entry)
+        lines = self.parking.lines
+        if lines.find(key, entry.origin, entry.offset) is None:
+            return False
+        lines.remove(key, entry)
+        touched[key] = None
+        return True
+
+    def _leaves_loose(self, entry: Entry) -> bool:
+        rest = deque(each for each in self.loose if each[0].offset != entry.offset)
+        if len(rest) == len(self.loose):
+            return self.parking.loose.remove(entry)
+        self.loose = rest
+        return True
+
+    # Moves
+
+    def bury(self, offset: int, record: StoredRecord, now: float) -> None:
+        """An unreadable record goes to the dead letters as it is."""
+        del self.stranded[offset]
+        move = self.fates.unreadable(record, self.origins.flaw(record), now)
+        self.burials.add(PendingDeadLetter(offset, offset, None, move))
+
+    def depart(self, move: Move) -> None:
+        """A message leaves its place."""
+        self.moves.add(move)
+        if move.key is not None:
+            self.park(move.key)
+            self.parking.departs(move.key, move.origin)
+
+    def fail(
+        self, record: Record, key: bytes | None, why: Why, delay: float | None, error: str, now: float
+    ) -> None:
+        """A delivery came to nothing."""
+        self.depart(self.fates.failed(record, key, why, now, delay=delay, error=error))
+        if key is not None and self._queues.queues.get(key):
+            self.relieve(key, now)  # what was read before it failed
+
+    def crashed(self, record: Record, now: float) -> None:
+        """A message killed its process."""
+        key = self.key(record)
+        self.depart(self.fates.crashed(record, key, now))
+        if key is not None:
+            self.settle(key, now)
+
+    def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
+        """The next moves to fly; `early`: those that would wait for others, too."""
+        if not self.moves.may_load(now, early=early):
+            return ()
+        batch = self.moves.load(now, early=early)
+        for move in batch:
+            if move.key is not None and isinstance(move.info, RetryInfo):
+                move.said = encode(move.info)
+                self.transit[move.said] = move
+        return batch
+
+    def stored(self, now: float) -> None:
+        """The moves that flew have left their place."""
+        touched: dict[bytes, None] = {}
+        moves = self.moves.stored()
+        fresh = [move for move in moves if move.source is None]
+        self._offsets.finish([move.record for move in fresh])
+        self.main_suspects.finished([move.origin for move in fresh])
+        for move in moves:
+            move.stored = True
+            if move.source is not None:
+                self.books.finish(move.source)
+                self.bodies.forget(move.source)
+                self.suspects.finished((move.source,))
+            self._tell(move)
+            if move.key is not None and move.landed:
+                self.parking.arrives(move.key, move.origin)
+                touched[move.key] = None
+            elif move.key is not None:
+                move.let_go()
+        self.settle_all(touched, now)
+
+    def _tell(self, move: Move) -> None:
+        before = move.record.info.why if isinstance(move.record, RetryRecord) else None
+        if isinstance(move.info, RetryInfo) and move.info.why is Why.EXHAUSTED is not before:
+            self.news.append(Announce(News.PARKED, f"offset {move.origin}"))
+
+    def aborted(self, refused: Mapping[int, str], now: float) -> None:
+        """The moves that flew stay where they were."""
+        flying = self.moves.flying
+        # Behind them was the checkpoint.
+        refused = {at: reason for at, reason in refused.items() if at < len(flying)}
+        for move in flying:
+            self.transit.pop(move.said, None)
+        for at, reason in refused.items():
+            self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
+        self.moves.aborted(refused, now)

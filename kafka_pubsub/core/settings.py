@@ -1,0 +1,108 @@
+"""What a partition's state machine is told once: its measures, the subscription's rules, where an ownership begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.core.commit.checkpoint import Named
+from kafka_pubsub.core.commit.notes import NO_DOUBT, NOTHING, Doubt, Notes
+from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.effects import CommitBoth
+from kafka_pubsub.core.retry.backoff import Backoff, Policy
+from kafka_pubsub.model import UNREAD, LogEnd
+
+__all__ = [
+    "BACKLOG",
+    "BACKLOG_BYTES",
+    "DUE",
+    "EVERYTHING",
+    "HANDED",
+    "RECORD_OVERHEAD",
+    "SHORTEST_RUN",
+    "SLOW",
+    "RetryStart",
+    "Rules",
+    "Start",
+]
+
+#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
+#: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
+HANDED = 1024
+SHORTEST_RUN = 16
+#: Records of an inline lease of what is due, or some more: as many as are read at a time for one of what is fresh.
+DUE = 500
+
+#: Bytes that a buffered record costs beside its body: the objects that hold it.
+RECORD_OVERHEAD = 500
+
+
+#: What may wait in memory behind a message that is parked, or with its handler for `SLOW` seconds. More is relocated
+#: behind it: it would fill the buffers and the map, for the sake of one key.
+BACKLOG = 100
+BACKLOG_BYTES = 1024 * 1024
+SLOW = 1.0
+
+
+#: Where an end isn't known: no offset lies beyond.
+EVERYTHING = 2**63 - 1
+
+
+class Rules(NamedTuple):
+    """What the subscription asks for. Durations are seconds."""
+
+    ordered: bool
+    ack_deadline: float = 10.0
+    max_extension: float = 3600.0
+    backoff: Backoff = Backoff()
+    policy: Policy = Policy()
+    #: The subscription's name, for dead letters.
+    subscription: str = ""
+    #: Whether commits are made sooner for acks that a caller waits for.
+    exactly_once: bool = False
+
+
+class RetryStart(NamedTuple):
+    """What an ownership is told of its retry partition.
+
+    `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
+    the retry partition's at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less the
+    core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the last
+    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main. `read` and
+    `main_read`: behind the last record of each that was ever read.
+    """
+
+    topic: str
+    topic_id: str
+    position: int
+    known: Sequence[Run] = ()
+    main_notes: Notes = NOTHING
+    main_doubt: Doubt = NO_DOUBT
+    notes: Notes = NOTHING
+    doubt: Doubt = NO_DOUBT
+    end: int = 0
+    wall: float = 0.0
+    nonce: int = 0
+    main_exists: int = EVERYTHING
+    retry_id: str = ""
+    checkpoint: Named | None = None
+    told: Sequence[Run] = ()
+    main_told: Sequence[Run] = ()
+    read: LogEnd = UNREAD
+    main_read: LogEnd = UNREAD
+    #: Whether the positions are older than what was written since: the broker had forgotten the group's. Then main
+    #: isn't read before the retry partition is caught up.
+    older: bool = False
+
+
+class Start(NamedTuple):
+    """Where an ownership begins: what the log holds, and which keys old handlers of this process still have."""
+
+    number: int
+    epoch: int
+    writer: int
+    stored: CommitBoth
+    position: int
+    retry: RetryStart
+    known: Sequence[Run] = ()
+    held_back: Sequence[bytes] = ()

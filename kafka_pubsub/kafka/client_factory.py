@@ -1,0 +1,295 @@
+"""librdkafka's handles: made lazily, counted, closed, and never touched after a fork.
+
+Rules
+1. Threads don't survive a fork, so a handle that was made before can't work in the child. Once a backend has made
+   its first handle it belongs to that process; in a child every use is `FailedPrecondition`.
+   Another, unused backend in that child may work, without a promise: if one of the parent's threads was just
+   resolving a host name, glibc's lock around that is held for ever in the child (seen once in some 200 forks).
+2. In the child the inherited handles are made immortal: their destructor would wait for threads that don't exist.
+3. The maker of a handle closes it; `close` closes what is left.
+4. Closing always ends: a call that hangs in librdkafka is left behind on a daemon thread, and the log says so.
+5. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
+from kafka_pubsub.kafka.errors import translate
+from kafka_pubsub.kafka.librdkafka_log import LibrdkafkaLog
+
+__all__ = ["ClientFactory", "OnError", "Trouble"]
+
+_LOGGER = logging.getLogger("kafka_pubsub.kafka")
+
+OnError = Callable[[KafkaError], None]
+_Handle = TypeVar("_Handle", Consumer, Producer, AdminClient)
+
+#: What every kind of client gets unless the user says otherwise.
+COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
+    # Brokers and load balancers drop idle connections; TCP's own probes find dead ones.
+    "socket.keepalive.enable": True,
+    # Milliseconds. librdkafka's 30 s is how long a partition without leader could look healthy.
+    "socket.connection.setup.timeout.ms": 10_000,
+    # Milliseconds. Back within a second of a broker's return, without hammering one that is down.
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    # Milliseconds. At the default of 100 every committed() and every transaction waits out one backoff.
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 250,
+}
+
+#: Milliseconds. At 1 a request that meets a cluster without a coordinator yet, the first of all, is never answered.
+_ADMIN_DEFAULTS: Mapping[str, ConfigValue] = {"retry.backoff.ms": 100}
+
+#: Seconds for closing a client that has nothing more to say: milliseconds, as a rule. librdkafka sets no limit to it,
+#: aborts and flushes first, and waits for each of its threads.
+_CLOSE_S = 5.0
+
+#: The same where no broker has ever answered: a look for a host name may hold a thread for many seconds.
+_UNREACHED_CLOSE_S = 0.5
+
+#: Seconds in which a caller that discards a producer has returned and let go of it.
+_LET_GO_S = 1.0
+
+_COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "statistics.interval.ms": 0}
+
+
+class Trouble:
+    """The last complaint about the connection, if there was one since `clear`.
+
+    `reached`: whether a broker has ever answered; the client that asks before all others begins with False.
+    """
+
+    def __init__(self, *, reached: bool = True) -> None:
+        self.reached = reached
+        #: Whether something has taken a connection at the address, though it hasn't answered yet.
+        self.connects = False
+        self.last: KafkaError | None = None
+        self.since = 0.0
+
+    def note(self, error: KafkaError) -> None:
+        """Keeps the first of a series' time and the most telling of its errors."""
+        if self.last is None:
+            self.since = time.monotonic()
+        # "All brokers are down" says less than the reason that came before it.
+        if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.last = error
+
+    def clear(self) -> None:
+        """An answer came: whatever it was is over."""
+        self.last, self.reached = None, True
+
+
+class ClientFactory:
+    """The librdkafka handles of one backend."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self._log = LibrdkafkaLog()
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._closed = False
+        #: False: no broker has ever answered, so closing has nothing to wait for.
+        self.reached = True
+        # What was made and not closed yet. Empty: this process may still fork freely.
+        self._open: list[Consumer | Producer | AdminClient] = []
+        _ALL.add(self)
+
+    @property
+    def address(self) -> str:
+        """Where the cluster is, for error texts."""
+        return self.configuration.bootstrap
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process was forked from the one that made the handles, and so mustn't touch them."""
+        return self._pid is not None and self._pid != os.getpid()
+
+    def check(self) -> None:
+        """`FailedPrecondition` after `close`, or in a child forked after the first use."""
+        if self.foreign:
+            raise FailedPrecondition(
+                "this PubSub was used before fork(), and its connections don't exist in the child process; "
+                "create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
+            )
+        if self._closed:
+            raise FailedPrecondition("this PubSub is closed; create a new one")
+
+    def consumer(
+        self,
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None = None,
+    ) -> Consumer:
+        """A new consumer."""
+        return self._make(Consumer, defaults, rules, on_error)
+
+    def producer(
+        self,
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None = None,
+    ) -> Producer:
+        """A new producer."""
+        return self._make(Producer, defaults, rules, on_error)
+
+    def admin(self, on_error: OnError | None = None) -> AdminClient:
+        """A new admin client."""
+        return self._make(AdminClient, _ADMIN_DEFAULTS, {"client.id": "kafka_pubsub-admin"}, on_error)
+
+    def _make(
+        self,
+        kind: type[_Handle],
+        defaults: Mapping[str, ConfigValue],
+        rules: Mapping[str, ConfigValue],
+        on_error: OnError | None,
+    ) -> _Handle:
+        self.check()
+        settings = self.configuration.merged({**COMMON_DEFAULTS, **defaults}, {**_COMMON_RULES, **rules})
+        if kind is Producer:
+            del settings["allow.auto.create.topics"]
+        with self._lock:
+            self._pid = os.getpid()
+            try:
+                # The stub of AdminClient has no callbacks among its settings.
+                given = cast("dict[str, ConfigValue]", {**settings, "error_cb": on_error or _ignore})
+                handle = kind(given, logger=self._log)
+            except KafkaException as failure:
+                raise translate(failure, "config") from None
+            self._open.append(handle)
+        return handle
+
+    def leave_group(self, consumer: Consumer) -> None:
+        """Leaves the group and frees the consumer, however long that takes; the caller has to limit the time."""
+        if self.foreign:
+            return
+        self._forget(consumer)
+        consumer.close()
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Frees a consumer that is in no group."""
+        if self.foreign:
+            return
+        self._forget(consumer)
+        _end(consumer.close, "a consumer", self._close_s)
+
+    def abandon(self, consumer: Consumer) -> None:
+        """Forgets a consumer whose close may never end, so that no other call touches it."""
+        self._forget(consumer)
+
+    def close_producer(self, producer: Producer) -> None:
+        """Frees it; what wasn't flushed is lost."""
+        if self.foreign:
+            return
+        self._forget(producer)
+        # A producer that failed for good complains while closing, which is what we are doing about it.
+        with contextlib.suppress(KafkaException):
+            _end(producer.close, "a producer", self._close_s)
+
+    def close_admin(self, client: AdminClient) -> None:
+        """Ends a client that no thread uses any more.
+
+        (Its destructor may have to wait for the collector: the error of a failed call holds it.)
+        """
+        if self.foreign:
+            return
+        self._forget(client)
+        _end(partial(client.__exit__, None, None, None), "an admin client", self._close_s)
+
+    def release(self, handle: AdminClient | Producer) -> None:
+        """Leaves it to its destructor: for clients without a close, and for a producer with a failed transaction.
+
+        (Closing the latter would try to abort what can't be aborted, and warn about that.)
+        """
+        self._forget(handle)
+
+    def discard(self, producer: Producer) -> None:
+        """Forgets a producer whose transaction went wrong, without waiting for its destructor."""
+        self._forget(producer)
+        threading.Thread(target=_hold, args=(producer,), name="kafka_pubsub-discard", daemon=True).start()
+
+    def close(self) -> None:
+        """Closes what its makers left open."""
+        if self.foreign:
+            return
+        self._closed = True
+        for handle in list(self._open):
+            if isinstance(handle, Consumer):
+                self.close_consumer(handle)
+            elif isinstance(handle, Producer):
+                self.close_producer(handle)
+            else:
+                self.release(handle)
+
+    @property
+    def _close_s(self) -> float:
+        return _CLOSE_S if self.reached else _UNREACHED_CLOSE_S
+
+    def _forget(self, handle: Consumer | Producer | AdminClient) -> None:
+        with self._lock:
+            self._open = [known for known in self._open if known is not handle]
+
+    def orphan(self) -> None:
+        """In a forked child: keeps the destructors of what was inherited from ever running."""
+        self._lock = threading.Lock()
+        for handle in self._open:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def _end(close: Callable[[], object], what: str, seconds: float) -> None:
+    """Runs `close` on a thread of its own, and leaves it behind if it takes longer than `seconds` (rule 4)."""
+    failures: list[KafkaException | RuntimeError] = []
+
+    def run() -> None:
+        try:
+            close()
+        except (KafkaException, RuntimeError) as failure:
+            failures.append(failure)
+
+    closing = threading.Thread(target=run, name="kafka_pubsub-closing", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:  # the interpreter is ending, and starts no more threads
+        close()
+        return
+    closing.join(seconds)
+    if closing.is_alive():
+        _LOGGER.warning("%s of librdkafka's doesn't close within %g s: it is left behind", what, seconds)
+    if failures:
+        raise failures[0]
+
+
+def _hold(producer: Producer) -> None:
+    """Holds the last reference until the caller has surely dropped its own, and frees the handle here."""
+    time.sleep(_LET_GO_S)
+
+
+def _ignore(error: KafkaError) -> None:
+    """Without any callback librdkafka prints to stderr; the same trouble reaches `logging` as a line."""
+
+
+# Every living Handles of this process, so that a fork can find them. Empty: nothing to do.
+_ALL: weakref.WeakSet[ClientFactory] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for handles in list(_ALL):
+        handles.orphan()
+
+
+os.register_at_fork(after_in_child=_after_fork)

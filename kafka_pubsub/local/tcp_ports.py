@@ -1,0 +1,60 @@
+"""Ports of the loopback address: is one free, give me free ones, does our broker answer there."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from contextlib import ExitStack
+
+from kafka_pubsub.local.node_config import LOOPBACK
+
+__all__ = ["ask", "broker_answers", "free_ports", "is_free"]
+
+# A metadata request (key 3, version 2) for no topic at all: its answer lists the brokers and names the cluster.
+_METADATA = struct.pack(">hhihi", 3, 2, 1, -1, 0)
+# A cluster of a few brokers takes some 100 bytes; more is another protocol's chatter.
+_LONGEST_ANSWER = 64 * 1024
+
+
+def free_ports(count: int) -> list[int]:
+    """Find different ports on which no process listens right now."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def is_free(port: int) -> bool:
+    """Whether a broker could listen on this port."""
+    with socket.socket() as probe:
+        # As Java does: connections of an earlier broker that linger in TIME_WAIT don't keep the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) -> bool:
+    """Whether a broker of this very cluster answers on the port; a stranger's broker doesn't count."""
+    if cluster_id is None:
+        return False
+    answer = ask(port, _METADATA, timeout_s)
+    return answer is not None and cluster_id.encode() in answer
+
+
+def ask(port: int, request: bytes, timeout_s: float, longest: int = _LONGEST_ANSWER) -> bytes | None:
+    """Send one request of Kafka's protocol and return the answer, or None if none comes."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            (length,) = struct.unpack(">i", _read(connection, 4))
+            return _read(connection, min(length, longest))
+    except (OSError, struct.error):
+        return None
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    return connection.recv(max(0, length), socket.MSG_WAITALL)
