@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         UnknownAck,
     )
     from kafka_pubsub.model import Message
+    from kafka_pubsub.services.delays import DelayRouter
 
 __all__ = [
     "AckError",
@@ -65,6 +66,7 @@ __all__ = [
     "DeadLetterProgress",
     "DeadLetterResult",
     "DeadlineExceeded",
+    "DelayRouter",
     "FailedPrecondition",
     "FlowControl",
     "InvalidArgument",
@@ -104,6 +106,7 @@ _HOMES = {
     "DeadLetterPolicy": "config",
     "DeadLetterProgress": "client.dead_letters.model",
     "DeadLetterResult": "client.dead_letters.model",
+    "DelayRouter": "services.delays",
     "FlowControl": "config",
     "KeyState": "client.dead_letters.key_states",
     "LostTail": "client.assignment.lost_tails",

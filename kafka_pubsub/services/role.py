@@ -1,6 +1,6 @@
 """What a service does, in the words of the engine that runs it.
 
-Theory. A service reads several topics with equal numbers of partitions. Whoever holds partition p of one holds p of
+Theory. A service reads several topics with equal numbers of partitions. The holder of partition p of one holds p of
 all, and everything of p is one state machine, a `Task`. Tasks know nothing of each other, of threads or of Kafka.
 
 Rules

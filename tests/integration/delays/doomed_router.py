@@ -1,0 +1,73 @@
+"""A router in a process of its own that kills itself (SIGKILL) in a phase of one of its transactions.
+
+Arguments: the address, the phase, and in which transaction. Phase "never" runs until the process is killed from outside.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.kafka import transactions
+from kafka_pubsub.services.delays import DelayRouter
+
+__all__ = ["PHASES"]
+
+#: Before the first record, after the records, after the offsets, after the commit was answered.
+PHASES = ("begun", "written", "offsets", "committed")
+
+
+def die(at: str, phase: str) -> None:
+    if at == phase and counted() == TRANSACTION:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+#: How many transactions were begun, as a list so that the wrappers can count.
+COUNT: list[None] = []
+TRANSACTION = 0
+
+
+def counted() -> int:
+    return len(COUNT)
+
+
+def doom(phase: str) -> None:
+    attempt: Any = transactions._Attempt
+    write, prepare, commit = attempt._write_all, attempt.prepare, attempt.commit
+
+    def die_before(records: Any, self: Any) -> None:
+        die("begun", phase)
+        write(self, records)
+        if phase == "written":
+            self._producer.flush(5)
+        die("written", phase)
+
+    def prepare_and_die(self: Any) -> None:
+        COUNT.append(None)
+        prepare(self)
+        die("offsets", phase)
+
+    def commit_and_die(self: Any) -> None:
+        commit(self)
+        die("committed", phase)
+
+    wrapped: Callable[[Any, Any], None] = lambda self, records: die_before(records, self)  # noqa: E731
+    attempt._write_all, attempt.prepare, attempt.commit = wrapped, prepare_and_die, commit_and_die
+
+
+def main() -> None:
+    global TRANSACTION
+    address, phase, TRANSACTION = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    doom(phase)
+    with PubSub(address) as ps, DelayRouter(ps, tiers=4, partitions=2):
+        while True:
+            time.sleep(1)
+
+
+if __name__ == "__main__":
+    main()
