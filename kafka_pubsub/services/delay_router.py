@@ -134,6 +134,8 @@ class DelayTask:
         self._role, self._number, self._writer = role, number, writer
         self._tick_key = tick_key(number, role.partitions)
         self._commit_at = time.monotonic() + _COMMIT_S
+        # Whether our transactional id is committed: before the first record that a successor may have to wait for.
+        self._announced = False
         # Ingest offsets of the messages in the last work, by the number of their records.
         self._sent: list[int] = []
 
@@ -190,7 +192,11 @@ class DelayTask:
         return Append(INGEST, self._tick_key, encode_tick(now), [TICK_HEADER])
 
     def work(self, most: int) -> Work | None:
-        """What is to be written, and how far that is."""
+        """What is to be written, and how far that is; at first only our transactional id."""
+        if not self._announced:
+            self._announced, self._sent = True, []
+            said = self.router.told() or IngestProgress(0, 0)
+            return Work((), {0: Committed(said.position, said.text(self._writer))})
         moves = self.router.take(most)
         now = time.monotonic()
         if not moves and now < self._commit_at:
@@ -213,6 +219,11 @@ class DelayTask:
             for source, said in self.router.progress().items()
         }
         return Work(records, positions) if positions else None
+
+    def farewell(self) -> Mapping[int, Committed]:
+        """The same position without our id: there is nothing of ours to wait for."""
+        said = self.router.told()
+        return {0: Committed(said.position, said.text(""))} if self._announced and said else {}
 
     def refuse(self, number: int, reason: str) -> None:
         """The home topic won't take a message: it is a dead letter next time."""

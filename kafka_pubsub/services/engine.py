@@ -2,8 +2,8 @@
 
 Rules
 1. Partition p is served only while p of every topic is held (`range` gives them together); else nothing of it is read.
-2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that was killed is
-   fenced by the id that its commits name.
+2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that gives a
+   partition up in order says so in its last commit; one that was killed is fenced by the id that its commits name.
 3. One transaction at a time, with the work of all tasks. While it is under way reading goes on. If it isn't stored, all
    tasks are made anew.
 4. When partitions go, the transaction that is under way is waited for; a task is never asked after that.
@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from typing import NamedTuple
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
     Committed,
     Ending,
@@ -47,8 +47,8 @@ _MOST = 4000
 _WAIT, _SOON = 0.1, 0.001
 #: Bytes of records that wait in all tasks, and in one log at least and at most.
 _BUFFERS, _LEAST, _ROOM = 32 * 1024 * 1024, 64 * 1024, 1024 * 1024
-#: Seconds that an open transaction may hold up a beginning before its writer is fenced; and for the whole beginning.
-_HELD_UP, _BEGINNING = 1.0, 30.0
+#: Seconds that fencing a dead owner may take, and asking for what is committed.
+_BEGINNING = 30.0
 #: Seconds after a failed transaction before the next: doubled up to the second while they fail.
 _PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 #: Seconds between two looks how far logs were read that tasks wait for.
@@ -146,6 +146,8 @@ class Engine:
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Gives partitions up when what is under way is stored or not."""
         self._land(wait=True)
+        if not self._stale:
+            self._say_farewell({each.partition for each in partitions})
         self._forget(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
@@ -159,6 +161,17 @@ class Engine:
             self._fatal = self._fatal or error
         else:
             _log.warning("%s: %s", self._role.name, error)
+
+    def _say_farewell(self, numbers: Set[int]) -> None:
+        found = {
+            TopicPartition(self._role.topics[topic], number): to
+            for number, task in self.tasks.items()
+            if number in numbers
+            for topic, to in task.farewell().items()
+        }
+        if found:
+            self._reader.commit(found, lambda answers: None)
+            self._reader.settle()
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for number in {each.partition for each in partitions}:
@@ -184,15 +197,13 @@ class Engine:
     ) -> Mapping[TopicPartition, Committed]:
         if not places:
             return {}
-        try:
-            return self._reader.committed(places, _HELD_UP)
-        except DeadlineExceeded:
-            unstable = self._reader.committed_unstable(places)
-        for number in numbers:
-            writer = self._role.writer_of([unstable[place] for place in self._places(number)])
-            if writer is not None and writer != self._flights.id:
-                _log.warning("%s: ending what a dead service left open: %s", self._role.name, writer)
-                self._flights.fence(writer).result(_BEGINNING)
+        unstable = self._reader.committed_unstable(places)
+        writers = {
+            self._role.writer_of([unstable[place] for place in self._places(number)]) for number in numbers
+        }
+        for writer in writers - {None, self._flights.id}:
+            _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
+            self._flights.fence(str(writer)).result(_BEGINNING)
         return self._reader.committed(places, _BEGINNING)
 
     def _begin_again(self) -> None:

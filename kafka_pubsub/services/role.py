@@ -70,6 +70,9 @@ class Task(Protocol):
         It isn't asked again before that is stored.
         """
 
+    def farewell(self) -> Mapping[int, Committed]:
+        """What to commit when the partition is given up in order, after the last work was stored."""
+
     def refuse(self, number: int, reason: str) -> None:
         """The log won't take a record of the last work, whatever else goes with it; the task is made anew."""
 
@@ -90,7 +93,7 @@ class Role(Protocol):
     @property
     def topics(self) -> Sequence[str]: ...
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
-        """The transactional id under which the positions of a partition were committed, if they say it."""
+        """The transactional id of an owner of a partition that hasn't given it up in order, by what is committed."""
 
     def begin(self, number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
         """The task of a partition; raises what forbids to begin. `writer` is our transactional id."""

@@ -166,6 +166,11 @@ class Router:
                 found[source] = self._told[source] = now
         return found
 
+    def told(self) -> IngestProgress | None:
+        """What was said of ingest when `progress` was last asked for; None: nothing was."""
+        said = self._told[_INGEST]
+        return said if isinstance(said, IngestProgress) else None
+
     # -- handling -----------------------------------------------------------------------------------------------
 
     def _bound(self) -> Key:
