@@ -35,10 +35,13 @@ from kafka_pubsub.schema.delays import (
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
 
-__all__ = ["DEAD_REASON_HEADER", "DelayRole", "tick_key"]
+__all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "Pace", "tick_key"]
 
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER: Final = "ps-delay-dead"
+
+#: Messages that a router brings home in a second at most, unless told otherwise.
+MAX_RATE: Final = 20_000.0
 
 _ID_HEADER: Final = "ps-id"
 #: Seconds that what is known of a home topic counts.
@@ -85,6 +88,28 @@ class Homes:
         return count
 
 
+class Pace:
+    """How many messages a router brings home in a second, over all partitions: more than due come after a downtime."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        # A tenth of a second's worth is saved up at most.
+        self._rate, self._most = rate, max(1.0, rate / 10)
+        self._clock, self._counted_at = clock, clock()
+        # Below 0: more have gone than should have.
+        self._free = self._most
+
+    def room(self) -> int:
+        """How many may go now."""
+        now = self._clock()
+        self._free = min(self._most, self._free + (now - self._counted_at) * self._rate)
+        self._counted_at = now
+        return max(0, int(self._free))
+
+    def spend(self, count: int) -> None:
+        """So many went."""
+        self._free -= count
+
+
 class DelayRole:
     """What a delay router does; `partitions` and `tiers` as the topics are."""
 
@@ -92,13 +117,20 @@ class DelayRole:
     group = GROUP
 
     def __init__(
-        self, backend: Backend, tiers: int, partitions: int, metrics: ServiceMetrics, clock: Callable[[], int]
+        self,
+        backend: Backend,
+        tiers: int,
+        partitions: int,
+        metrics: ServiceMetrics,
+        clock: Callable[[], int],
+        max_rate: float = MAX_RATE,
     ) -> None:
         self.topics: Sequence[str] = (INGEST, *map(tier_topic, range(tiers)))
         self.homes = Homes(backend)
         self.metrics = metrics
         self.clock = clock
         self.partitions = partitions
+        self.pace = Pace(max_rate)
         #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
         self.refused: dict[tuple[int, int], str] = {}
 
@@ -195,13 +227,13 @@ class DelayTask:
         """What is to be written, and how far that is; at first only our transactional id."""
         if not self._announced:
             self._announced, self._sent = True, []
-            said = self.router.told() or IngestProgress(0, 0)
-            return Work((), {0: Committed(said.position, said.text(self._writer))})
-        moves = self.router.take(most)
+            return Work((), self._positions(named=True))
+        moves = self.router.take(min(most, self._role.pace.room()))
         now = time.monotonic()
         if not moves and now < self._commit_at:
             return None
         self._commit_at = now + _COMMIT_S
+        self._role.pace.spend(sum(to == TO_HOME for to, _ in moves))
         records = [
             self._home(message)
             if to == TO_HOME
@@ -211,14 +243,22 @@ class DelayTask:
             for to, message in moves
         ]
         self._sent = [message.offset for _, message in moves]
-        positions = {
+        positions = self._positions()
+        return Work(records, positions) if positions else None
+
+    def _positions(self, *, named: bool = False) -> Mapping[int, Committed]:
+        """What changed of the positions; with `named` that of ingest, which names us, in any case."""
+        found = self.router.progress()
+        told = self.router.told()
+        if named and told is not None:
+            found[0] = told
+        return {
             source: Committed(
                 said.position,
                 said.text(self._writer) if isinstance(said, IngestProgress) else said.text(),
             )
-            for source, said in self.router.progress().items()
+            for source, said in found.items()
         }
-        return Work(records, positions) if positions else None
 
     def farewell(self) -> Mapping[int, Committed]:
         """The same position without our id: there is nothing of ours to wait for."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_pubsub.app import PubSub
-from kafka_pubsub.services.delay_router import DelayRole
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.services.delay_router import MAX_RATE, DelayRole
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.lifecycle import Service
 from kafka_pubsub.services.metrics import ServiceMetrics
@@ -18,7 +19,8 @@ class DelayRouter(Service):
 
     Its topics are made if they are missing. `tiers` (default: those that the cluster has, else 28) says how long a
     delay may be: 2**tiers - 1 seconds; 12 tiers hold an hour. `partitions` (default: those that the cluster has, else
-    4) is how many routers can work at the same time.
+    4) is how many routers can work at the same time. `max_rate` (default 20,000) is how many messages this router
+    brings home in a second at most: after a time in which none ran, many are overdue.
 
     Example:
         with PubSub("localhost:9092") as ps, DelayRouter(ps) as router:
@@ -26,12 +28,21 @@ class DelayRouter(Service):
             router.health().ok
     """
 
-    def __init__(self, pubsub: PubSub, *, tiers: int | None = None, partitions: int | None = None) -> None:
+    def __init__(
+        self,
+        pubsub: PubSub,
+        *,
+        tiers: int | None = None,
+        partitions: int | None = None,
+        max_rate: float = MAX_RATE,
+    ) -> None:
+        if not max_rate > 0:
+            raise InvalidArgument(f"max_rate: must be above 0 messages a second, not {max_rate!r}")
         cluster = pubsub._cluster
 
         def make_engine(metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
             layout = cluster.delay_topics.make(tiers, partitions)
-            role = DelayRole(cluster.backend, layout.tiers, layout.partitions, metrics, clock)
+            role = DelayRole(cluster.backend, layout.tiers, layout.partitions, metrics, clock, max_rate)
             return Engine(cluster.backend, role, clock, metrics)
 
         super().__init__("delay router", make_engine)

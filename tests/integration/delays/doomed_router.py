@@ -1,6 +1,6 @@
 """A router in a process of its own that kills itself (SIGKILL) in a phase of one of its transactions.
 
-Arguments: the address, the phase, and in which transaction. Phase "never" runs until the process is killed from outside.
+Arguments: the address, the phase, and in which transaction. In phase "never" it runs until it is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A router that is killed in any phase of a transaction: another takes over, and each message is home once, in order."""
+"""A router is killed in any phase of a transaction: another takes over, and each message is home once, in order."""
 
 from __future__ import annotations
 

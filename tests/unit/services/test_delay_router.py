@@ -15,6 +15,7 @@ from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.services import delay_router
 from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.lifecycle import ServiceState
 from tests.support import until
@@ -250,3 +251,37 @@ def test_messages_wait_for_a_router_that_comes_later(ps: PubSub, backend: Memory
     assert topic.publish(b"x", delay=0.1).result(10) == f"{INGEST}:0:0"
     with DelayRouter(ps):
         until(lambda: bodies(backend) == [b"x"])
+
+
+def test_overdue_messages_come_in_order_at_a_bounded_rate(ps: PubSub, backend: MemoryBackend) -> None:
+    topic = ps.create_topic("orders", partitions=1)
+    for n in range(30):
+        topic.publish(b"%02d" % n, ordering_key="k", delay=0.01)
+    topic.flush(10)
+    began = time.monotonic()
+    with DelayRouter(ps, max_rate=20):
+        until(lambda: len(bodies(backend)) == 30)
+    assert time.monotonic() - began > 1.2
+    assert bodies(backend) == [b"%02d" % n for n in range(30)]
+
+
+def test_the_pace_saves_little_up() -> None:
+    now = [0.0]
+    pace = delay_router.Pace(100.0, lambda: now[0])
+    assert pace.room() == 10
+    pace.spend(50)
+    now[0] += 0.25
+    assert pace.room() == 0
+    now[0] += 0.25
+    assert pace.room() == 10
+    now[0] += 1000
+    assert pace.room() == 10
+
+
+def test_a_router_that_left_in_order_is_not_fenced(ps: PubSub, caplog: pytest.LogCaptureFixture) -> None:
+    topic = ps.create_topic("orders")
+    for _ in range(2):
+        with DelayRouter(ps) as router:
+            topic.publish(b"x", delay=0.01).result(10)
+            until(lambda router=router: router.metrics().get("home") == 1)
+    assert "killed" not in caplog.text
