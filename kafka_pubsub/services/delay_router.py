@@ -35,7 +35,7 @@ from kafka_pubsub.schema.delays import (
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
 
-__all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "Pace", "tick_key"]
+__all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "DelayTask", "Pace", "tick_key"]
 
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER: Final = "ps-delay-dead"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -14,7 +14,7 @@ from kafka_pubsub import PubSub, Topic
 from kafka_pubsub.config import Batching
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.model import ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.services.delays import DelayRouter
 from tests.integration.delays.doomed_router import PHASES
 from tests.support import until
@@ -43,12 +43,12 @@ class Home:
         self._reader = self._backend.reader(f"read-{topic.name}", "home")
         self._reader.subscribe([self._topic], self)
 
-    def assigned(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         return dict.fromkeys(partitions, 0)
 
-    def revoked(self, partitions: list[TopicPartition]) -> None: ...
-    def lost(self, partitions: list[TopicPartition]) -> None: ...
-    def failed(self, partition: object, error: Exception, fatal: bool) -> None: ...
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None: ...
+    def lost(self, partitions: Sequence[TopicPartition]) -> None: ...
+    def failed(self, partition: TopicPartition | None, error: Exception, fatal: bool) -> None: ...
 
     def count(self) -> int:
         self.records += self._reader.read(1000, 0.2)

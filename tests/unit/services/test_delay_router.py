@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,10 @@ def backend() -> MemoryBackend:
 def ps(backend: MemoryBackend) -> Iterator[PubSub]:
     with PubSub.in_memory(backend) as pubsub:
         yield pubsub
+
+
+def has_brought_home(router: DelayRouter) -> bool:
+    return bool(router.metrics().get("home"))
 
 
 def stored(backend: MemoryBackend, topic: str) -> list[StoredRecord]:
@@ -283,5 +288,5 @@ def test_a_router_that_left_in_order_is_not_fenced(ps: PubSub, caplog: pytest.Lo
     for _ in range(2):
         with DelayRouter(ps) as router:
             topic.publish(b"x", delay=0.01).result(10)
-            until(lambda router=router: router.metrics().get("home") == 1)
+            until(partial(has_brought_home, router))
     assert "killed" not in caplog.text

@@ -1,0 +1,138 @@
+"""The delay router at full speed, and beside it a bare loop that consumes, transforms and produces in transactions.
+
+The router's clock stands still while the tiers are filled, and then jumps past all due times: what is measured is
+hops, and how long a message waits has nothing to do with it.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+
+from confluent_kafka import Consumer, Producer
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.core.delays.layout import DEAD, INGEST, DelayLayout
+from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.services.delay_router import DelayRole, DelayTask
+from kafka_pubsub.services.engine import Engine
+from kafka_pubsub.services.metrics import ServiceMetrics
+from tests.benchmarks.cluster import CONSUMER, PRODUCER
+from tests.benchmarks.row import Measured, say
+
+__all__ = ["bare", "router"]
+
+#: Delays are uniform up to 64 seconds, which six tiers and the seventh's room hold.
+LAYOUT = DelayLayout(7, 4)
+LONGEST_MS = 64_000
+BODY = bytes(100)
+#: Records of one transaction, as the router's.
+AT_ONCE = 4000
+_UNLIMITED = 1e9
+
+
+def router(bootstrap: str, topic: str, messages: int) -> Measured:
+    """One router, tiers filled beforehand; counts each record that it writes to a tier or home."""
+    with PubSub(bootstrap) as ps:
+        ps.create_topic(topic, partitions=8, exist_ok=True)
+    backend = KafkaBackend(bootstrap)
+    for name in (*LAYOUT.topics, DEAD):
+        backend.admin.create_topic(name, LAYOUT.partitions, None, LAYOUT.settings)
+    _publish(bootstrap, topic, messages)
+    now = [int(time.time() * 1000)]
+    metrics = ServiceMetrics()
+    role = DelayRole(
+        backend, LAYOUT.tiers, LAYOUT.partitions, metrics, clock=lambda: now[0], max_rate=_UNLIMITED
+    )
+    engine = Engine(backend, role, lambda: now[0], metrics)
+    engine.start()
+    say("filling the tiers")
+    while _moved(metrics) + sum(task.router.resting for task in _tasks(engine)) < messages or engine.flying:
+        engine.turn()
+    say("routing")
+    before, transactions = metrics.records, metrics.transactions
+    now[0] += 2 * LONGEST_MS
+    started, busy = time.perf_counter(), time.process_time()
+    while metrics.counts.get("home", 0) < messages or engine.flying:
+        engine.turn()
+    seconds, cpu = time.perf_counter() - started, time.process_time() - busy
+    engine.close()
+    backend.close()
+    count = metrics.records - before
+    return {
+        "rate": count / seconds,
+        "cpu_us": cpu / count * 1e6,
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "note": f"{count:,} records in {metrics.transactions - transactions} transactions",
+    }
+
+
+def bare(bootstrap: str, topic: str, messages: int) -> Measured:
+    """The same records through one topic, a header replaced in each, no order of time, no delivery reports."""
+    backend = KafkaBackend(bootstrap)
+    source = f"{topic}-bare"
+    for name in (source, f"{source}-out"):
+        backend.admin.create_topic(name, LAYOUT.partitions, None, LAYOUT.settings)
+    backend.close()
+    _publish(bootstrap, topic, messages, to=source)
+    consumer = Consumer(
+        {**CONSUMER, "bootstrap.servers": bootstrap, "group.id": source, "fetch.queue.backoff.ms": 5}
+    )
+    consumer.subscribe([source])
+    producer = Producer(
+        {
+            **PRODUCER,
+            "bootstrap.servers": bootstrap,
+            "transactional.id": source,
+            "linger.ms": 1,
+            "retry.backoff.ms": 1,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    producer.init_transactions()
+    done, started, busy = 0, 0.0, 0.0
+    while done < messages:
+        records = consumer.consume(AT_ONCE, 0.1)
+        if not records:
+            continue
+        started, busy = started or time.perf_counter(), busy or time.process_time()
+        producer.begin_transaction()
+        for record in records:
+            headers = [(DELAY_HEADER, BODY[:28]), *(record.headers() or [])[1:]]
+            producer.produce(
+                f"{source}-out", record.value(), record.key(), record.partition(), headers=headers
+            )
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+        )
+        producer.commit_transaction()
+        done += len(records)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - busy
+    consumer.close()
+    return {"rate": done / seconds, "cpu_us": cpu / done * 1e6}
+
+
+def _publish(bootstrap: str, home: str, count: int, to: str = INGEST) -> None:
+    producer = Producer({**PRODUCER, "bootstrap.servers": bootstrap, "linger.ms": 20})
+    uniform = random.Random(1)
+    for number in range(count):
+        request = DelayRequest(home, None, uniform.randrange(LONGEST_MS))
+        key = f"{home}\0key-{number % 1000}".encode()
+        headers = [(DELAY_HEADER, encode_request(request)), ("kind", b"created")]
+        while True:
+            try:
+                producer.produce(to, BODY, key, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+
+
+def _moved(metrics: ServiceMetrics) -> int:
+    return metrics.counts.get("hops", 0) + metrics.counts.get("home", 0)
+
+
+def _tasks(engine: Engine) -> list[DelayTask]:
+    return [task for task in engine.tasks.values() if isinstance(task, DelayTask)]
