@@ -44,7 +44,7 @@ _READ, _WORK = 2000, 2000
 #: Records that one transaction takes of all tasks.
 _MOST = 4000
 #: Seconds that a read waits at most; while there is work for the next transaction, until the last one is over.
-_WAIT, _SOON = 0.1, 0.001
+_WAIT, _SOON = 0.1, 0.003
 #: Bytes of records that wait in all tasks, and in one log at least and at most.
 _BUFFERS, _LEAST, _ROOM = 32 * 1024 * 1024, 64 * 1024, 1024 * 1024
 #: Seconds that fencing a dead owner may take, and asking for what is committed.

@@ -18,8 +18,8 @@ __all__ = ["EVERY", "Trimming"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
-#: Seconds between two deletions.
-EVERY = 5.0
+#: Seconds between two deletions. A broker frees whole segments only, and each deletion holds up transactions (tried).
+EVERY = 30.0
 #: Seconds that closing waits for one.
 _CLOSING = 10.0
 
