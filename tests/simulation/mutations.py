@@ -95,7 +95,7 @@ def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamRunner, "stale", lambda self: None)
 
 
-def handlers_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
+def callbacks_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
     """Holders of a revoked partition begin further records."""
     real = Partition._revoked
 

@@ -27,7 +27,7 @@ Word = TypeVar("Word")
 
 
 class Inbox(Reports, ABC):
-    """A stream's runner, as holders see it (`lease_runner.Reports`)."""
+    """A stream's runner, as lease runners see it (`lease_runner.Reports`)."""
 
     coordinator: Coordinator
 
@@ -49,7 +49,7 @@ class Inbox(Reports, ABC):
 
     @abstractmethod
     def take_over(self) -> None:
-        """Ends a walk that is under way."""
+        """Ends an inline run that is under way."""
 
     @abstractmethod
     def make_way(self) -> None:
@@ -107,7 +107,7 @@ class Inbox(Reports, ABC):
             coordinator.counts.stale += 1
 
     def take_asks(self, now: float) -> None:
-        """Acks that callers wait for; also to be taken before a walk tells of itself (`core.events.Awaited`)."""
+        """Acks that callers wait for; also to be taken before an inline run tells of itself (`core.events.Awaited`)."""
         if self.acks.asked:
             self.coordinator.awaited(_drain(self.acks.asked), now)
 

@@ -61,7 +61,7 @@ LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
 #: messages are out and their acks are waited for: against the commit itself it is little.
 READ_WAIT, PROMPT_WAIT = 0.05, 0.003
-#: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
+#: Seconds between looks at running callbacks and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
@@ -88,7 +88,7 @@ class StreamRunner(Inbox):
         watch: Callable[[], None] | None = None,
         clock: Callable[[], float] = steady_time,
         wall: Callable[[], float] = time.time,
-        relocating: RetryIO,
+        retry_side: RetryIO,
     ) -> None:
         super().__init__(process, on_handed_out)
         self.failure: BaseException | None = None
@@ -98,10 +98,10 @@ class StreamRunner(Inbox):
         self.subscription = record.name
         self.clock = clock
         self._prompt = record.options.exactly_once
-        #: Whether handlers wait for a commit, as the runner saw it last.
+        #: Whether callbacks wait for a commit, as the runner saw it last.
         self._hurried = False
         self.wall = WallClock(wall)
-        self.rebalances = AssignmentListener(self, reader, record, look_up, relocating)
+        self.rebalances = AssignmentListener(self, reader, record, look_up, retry_side)
         self._ends = LogEnds(self, self.rebalances, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
@@ -116,7 +116,7 @@ class StreamRunner(Inbox):
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
         self._valves = PausedPartitions(reader, self.rebalances.place)
-        #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
+        #: When to look at running callbacks next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
@@ -170,7 +170,7 @@ class StreamRunner(Inbox):
         self._on_end()
 
     def hush(self) -> None:
-        """Begins nothing more, and waits for that: a crew that is told to end starts no thread after it."""
+        """Begins nothing more, and waits for that: a worker pool that is told to end starts no thread after it."""
         with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
             self.ask(self._hush)
 
@@ -330,7 +330,7 @@ class StreamRunner(Inbox):
                 self._ends.leave(in_order=not self._fetching)
 
     def _read_wait(self) -> float:
-        """A commit can't wake a read, so where handlers wait for commits reads are short."""
+        """A commit can't wake a read, so where callbacks wait for commits reads are short."""
         unbooked = self._fetched != self._booked
         out = unbooked or self.coordinator.in_flight() or self.acks.waiting
         if self._hurried or (self._prompt and out):
@@ -437,7 +437,7 @@ class StreamRunner(Inbox):
         self.coordinator.fetched(batches, self.clock())
 
     def take_over(self) -> None:
-        """Ends a walk that is under way: its callback goes on, its thread isn't the fetcher any more."""
+        """Ends an inline run that is under way: its callback goes on, its thread isn't the fetcher any more."""
         with self.core:
             if (walk := self.walks.take_over()) is None:
                 return

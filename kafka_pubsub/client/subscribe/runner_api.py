@@ -89,7 +89,7 @@ class InlineRunner(Reports, Protocol):
         """Makes the calls that were posted."""
 
     def take_reports(self, now: float) -> None:
-        """Books what holders have reported."""
+        """Books what lease runners have reported."""
 
     def take_asks(self, now: float) -> None:
         """Books the acks that callers wait for."""

@@ -117,13 +117,13 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, WORKERS)
 
-        def crew(engine: StreamRunner, name: str) -> WorkerPool:
+        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
             told = engine.observer.around(callback)
             if executor is not None:
                 return ExecutorWorkers(told, executor, workers, engine)
             return ThreadWorkers(told, workers, engine, name)
 
-        return self._open(crew, flow)
+        return self._open(worker_pool, flow)
 
     def pull_batch(
         self,
@@ -169,7 +169,7 @@ class Subscriber:
 
     def _open(
         self,
-        make_crew: Callable[[StreamRunner, str], WorkerPool],
+        make_worker_pool: Callable[[StreamRunner, str], WorkerPool],
         flow: FlowControl | None,
         watch: Callable[[], None] | None = None,
     ) -> Stream:
@@ -189,7 +189,7 @@ class Subscriber:
         # A number of the stream's own: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
-        def relocating_for(record: SubscriptionRecord) -> RetryIO:
+        def retry_side_for(record: SubscriptionRecord) -> RetryIO:
             kind = RetryIO if evidence is None else RecordedRetryIO
             retry = retry_topic_of(record)
             made = kind(self._backend, record, retry, writer, reader.membership, joining.rejoin)
@@ -199,9 +199,9 @@ class Subscriber:
 
         def read_anew() -> Sequence[str]:
             record = engine.rebalances.look_again()
-            return engine.rebalances.go_over(record, relocating_for(record))
+            return engine.rebalances.go_over(record, retry_side_for(record))
 
-        relocating = relocating_for(record)
+        retry_side = retry_side_for(record)
         engine = StreamRunner(
             reader,
             record,
@@ -210,25 +210,25 @@ class Subscriber:
             on_end=lambda: self._failed(engine),
             on_handed_out=self._handed_out,
             watch=watch,
-            relocating=relocating,
+            retry_side=retry_side,
         )
         engine.observer = evidence or UNOBSERVED
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
-        crew = make_crew(engine, name)
+        worker_pool = make_worker_pool(engine, name)
         engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
             _rules(record),
             flow or FlowControl(),
-            crew,
+            worker_pool,
             writer,
             random.random,
-            relocating,
+            retry_side,
             turn_of(record),
             record.name,
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, PullQueue))
-        stream = Stream(engine, crew, self._ended)
+        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
+        stream = Stream(engine, worker_pool, self._ended)
         with self._lock:
             self._streams.add(stream)
             self._engines[stream] = engine
