@@ -18,15 +18,16 @@ from kafka_pubsub.client.subscribe.runner import READ_WAIT, StreamRunner
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.delivery.inline_lease import finished
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, ReadBodies, Restart, StoreMoves, Trim, WriteDeadLetters
-from kafka_pubsub.core.events import LeaseReport, Passed
+from kafka_pubsub.core.events import Passed
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.faults import Faults
+from tests.simulation.inbox import SimulatedInbox
 from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
@@ -120,21 +121,8 @@ class SimulatedRunner(StreamRunner):
         self.owner.check()
         self.owner.world.answers.check()
 
-    def released(self, release: LeaseReport) -> None:
-        self._acked(release.lease, range(release.done))
-        super().released(release)
-
-    def settled(self, settlement: Settlement) -> None:
-        if settlement.acked:
-            self._acked(settlement.lease, [settlement.done])
-        super().settled(settlement)
-
     def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
         return threading.current_thread()  # after a take-over any turn is the next fetcher's
-
-    def _acked(self, lease: Lease, done: Iterable[int]) -> None:
-        reported = self.owner.ownership_of(lease).reported
-        reported.update(lease.records[at].offset() for at in done)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         self.owner.tries = 0
@@ -240,14 +228,16 @@ class Process:
             retry_side=self.retry_side,
         )
         self.engine.owner = self
+        self.engine.inbox.__class__ = SimulatedInbox
+        vars(self.engine.inbox)["owner"] = self
         self.engine._drained = Instant()
         self.engine._leaving = {}
-        self.worker_pool = ScriptedWorkers(self, self.engine, mode)
+        self.worker_pool = ScriptedWorkers(self, self.engine.inbox, mode)
         flow = FlowControl.model_construct(
             max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
         )
         self.coordinator = self.engine.coordinator = SimulatedCoordinator(
-            world.plan.rules, flow, self.worker_pool, self.engine.process, world.jitter, self.retry_side
+            world.plan.rules, flow, self.worker_pool, self.engine.inbox.process, world.jitter, self.retry_side
         )
         self.coordinator.owner = self
         #: Inline callbacks that run, one inside the other's take-over.
@@ -421,7 +411,7 @@ class Process:
         begun = active - sum(half.benched for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
-        stale = coordinator.counts.stale + len(self.engine._stale)
+        stale = coordinator.counts.stale + len(self.engine.inbox._stale)
         promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late verdicts, {stale} counted")
 
     # What the crew sees (Stage)

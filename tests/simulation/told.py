@@ -144,7 +144,7 @@ class RecordedWorld(SimulatedWorld):
                 _listen(process, file)
 
     def _died(self, process: Process, file: HistoryFile) -> None:
-        if not process.engine.ended.is_set():
+        if not process.engine.inbox.ended.is_set():
             self._driver.crash(self._pids[process])
         file.close = lambda: None  # type: ignore[method-assign]
         file._over = True
@@ -186,7 +186,7 @@ class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
     engine, worker_pool, finish = process.engine, process.worker_pool, process.finish
-    evidence = engine.observer = Recorder(file, TOPIC)
+    evidence = engine.inbox.observer = Recorder(file, TOPIC)
     process.coordinator.__class__ = RecordedSimulatedCoordinator
     process.retry_side.__class__ = RecordedSteppedRetryIO
     vars(process.coordinator)["evidence"] = vars(process.retry_side)["evidence"] = evidence
@@ -212,7 +212,7 @@ def _listen(process: Process, file: HistoryFile) -> None:
 
     def told_finish() -> None:
         finish()
-        engine.ended.set()
+        engine.inbox.ended.set()
         evidence.close()
 
     _replace(process, "begins", told_begins)

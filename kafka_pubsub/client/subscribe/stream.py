@@ -84,15 +84,15 @@ class Stream:
 
     def _wait(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
-        while not self._engine.ended.is_set():
+        while not self._engine.inbox.ended.is_set():
             left = 0.5 if until is None else min(0.5, until - time.monotonic())
             if left <= 0:
                 raise TimeoutError("the stream goes on")
-            self._engine.ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
+            self._engine.inbox.ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
 
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._engine.ended.is_set()
+        return self._engine.inbox.ended.is_set()
 
     def add_done_callback(self, callback: Callable[[Stream], object]) -> None:
         """Calls `callback` with the stream when it has ended, at once if it has; it must neither block nor raise."""

@@ -118,10 +118,10 @@ class Subscriber:
         workers = _workers(max_workers, WORKERS)
 
         def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
-            told = engine.observer.around(callback)
+            told = engine.inbox.observer.around(callback)
             if executor is not None:
-                return ExecutorWorkers(told, executor, workers, engine)
-            return ThreadWorkers(told, workers, engine, name)
+                return ExecutorWorkers(told, executor, workers, engine.inbox)
+            return ThreadWorkers(told, workers, engine.inbox, name)
 
         return self._open(worker_pool, flow)
 
@@ -146,7 +146,8 @@ class Subscriber:
             raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
         workers = _workers(max_workers, WORKERS)
         return self._open(
-            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine, name), flow
+            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine.inbox, name),
+            flow,
         )
 
     def pull_async(
@@ -162,7 +163,7 @@ class Subscriber:
         workers = _workers(max_workers, TASKS)
         return self._open(
             lambda engine, name: AsyncioWorkers(
-                engine.observer.around_coroutine(callback), loop, workers, engine
+                engine.inbox.observer.around_coroutine(callback), loop, workers, engine.inbox
             ),
             flow,
         )
@@ -212,7 +213,7 @@ class Subscriber:
             watch=watch,
             retry_side=retry_side,
         )
-        engine.observer = evidence or UNOBSERVED
+        engine.inbox.observer = evidence or UNOBSERVED
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         worker_pool = make_worker_pool(engine, name)
         engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
@@ -246,7 +247,7 @@ class Subscriber:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
         if engine is not None:
-            engine.observer.close()
+            engine.inbox.observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(
                 target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
@@ -339,7 +340,7 @@ class Subscriber:
         with self._lock:
             engines = list(self._engines.values())
         if engines:  # ours, settled and forgotten: counted like any late verdict
-            engines[0].stale()
+            engines[0].inbox.stale()
         if self.exactly_once:
             raise StaleAck("the ack id is of a delivery that was settled long ago: this ack changed nothing")
 

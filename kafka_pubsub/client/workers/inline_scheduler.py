@@ -140,7 +140,7 @@ class InlineScheduler:
         return InlineRun([self._lease_runner(lease, spare) for lease in leases])
 
     def _lease_runner(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
-        return InlineLeaseRunner(lease, self._runner, ordered=self._ordered, spare=spare)
+        return InlineLeaseRunner(lease, self._runner.inbox, ordered=self._ordered, spare=spare)
 
     def _go(self, walk: InlineRun, seat: Inline, count: int, *, more: bool) -> bool:
         runner = self._runner
@@ -165,7 +165,7 @@ class InlineScheduler:
                     left += len(told.left) + len(told.lease.records) - told.reached
                     self._tell(told)
                 elif told is not None and not isinstance(told, Passed):
-                    runner.released(told)
+                    runner.inbox.released(told)
                 if not walk.over:
                     walk.lease_runners.popleft()
         return left
@@ -200,7 +200,7 @@ class InlineScheduler:
             if more:
                 with runner.core:
                     if not walk.over:
-                        runner.take_reports(runner.clock())
+                        runner.inbox.take_reports(runner.clock())
                 break
         if records:
             self.pace.walked(records, left, seconds, runner.clock())
@@ -208,7 +208,7 @@ class InlineScheduler:
 
     def _take_aside(self, walk: InlineRun, seat: Inline, most: float = inf) -> int:
         """Walks through ordinary leases until these were `most` records or more; returns how many."""
-        released, records = self._runner.released, 0
+        released, records = self._runner.inbox.released, 0
         while (holder := walk.next_aside(wanted=records < most)) is not None:
             released(holder.walk(seat.callback))
             records += max(1, holder.done)  # one was begun, whatever became of it
@@ -227,7 +227,7 @@ class InlineScheduler:
 
     def _tell(self, passed: Passed) -> None:
         runner = self._runner
-        runner.take_asks(now := runner.clock())  # those of the callbacks that it tells of
+        runner.inbox.take_asks(now := runner.clock())  # those of the callbacks that it tells of
         runner.coordinator.passed(passed, now)
 
     def stands(self, now: float) -> bool:

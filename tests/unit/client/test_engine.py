@@ -127,7 +127,7 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
         on_handed_out=lambda ack_id, message: None,
         retry_side=retry_side,
     )
-    worker_pool = PullQueue(engine, engine.ring)
+    worker_pool = PullQueue(engine.inbox, engine.ring)
     engine.coordinator = Coordinator(
         Rules(ordered=True), FlowControl(), worker_pool, 7, random.random, retry_side
     )

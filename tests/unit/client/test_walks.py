@@ -39,7 +39,7 @@ class Stage:
     def __init__(self, deciding: float = 0.0, calling: float = 0.0, steps: int = 5, leases: int = 10) -> None:
         self.now = 0.0
         self.core = threading.RLock()
-        self.coordinator = self
+        self.coordinator = self.inbox = self
         self.callback: Callback = self.called
         self.seat: Inline = self
         self.aside: deque[LeaseRunner] | None = None
