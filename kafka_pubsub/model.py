@@ -271,7 +271,7 @@ class Message:
         self._record = record
         self._sink = sink
         self._attempt = attempt
-        # 0 while it is with its holder; the sink's own codes afterwards (client/workers/lease_runner.py)
+        # 0 while it is with its lease runner; the sink's own codes afterwards (client/workers/lease_runner.py)
         self._state = 0
 
     @property

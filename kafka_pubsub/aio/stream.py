@@ -65,7 +65,7 @@ class Stream:
         return self._sync.cancel()
 
     async def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
-        """Stops fetching, lets handlers end (at most `timeout` seconds), commits, leaves the group."""
+        """Stops fetching, lets callbacks end (at most `timeout` seconds), commits, leaves the group."""
         await asyncio.to_thread(self._sync.close, timeout)
 
     @property

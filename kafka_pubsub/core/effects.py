@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Deliver(NamedTuple):
-    """Hand these leases to holders, in this order; `inline`: the thread that asked for them takes them itself."""
+    """Hand these leases to lease runners, in this order; `inline`: the thread that asked for them takes them itself."""
 
     leases: Sequence[Lease]
     inline: bool = False
@@ -136,7 +136,7 @@ class Announce(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Holders of these leases begin no further record; the ack of the current one still counts."""
+    """Lease runners of these leases begin no further record; the ack of the current one still counts."""
 
     leases: Sequence[Lease]
 

@@ -40,12 +40,12 @@ __all__ = [
 
 
 class LeaseOutcome(IntEnum):
-    """How a holder left the record at which it stopped."""
+    """How a lease runner left the record at which it stopped."""
 
     FINISHED = 0  #: it took every record of the lease, and all are acked
-    NACKED = 1  #: nacked, or its handler raised
-    KEPT = 2  #: the handler returned without a word: leased until its deadline
-    UNTOUCHED = 3  #: the holder was told to stop before it began the record
+    NACKED = 1  #: nacked, or its callback raised
+    KEPT = 2  #: the callback returned without a word: leased until its deadline
+    UNTOUCHED = 3  #: the lease runner was told to stop before it began the record
 
 
 class Fetched(NamedTuple):
@@ -61,18 +61,18 @@ class Fetched(NamedTuple):
 
 
 class LeaseReport(NamedTuple):
-    """A holder lets go of a lease: its first `done` records are acked, `verdict` is about the next one."""
+    """A lease runner lets go of a lease: its first `done` records are acked, `verdict` is about the next one."""
 
     lease: Lease
     done: int
     verdict: LeaseOutcome
     delay: float | None = None
-    #: What the handler raised, or was dealing with when it nacked, "Class: text".
+    #: What the callback raised, or was dealing with when it nacked, "Class: text".
     error: str = ""
 
 
 class LeasesReported(NamedTuple):
-    """Holders let go of leases."""
+    """Lease runners let go of leases."""
 
     releases: Sequence[LeaseReport]
 
@@ -82,10 +82,10 @@ Nacked = tuple[Record, float | None, str]
 
 
 class Passed(NamedTuple):
-    """A holder is through with the first `reached` records of an inline lease, and will begin no other.
+    """A lease runner is through with the first `reached` records of an inline lease, and will begin no other.
 
     `left`: releases of leases of their own for those that were kept. `skipped`: records that it passed over because an
-    earlier one of their key was left. `current`: the record after the first `reached` is with its handler. `nacked`:
+    earlier one of their key was left. `current`: the record after the first `reached` is with its callback. `nacked`:
     what was nacked; no lease is made of it.
     """
 
@@ -98,7 +98,7 @@ class Passed(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A holder is on its way: `done` records are acked, the next has been with its handler since `started`."""
+    """A lease runner is on its way: `done` records are acked, the next has been with its callback since `started`."""
 
     lease: Lease
     done: int
@@ -106,13 +106,13 @@ class Progress(NamedTuple):
 
 
 class Progressed(NamedTuple):
-    """Holders are on their way."""
+    """Lease runners are on their way."""
 
     steps: Sequence[Progress]
 
 
 class Settled(NamedTuple):
-    """Records were acked or nacked after, or while, their handlers returned."""
+    """Records were acked or nacked after, or while, their callbacks returned."""
 
     settlements: Sequence[Settlement]
 
@@ -126,9 +126,9 @@ class Ask(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """Records were acked, and the callers wait for that to be durable; the handlers may still run.
+    """Records were acked, and the callers wait for that to be durable; the callbacks may still run.
 
-    Said before the release of the same lease, and before the walk that it happened in is told of.
+    Said before the release of the same lease, and before the inline run that it happened in is told of.
     """
 
     asks: Sequence[Ask]
@@ -156,7 +156,7 @@ class Demand(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Handlers of an earlier ownership, which held these keys back, have ended."""
+    """Callbacks of an earlier ownership, which held these keys back, have ended."""
 
     keys: Sequence[bytes]
 

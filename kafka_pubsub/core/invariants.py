@@ -38,7 +38,7 @@ def check(partition: Parts) -> None:
     partition.queues.check()
     partition.leases.check()
     partition.acks.check()
-    _check_holders(partition)
+    _check_lease_runners(partition)
     retries = partition.half.retries
     _check_parts(retries)
     if partition.open:
@@ -60,7 +60,7 @@ def _check_parts(retries: RetryState) -> None:
     retries.main_suspects.check()
 
 
-def _check_holders(partition: Parts) -> None:
+def _check_lease_runners(partition: Parts) -> None:
     queues = partition.queues
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
@@ -84,7 +84,7 @@ def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
 
 
 def _handed(partition: Parts) -> list[Record]:
-    """What holders have."""
+    """What lease runners have."""
     return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
 
 

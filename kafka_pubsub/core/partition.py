@@ -4,13 +4,13 @@
     wakeup_at() -> time or None        when to call again with a Tick; changes nothing
     check()                            raises InvariantViolated if a promise is broken
 
-Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that no
-holder has are leased: one holder for each, which takes the key's records one by one (`leases`, `lease_reports`).
-Finished records are booked (`offsets`) and committed as a position plus a map of what is finished above it
-(`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
+Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that no lease
+runner has are leased: one lease runner for each, which takes the key's records one by one (`leases`,
+`lease_reports`). Finished records are booked (`offsets`) and committed as a position plus a map of what is finished
+above it (`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
 
 Rules
-1. I1: a key is with one holder at a time, and comes back only when that holder's handler has ended.
+1. I1: a key is with one lease runner at a time, and comes back only when that lease runner's callback has ended.
 2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
 3. I3: a received record is in one of: waiting, leased, parked, on its way there, finished.
 4. I4: a verdict counts only while its lease is active.
@@ -89,7 +89,7 @@ class Partition:
             self.queues.block(key)
         #: False from revoke on: nothing is begun any more.
         self.open = True
-        self._handlers = self._table()
+        self._callbacks = self._table()
 
     def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
         return {
@@ -118,7 +118,7 @@ class Partition:
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         """Decides what to do about one batch of what happened."""
         self.places.now = now
-        effects = self._handlers[type(event)](event, now)
+        effects = self._callbacks[type(event)](event, now)
         return self.acks.after(event, effects, now) if self.acks.busy else effects
 
     def wakeup_at(self) -> float | None:

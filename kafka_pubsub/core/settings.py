@@ -26,7 +26,7 @@ __all__ = [
     "Start",
 ]
 
-#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast handlers.
+#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast callbacks.
 #: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
 HANDED = 1024
 SHORTEST_RUN = 16
@@ -37,7 +37,7 @@ DUE = 500
 RECORD_OVERHEAD = 500
 
 
-#: What may wait in memory behind a message that is parked, or with its handler for `SLOW` seconds. More is relocated
+#: What may wait in memory behind a message that is parked, or with its callback for `SLOW` seconds. More is moved
 #: behind it: it would fill the buffers and the map, for the sake of one key.
 BACKLOG = 100
 BACKLOG_BYTES = 1024 * 1024
@@ -96,7 +96,7 @@ class RetryStart(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where an ownership begins: what the log holds, and which keys old handlers of this process still have."""
+    """Where an ownership begins: what the log holds, and which keys old callbacks of this process still have."""
 
     number: int
     epoch: int

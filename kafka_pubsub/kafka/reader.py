@@ -253,6 +253,8 @@ class KafkaLogReader(LogReader):
             # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek
             # to where we are does (tried: 700 ms and 3 ms).
             for where, position in self._positions(mine).items():
+                # librdkafka knows no position from a seek to the next record; another resume may come before that.
+                self._assigned[where] = position
                 self._start_again(where, position)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What a group has stored, asked from outside of it.
 
 Theory. The question comes from a consumer that joins nothing: an answer "not the coordinator" kills the process when it
-meets an admin client (librdkafka 2.16: its handler of such answers wants a group).
+meets an admin client (librdkafka 2.16: its callback of such answers wants a group).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ _RULES: Mapping[str, ConfigValue] = {
     "transaction.timeout.ms": 10_000,
     # Milliseconds. The records of a transaction are queued in one go; the first shouldn't leave alone.
     "linger.ms": 1,
-    # A relocation must not fail for its size: a topic's limit counts compressed bytes, and a producer that wrote
+    # A move must not fail for its size: a topic's limit counts compressed bytes, and a producer that wrote
     # 5 MB of zstd into a topic of 1 MB has set the measure.
     "compression.type": "zstd",
     "message.max.bytes": 1_000_000_000,

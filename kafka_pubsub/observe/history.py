@@ -33,7 +33,7 @@ Rules
 3. Room is taken from the disk before it is mapped: a full disk raises `OSError` here, where a mapped hole would kill
    the process. A `forgiving` file logs that and drops all later events.
 4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL interrupted has no end.
-5. Events after `close` are dropped: a handler may outlive its stream.
+5. Events after `close` are dropped: a callback may outlive its stream.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, unt
 KIB = 1024
 
 
-def test_max_messages_bounds_the_handlers_at_once_over_all_keys(room: Room, log: Deliveries) -> None:
+def test_max_messages_bounds_the_callbacks_at_once_over_all_keys(room: Room, log: Deliveries) -> None:
     topic, subscription = room.pair()
     release = threading.Event()
 

@@ -22,7 +22,7 @@ def expires_twice(message: Message) -> None:
         message.ack()
 
 
-def test_a_lease_is_extended_while_its_handler_runs(room: Room, log: Deliveries) -> None:
+def test_a_lease_is_extended_while_its_callback_runs(room: Room, log: Deliveries) -> None:
     topic, subscription = room.pair(ack_deadline=1, retry=SOON)
     release = threading.Event()
 
@@ -70,7 +70,7 @@ def test_extend_moves_the_deadline_and_zero_is_a_nack(room: Room, log: Deliverie
     assert stream.stats.stale == 0
 
 
-def test_a_deadline_may_pass_while_the_handler_runs_and_the_key_stays_with_it(
+def test_a_deadline_may_pass_while_the_callback_runs_and_the_key_stays_with_it(
     room: Room, log: Deliveries
 ) -> None:
     """`max_extension=0`: the late ack is counted and changes nothing; nobody else gets the key before the end."""

@@ -247,8 +247,8 @@ class Judge:
         key = log.key[offset]
         if key != NO_KEY and self.history.head["ordered"]:
             self._in_order(mine, offset, batch)
-            handler = Handler(self.history, mine, offset, self.time, batch)
-            self.running.begins((partition, key), handler)
+            callback = Handler(self.history, mine, offset, self.time, batch)
+            self.running.begins((partition, key), callback)
 
     def _late_delivery(self, mine: Ownership, offset: int) -> None:
         grace = self.settings.grace_ns

@@ -108,7 +108,7 @@ class Owner:
     due: dict[int, int | None] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     held: list[Held] = field(default_factory=list)
-    flight: Flight | None = None
+    move_request: Flight | None = None
     last: tuple[Standing, Standing] = ((0, []), (0, []))
     dirty_since: int | None = None
 

@@ -58,7 +58,7 @@ def overtaken(story: Story) -> bool:
     return False
 
 
-def two_handlers(story: Story) -> bool:
+def two_callbacks(story: Story) -> bool:
     for events, _, _, end, then in successors(story):
         events.insert(then + 1, {**events[end], "t": events[then]["t"]})
         del events[end]
@@ -361,7 +361,7 @@ PLANTS: dict[str, tuple[Plant, frozenset[str]]] = {
         (never_delivered, "order lost commit_early stray"),
         (ack_dropped, "lost commit_early order duplicate"),
         (overtaken, "order"),
-        (two_handlers, "overlap"),
+        (two_callbacks, "overlap"),
         (two_owners, "overlap"),
         (delivered_twice, "duplicate"),
         (delivered_after_ack, "after_ack"),

@@ -36,19 +36,19 @@ class Running:
         self._times, self._report, self._found = times, report, found
         self._by_key: dict[Key, list[Handler]] = {}
 
-    def begins(self, key: Key, handler: Handler) -> None:
+    def begins(self, key: Key, callback: Handler) -> None:
         """A handler begins; looks who else holds the key."""
         others = self._by_key.get(key)
         if others is None:
-            self._by_key[key] = [handler]
+            self._by_key[key] = [callback]
             return
         for other in list(others):
-            if other.history is not handler.history:
-                self._across(others, other, handler)
-            elif handler.batch is None or other.batch != handler.batch:
-                text = f"{key[0]}:{handler.offset} begins while {other.offset} of the same key is with its handler"
-                self._found("overlap", text, (key[0], handler.offset))
-        others.append(handler)
+            if other.history is not callback.history:
+                self._across(others, other, callback)
+            elif callback.batch is None or other.batch != callback.batch:
+                text = f"{key[0]}:{callback.offset} begins while {other.offset} of the same key is with its handler"
+                self._found("overlap", text, (key[0], callback.offset))
+        others.append(callback)
 
     def _across(self, others: list[Handler], older: Handler, newer: Handler) -> None:
         now = newer.since
@@ -67,37 +67,37 @@ class Running:
 
     def expires(self, key: Key, history: History, offset: int) -> None:
         """The lease is over, its handler still runs."""
-        for handler in self._by_key.get(key, ()):
-            if handler.history is history and handler.offset == offset:
-                handler.expired = True
+        for callback in self._by_key.get(key, ()):
+            if callback.history is history and callback.offset == offset:
+                callback.expired = True
 
     def ends(self, key: Key, history: History, offset: int, time: int) -> bool:
         """False if no such handler runs."""
-        handlers = self._by_key.get(key, [])
-        for handler in handlers:
-            if handler.history is history and handler.offset == offset:
-                handlers.remove(handler)
-                if not handlers:
+        callbacks = self._by_key.get(key, [])
+        for callback in callbacks:
+            if callback.history is history and callback.offset == offset:
+                callbacks.remove(callback)
+                if not callbacks:
                     del self._by_key[key]
-                if handler.rivals:
-                    self._judge(key, handler, time)
+                if callback.rivals:
+                    self._judge(key, callback, time)
                 return True
         return False
 
-    def _judge(self, key: Key, handler: Handler, ended: int) -> None:
-        for rival, since in handler.rivals:
-            skew = 0 if rival.history.host == handler.history.host else self._times.skew
+    def _judge(self, key: Key, callback: Handler, ended: int) -> None:
+        for rival, since in callback.rivals:
+            skew = 0 if rival.history.host == callback.history.host else self._times.skew
             if ended > since + skew:
                 text = (
-                    f"{key[0]}:{rival.offset} began in {rival.history.name} while {handler.offset} of the same key "
-                    f"was with its handler in {handler.history.name}"
+                    f"{key[0]}:{rival.offset} began in {rival.history.name} while {callback.offset} of the same key "
+                    f"was with its handler in {callback.history.name}"
                 )
-                about = [(key[0], handler.offset), (key[0], rival.offset)]
+                about = [(key[0], callback.offset), (key[0], rival.offset)]
                 self._report.add(Violation("overlap", text, None, about))
 
     def finish(self) -> None:
         """Handlers without an end ran as long as their processes lived."""
-        for key, handlers in self._by_key.items():
-            for handler in handlers:
-                if handler.rivals:
-                    self._judge(key, handler, self._times.dies(handler.history))
+        for key, callbacks in self._by_key.items():
+            for callback in callbacks:
+                if callback.rivals:
+                    self._judge(key, callback, self._times.dies(callback.history))

@@ -90,9 +90,9 @@ class World:
         for member in self.members:
             for owner in [] if member.stopped else list(member.owned.values()):
                 late = owner.dirty_since is not None and self.now - owner.dirty_since > 200 * MS
-                if owner.flight is not None and self.now - owner.flight.since > 100 * MS:
+                if owner.move_request is not None and self.now - owner.move_request.since > 100 * MS:
                     self.answer(owner)
-                elif owner.flight is None and late:
+                elif owner.move_request is None and late:
                     self.commit(owner, [], [])
         if chance.random() < faults / 4:
             self.fault()
@@ -140,7 +140,7 @@ class World:
     def assign(self, member: Member, number: int) -> None:
         log = self.logs[number]
         resting = member.resting.pop(number, None)
-        if resting is not None and resting.last == log.stored and resting.flight is None:
+        if resting is not None and resting.last == log.stored and resting.move_request is None:
             owner = resting
         else:
             if resting is not None:
@@ -167,7 +167,7 @@ class World:
 
     def release(self, owner: Owner) -> None:
         """Revoked in good order."""
-        if owner.flight is not None:
+        if owner.move_request is not None:
             self.answer(owner)
         if self.logs[owner.number].owner is not owner:
             return
@@ -212,8 +212,8 @@ class World:
 
     def take_away(self, member: Member) -> None:
         for owner in member.owned.values():
-            if owner.flight is not None and self.chance.random() < 0.5:
-                self.store(owner, owner.flight)
+            if owner.move_request is not None and self.chance.random() < 0.5:
+                self.store(owner, owner.move_request)
             self.logs[owner.number].owner = None
         self.now += 6_000 * MS
 
@@ -228,9 +228,9 @@ class World:
         member.stopped = False
         self.now += MS
         for number, owner in list(member.owned.items()):
-            if owner.flight is not None:
-                member.file.answer(owner.flight.number, number, owner.epoch, False)
-                owner.flight = None
+            if owner.move_request is not None:
+                member.file.answer(owner.move_request.number, number, owner.epoch, False)
+                owner.move_request = None
             member.file.revoke(number, owner.epoch, lost=True)
             del member.owned[number]
             member.old.append(owner)
@@ -245,7 +245,7 @@ class World:
             return
         elif kind < 0.85:
             self.deliver(owner)
-        elif kind < 0.95 and owner.flight is None:
+        elif kind < 0.95 and owner.move_request is None:
             self.relocate(owner, faults)
 
     def deliver(self, owner: Owner) -> None:
@@ -271,9 +271,9 @@ class World:
             self.walk(owner, [held for held in owner.held if held.batch == batch])
 
     def free(self, owner: Owner, at: int, *, run: bool = False) -> bool:
-        log, flight = self.logs[owner.number], owner.flight
-        moving = flight is not None and any(
-            at in (move[0] for move in flight.moves) or at in flight.dead for _ in (0,)
+        log, move_request = self.logs[owner.number], owner.move_request
+        moving = move_request is not None and any(
+            at in (move[0] for move in move_request.moves) or at in move_request.dead for _ in (0,)
         )
         due = owner.due.get(at, 0)
         key = log.main[at]
@@ -402,51 +402,51 @@ class World:
             place, attempt = owner.places.get(at), owner.attempts[at]
             member.file.dead_letter(number, owner.number, at, owner.epoch, place, attempt, "ValueError")
         member.file.commit(number, owner.number, owner.epoch, main, retry)
-        owner.flight = Flight(number, (main, retry), moves, dead, self.now)
+        owner.move_request = Flight(number, (main, retry), moves, dead, self.now)
         owner.dirty_since = None
 
-    def store(self, owner: Owner, flight: Flight) -> list[tuple[int, int]]:
+    def store(self, owner: Owner, move_request: Flight) -> list[tuple[int, int]]:
         log = self.logs[owner.number]
         placed = []
-        for at, _, attempt, due, _ in flight.moves:
+        for at, _, attempt, due, _ in move_request.moves:
             log.retry.append((at, attempt, due))
             placed.append((at, len(log.retry) - 1))
         if placed:
             log.retry.append(None)  # the transaction's marker
-        log.stored = flight.standing
+        log.stored = move_request.standing
         return placed
 
     def answer(self, owner: Owner, *, accepted: bool | None = None) -> None:
-        flight = owner.flight
-        assert flight is not None
-        file, owner.flight = owner.member.file, None
+        move_request = owner.move_request
+        assert move_request is not None
+        file, owner.move_request = owner.member.file, None
         if accepted is None:
             accepted = self.chance.random() > self.plan.faults / 2
         if not accepted and self.chance.random() < 0.3:
-            self.give_up(owner, flight)
+            self.give_up(owner, move_request)
             return
         if not accepted:
-            file.answer(flight.number, owner.number, owner.epoch, False)
+            file.answer(move_request.number, owner.number, owner.epoch, False)
             owner.dirty_since = self.now
             return
-        placed = self.store(owner, flight)
-        for at, place, attempt, due, _ in flight.moves:
+        placed = self.store(owner, move_request)
+        for at, place, attempt, due, _ in move_request.moves:
             (owner.main_done if place is None else owner.retry_done).add(at if place is None else place)
             owner.attempts[at], owner.due[at] = attempt, due
             owner.failed.discard(at)
-        for at in flight.dead:
+        for at in move_request.dead:
             self.done(owner, at)
         owner.places.update(placed)
-        owner.last = flight.standing
-        file.answer(flight.number, owner.number, owner.epoch, True, placed)
-        if flight.dead and self.chance.random() < 0.3:
-            self.replay(owner, flight.dead[0])
+        owner.last = move_request.standing
+        file.answer(move_request.number, owner.number, owner.epoch, True, placed)
+        if move_request.dead and self.chance.random() < 0.3:
+            self.replay(owner, move_request.dead[0])
 
-    def give_up(self, owner: Owner, flight: Flight) -> None:
+    def give_up(self, owner: Owner, move_request: Flight) -> None:
         """Nobody can say whether it was stored: starts again from what is."""
-        owner.member.file.answer(flight.number, owner.number, owner.epoch, None)
+        owner.member.file.answer(move_request.number, owner.number, owner.epoch, None)
         if self.chance.random() < 0.5:
-            self.store(owner, flight)
+            self.store(owner, move_request)
         owner.member.file.revoke(owner.number, owner.epoch, lost=True)
         del owner.member.owned[owner.number]
         owner.member.old.append(owner)

@@ -126,10 +126,10 @@ def in_transactions(bootstrap: str, topic: str, *, commit: bool) -> None:
 def test_acks_leave_no_lag(ps: PubSub, cluster: Cluster, name: str, exactly_once: bool) -> None:
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True, exactly_once=exactly_once)
-    handler = Handler()
-    with sub.pull(handler):
+    callback = Handler()
+    with sub.pull(callback):
         publish(ps, name, 50)
-        handler.await_acked(50)
+        callback.await_acked(50)
         cluster.await_no_lag()
     cluster.await_no_lag()
 
@@ -137,10 +137,10 @@ def test_acks_leave_no_lag(ps: PubSub, cluster: Cluster, name: str, exactly_once
 def test_markers_of_a_publisher_leave_no_lag(ps: PubSub, cluster: Cluster, name: str) -> None:
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name)
-    handler = Handler()
-    with sub.pull(handler):
+    callback = Handler()
+    with sub.pull(callback):
         in_transactions(cluster.bootstrap, name, commit=True)
-        handler.await_acked(2)
+        callback.await_acked(2)
         cluster.await_no_lag()
         # Nothing of this is ever delivered.
         in_transactions(cluster.bootstrap, name, commit=False)
@@ -151,10 +151,10 @@ def test_markers_of_a_publisher_leave_no_lag(ps: PubSub, cluster: Cluster, name:
 def test_redelivery_leaves_no_lag(ps: PubSub, cluster: Cluster, name: str) -> None:
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
-    handler = Handler(lambda message: int(message.data) % 5 == 0 and message.delivery_attempt < 3)
-    with sub.pull(handler):
+    callback = Handler(lambda message: int(message.data) % 5 == 0 and message.delivery_attempt < 3)
+    with sub.pull(callback):
         publish(ps, name, 50)
-        handler.await_acked(50)
+        callback.await_acked(50)
         cluster.await_no_lag()
     cluster.await_no_lag()
 
@@ -164,10 +164,10 @@ def test_a_stream_that_is_closed_at_the_last_ack_leaves_no_lag(
 ) -> None:
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
-    handler = Handler(lambda message: message.delivery_attempt < 2)
-    with sub.pull(handler):
+    callback = Handler(lambda message: message.delivery_attempt < 2)
+    with sub.pull(callback):
         publish(ps, name, 14)
-        handler.await_acked(14)
+        callback.await_acked(14)
     cluster.await_no_lag(within=0)
 
 
@@ -194,15 +194,15 @@ def test_dead_letters_replays_and_releases_leave_no_lag_and_no_group(
     policy = DeadLetterPolicy(topic=f"{name}-dead", max_attempts=5)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK, dead_letter=policy)
     healed = threading.Event()
-    handler = Handler(lambda message: message.data == b"0" and not healed.is_set())
-    with sub.pull(handler):
+    callback = Handler(lambda message: message.data == b"0" and not healed.is_set())
+    with sub.pull(callback):
         publish(ps, name, 14)
         until(lambda: list(sub.dead_letters()), "a dead letter")
-        handler.await_acked(13)
+        callback.await_acked(13)
         cluster.await_no_lag()
         healed.set()
         sub.replay_dead_letters()
-        handler.await_acked(14)
+        callback.await_acked(14)
         cluster.await_no_lag()
         assert cluster.groups() == {name}, "the group of a replay goes with the replay"
     cluster.await_no_lag()
@@ -216,13 +216,13 @@ def test_a_released_message_leaves_no_lag(ps: PubSub, cluster: Cluster, name: st
     policy = DeadLetterPolicy(topic=f"{name}-dead", max_attempts=5, on_exhausted="park")
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK, dead_letter=policy)
     healed = threading.Event()
-    handler = Handler(lambda message: message.data == b"0" and not healed.is_set())
-    with sub.pull(handler):
+    callback = Handler(lambda message: message.data == b"0" and not healed.is_set())
+    with sub.pull(callback):
         publish(ps, name, 14)
         until(lambda: "parked" in map(attrgetter("state"), sub.keys()), "a parked key")
         healed.set()
         sub.release()
-        handler.await_acked(14)
+        callback.await_acked(14)
         cluster.await_no_lag()
         assert cluster.groups() == {name}
     ps.delete_subscription(name)

@@ -58,7 +58,7 @@ from kafka_pubsub.core.retry.next_move import LATEST
 from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode
 from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
-from tests.property.retry_handlers import Handlers, Owner, Walker
+from tests.property.retry_callbacks import Handlers, Owner, Walker
 from tests.property.retry_kafka import WALL, Plan, Transaction
 
 __all__ = ["TOPIC_ID", "Owner", "Plan", "World"]
@@ -406,7 +406,7 @@ class World(Handlers):
                 self.pass_time,
                 self.answer_one,
                 self.transact,
-                self.move_handler,
+                self.move_callback,
             ]
             self.random.choices(acts, (5, 5, 10, 10, 12, 12, 18, 28))[0](owner)
 
@@ -459,7 +459,7 @@ class World(Handlers):
         self.do(owner, Tick(wall=WALL - owner.shift + owner.wrong_by if self.plan.clock_steps else None))
         owner.walkers = [walker for walker in owner.walkers if not (walker.kept and walker.withdrawn)]
 
-    def move_handler(self, owner: Owner) -> None:
+    def move_callback(self, owner: Owner) -> None:
         walkers = owner.walkers + (self.lingering if owner is self.owner else [])
         if walkers:
             self.walk(self.random.choice(walkers))

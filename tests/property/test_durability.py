@@ -24,7 +24,7 @@ from kafka_pubsub.core.delivery.lease_reports import LeaseReports
 from kafka_pubsub.core.effects import Durable, Effect, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, LeaseOutcome, Lost
 from kafka_pubsub.core.retry.record import RetryRecord
-from tests.property.retry_handlers import Owner, Walker
+from tests.property.retry_callbacks import Owner, Walker
 from tests.property.retry_world import Plan, World
 from tests.property.waiting import Handler, PromptMachine, Waiter, WaitingMachine, tell
 from tests.support import FakeBody

@@ -33,7 +33,7 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         #: Reasons not to take a key.
         self.reasons: dict[bytes, int] = {}
         #: How many of those are old handlers.
-        self.old_handlers: dict[bytes, int] = {}
+        self.old_callbacks: dict[bytes, int] = {}
         #: Keys that wait in the retry partition.
         self.parked: set[bytes] = set()
         self.queues.parked = self.parked
@@ -109,7 +109,7 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         if self.ordered and (self.reasons.get(key) or key not in self.waiting.values()):
             self.queues.block(key)
             self.reasons[key] = self.reasons.get(key, 0) + 1
-            self.old_handlers[key] = self.old_handlers.get(key, 0) + 1
+            self.old_callbacks[key] = self.old_callbacks.get(key, 0) + 1
 
     @rule(key=st.sampled_from([b"a", b"b", b"c", b"d"]))
     def park(self, key: bytes) -> None:
@@ -136,11 +136,11 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         for offset in expected:
             del self.waiting[offset]
 
-    @precondition(lambda self: any(self.old_handlers.values()))
+    @precondition(lambda self: any(self.old_callbacks.values()))
     @rule(data=st.data())
     def old_handler_ends(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from([key for key, count in self.old_handlers.items() if count]))
-        self.old_handlers[key] -= 1
+        key = data.draw(st.sampled_from([key for key, count in self.old_callbacks.items() if count]))
+        self.old_callbacks[key] -= 1
         self.unblock(key)
 
     def unblock(self, key: bytes) -> None:
@@ -161,7 +161,7 @@ class KeyQueuesMachine(RuleBasedStateMachine):
             self.queues.put_back(key, run)
             if key is not None:
                 self.queues.unblock(key)
-        for key, count in self.old_handlers.items():
+        for key, count in self.old_callbacks.items():
             for _ in range(count):
                 self.queues.unblock(key)
         for key in sorted(self.parked):

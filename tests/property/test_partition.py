@@ -61,7 +61,7 @@ from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.backoff import Backoff
 from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.model import Ending
-from tests.property.holders import Inline, Walker
+from tests.property.lease_runners import Inline, Walker
 from tests.property.two_logs import TwoLogs
 from tests.support import FakeBody
 
@@ -84,7 +84,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.epoch = 0
         #: Whether a commit is in flight; with its transaction, if it has one.
         self.unanswered = False
-        self.flight: StoreMoves | None = None
+        self.move_request: StoreMoves | None = None
         self.begin(())
 
     def begin(self, held_back: tuple[bytes, ...]) -> None:
@@ -102,7 +102,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.partition = Partition(start, rules, lambda: 0.5)
         self.read_to = self.partition.offsets.position
         self.retry_read = retry.position
-        self.unanswered, self.flight = False, None
+        self.unanswered, self.move_request = False, None
         self.feed()
         self.do(RetryCaughtUp(self.retry_read))
         self.do(Tick())
@@ -129,7 +129,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         elif isinstance(effect, CommitBoth | StoreMoves):
             assert not self.unanswered, "two commits in flight"
             self.unanswered = True
-            self.flight = effect if isinstance(effect, StoreMoves) else None
+            self.move_request = effect if isinstance(effect, StoreMoves) else None
             if isinstance(effect, CommitBoth):
                 self.claimed(effect)
         elif isinstance(effect, ReadBodies):
@@ -285,7 +285,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         return data.draw(st.sampled_from(some)) if some else None
 
     @rule(data=st.data())
-    def handler_acks(self, data: st.DataObject) -> None:
+    def callback_acks(self, data: st.DataObject) -> None:
         """The current record is acked and its handler ends; the holder goes on unless it was stopped."""
         walker = self.pick(data)
         if walker is None or (not walker.began and walker.stopped):
@@ -300,7 +300,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             self.release(walker, LeaseOutcome.FINISHED)
 
     @rule(data=st.data())
-    def handler_begins(self, data: st.DataObject) -> None:
+    def callback_begins(self, data: st.DataObject) -> None:
         walker = self.pick(data)
         if walker is not None and not walker.stopped and not walker.began:
             walker.began, walker.started = True, self.now
@@ -316,7 +316,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             self.release(walker, verdict, delay)
 
     @rule(data=st.data())
-    def holder_stops(self, data: st.DataObject) -> None:
+    def lease_runner_stops(self, data: st.DataObject) -> None:
         walker = self.pick(data)
         if walker is not None and walker.stopped and not walker.began:
             self.release(walker, LeaseOutcome.UNTOUCHED)
@@ -371,14 +371,14 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.settle_commit(accepted)
 
     def settle_commit(self, accepted: bool) -> None:
-        commit, flight = self.partition.commits.in_flight, self.flight
-        self.unanswered, self.flight = False, None
-        if flight is None:
+        commit, move_request = self.partition.commits.in_flight, self.move_request
+        self.unanswered, self.move_request = False, None
+        if move_request is None:
             if accepted and commit is not None:
                 self.store(commit)
             self.do(CommitAnswered(accepted))
         elif accepted:
-            self.do(MovesAnswered(Ending.STORED, checkpoint=self.take(flight)))
+            self.do(MovesAnswered(Ending.STORED, checkpoint=self.take(move_request)))
             self.feed()
         else:
             self.do(MovesAnswered(Ending.ABORTED))

@@ -380,7 +380,7 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
     assert holds()
 
 
-def test_a_revoke_takes_back_what_no_handler_has_seen() -> None:
+def test_a_revoke_takes_back_what_no_callback_has_seen() -> None:
     each = CrashSuspects(TrialLock(), Notes(((3, 4),)), twice(10))
     benched, unnoted, sent = lease_of(3), lease_of(4), lease_of(5)
     each.admit(sent, [5])

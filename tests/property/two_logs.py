@@ -75,17 +75,18 @@ class TwoLogs:
         assert commit.offset >= self.stored.offset
         return said
 
-    def take(self, flight: StoreMoves) -> int | None:
+    def take(self, move_request: StoreMoves) -> int | None:
         """The log stores a transaction; returns where its checkpoint lies."""
-        for each in flight.records:
+        for each in move_request.records:
             self.retry.append(Stored(len(each.record), len(self.retry), each.record.key(), each.headers))
-        where = len(self.retry) if flight.parts else None
+        where = len(self.retry) if move_request.parts else None
         self.retry += [
-            Stored(10, len(self.retry) + at, None, flight.said, part) for at, part in enumerate(flight.parts)
+            Stored(10, len(self.retry) + at, None, move_request.said, part)
+            for at, part in enumerate(move_request.parts)
         ]
-        if (whole := joined(flight.parts)) is not None:
+        if (whole := joined(move_request.parts)) is not None:
             self.checkpoints[whole.nonce] = whole
-        self.store(flight.commit if flight.named is None else flight.named(where or 0))
+        self.store(move_request.commit if move_request.named is None else move_request.named(where or 0))
         return where
 
     def store(self, commit: CommitBoth) -> None:

@@ -11,7 +11,7 @@ from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, LeaseOutcome, LeaseReport, LeasesReported
 from kafka_pubsub.core.records import Record
-from tests.property.holders import Walker as Handler
+from tests.property.lease_runners import Walker as Handler
 from tests.property.test_partition import PartitionMachine
 
 __all__ = ["Handler", "PromptMachine", "Waiter", "WaitingMachine", "tell"]
@@ -72,7 +72,7 @@ class WaitingMachine(PartitionMachine):
         return waiter.told is not Unstored.LATE
 
     @rule(data=st.data(), kept=st.booleans(), crossing=st.booleans())
-    def handler_asks(self, data: st.DataObject, kept: bool, crossing: bool) -> None:
+    def callback_asks(self, data: st.DataObject, kept: bool, crossing: bool) -> None:
         """`crossing`: the handler doesn't know yet that its lease is over."""
         walker = self.pick(data, kept=kept)
         if walker is None or walker in self.asked or (walker.withdrawn and not crossing):
@@ -100,7 +100,7 @@ class WaitingMachine(PartitionMachine):
         super().release(walker, verdict, delay)
 
     @rule(data=st.data())
-    def handler_acks(self, data: st.DataObject) -> None:
+    def callback_acks(self, data: st.DataObject) -> None:
         walker = self.pick(data)
         if walker is None or (not walker.began and walker.stopped):
             return
@@ -157,7 +157,7 @@ class WaitingMachine(PartitionMachine):
     def answer_lost(self) -> None:
         """It was stored, and nobody hears of it."""
         commit = self.partition.commits.in_flight
-        if commit is None or self.flight is not None:
+        if commit is None or self.move_request is not None:
             return
         self.unanswered = False
         self.store(commit)

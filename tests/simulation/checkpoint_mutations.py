@@ -38,11 +38,15 @@ def checkpoint_beside_its_transaction(patch: Patch) -> None:
 
     def take_off(self: SteppedRelocating) -> None:
         real(self)
-        if self._steps is not None and any(flight.named for flight in self._together):
-            records = [record for flight in self._together for record in flight.records[: flight.checkpoint]]
+        if self._steps is not None and any(move_request.named for move_request in self._together):
+            records = [
+                record
+                for move_request in self._together
+                for record in move_request.records[: move_request.checkpoint]
+            ]
             named = positions_of_all(self._together)
             assert callable(named)
-            positions = named([0] * sum(len(flight.records) for flight in self._together))
+            positions = named([0] * sum(len(move_request.records) for move_request in self._together))
             assert isinstance(positions, dict)
             self._steps = self._transactions.steps(records, positions, self._together[0].membership)
 

@@ -93,7 +93,7 @@ def growing(plan: Plan) -> Plan:
         conduct={"ack": 30.0, "silent": 3.0, "nack": 5.0},
         rules=plan.rules._replace(ordered=True, ack_deadline=2.0, max_extension=5.0),
     )
-    actions = {**plan.actions, "publish": 8.0, "handler": 40.0, "retention": 0.0, "compaction": 0.0}
+    actions = {**plan.actions, "publish": 8.0, "callback": 40.0, "retention": 0.0, "compaction": 0.0}
     plan = replace(plan, actions=actions).growing(3)
     return replace(plan, actions={**plan.actions, "grow": 3.0})
 

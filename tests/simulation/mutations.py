@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.client.subscribe.inbox import Inbox
 from kafka_pubsub.client.workers.inline_runner import InlineLeaseRunner
 from kafka_pubsub.client.workers.lease_runner import LeaseRunner, Reports
 from kafka_pubsub.core.commit.commits import Commits
@@ -92,10 +92,10 @@ def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
     """Late verdicts aren't counted."""
-    patch.setattr(StreamRunner, "stale", lambda self: None)
+    patch.setattr(Inbox, "stale", lambda self: None)
 
 
-def handlers_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
+def callbacks_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
     """Holders of a revoked partition begin further records."""
     real = Partition._revoked
 

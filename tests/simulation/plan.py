@@ -28,7 +28,7 @@ from tests.simulation.retry_plan import RetryPlan
 __all__ = ["Focus", "Plan", "scaled"]
 
 #: How often each step of a healthy life is taken, beside each other.
-LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "handler": 40.0, "time": 8.0}
+LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "callback": 40.0, "time": 8.0}
 #: How often trouble comes, at its ordinary strength.
 TROUBLE = {
     "crash": 0.3,

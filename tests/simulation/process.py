@@ -18,21 +18,22 @@ from kafka_pubsub.client.subscribe.runner import READ_WAIT, StreamRunner
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.core.delivery.inline_lease import finished
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
+from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, ReadBodies, Restart, StoreMoves, Trim, WriteDeadLetters
-from kafka_pubsub.core.events import LeaseReport, Passed
+from kafka_pubsub.core.events import Passed
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
 from tests.simulation.answers import Answers, Place
-from tests.simulation.crew import ScriptedWorkers
 from tests.simulation.faults import Faults
+from tests.simulation.inbox import SimulatedInbox
 from tests.simulation.ledger import Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RetryLedger
 from tests.simulation.spared import SparingCoordinator
+from tests.simulation.worker_pool import ScriptedWorkers
 
 __all__ = ["Died", "Process", "World"]
 
@@ -120,21 +121,8 @@ class SimulatedRunner(StreamRunner):
         self.owner.check()
         self.owner.world.answers.check()
 
-    def released(self, release: LeaseReport) -> None:
-        self._acked(release.lease, range(release.done))
-        super().released(release)
-
-    def settled(self, settlement: Settlement) -> None:
-        if settlement.acked:
-            self._acked(settlement.lease, [settlement.done])
-        super().settled(settlement)
-
     def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
         return threading.current_thread()  # after a take-over any turn is the next fetcher's
-
-    def _acked(self, lease: Lease, done: Iterable[int]) -> None:
-        reported = self.owner.ownership_of(lease).reported
-        reported.update(lease.records[at].offset() for at in done)
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         self.owner.tries = 0
@@ -220,7 +208,7 @@ class Process:
         self.wrong_by = 0.0
         self._joining = RejoiningReader(lambda: self._backend.reader(self.subscription.name, name))
         number = world.bits()
-        self.relocating = SteppedRelocating(
+        self.retry_side = SteppedRelocating(
             world,
             self._backend,
             self.subscription,
@@ -237,17 +225,19 @@ class Process:
             on_handed_out=lambda ack_id, message: None,
             clock=world.now,
             wall=lambda: world.now() + self.wrong_by,
-            relocating=self.relocating,
+            retry_side=self.retry_side,
         )
         self.engine.owner = self
+        self.engine.inbox.__class__ = SimulatedInbox
+        vars(self.engine.inbox)["owner"] = self
         self.engine._drained = Instant()
         self.engine._leaving = {}
-        self.crew = ScriptedWorkers(self, self.engine, mode)
+        self.worker_pool = ScriptedWorkers(self, self.engine.inbox, mode)
         flow = FlowControl.model_construct(
             max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
         )
         self.coordinator = self.engine.coordinator = SimulatedCoordinator(
-            world.plan.rules, flow, self.crew, self.engine.process, world.jitter, self.relocating
+            world.plan.rules, flow, self.worker_pool, self.engine.inbox.process, world.jitter, self.retry_side
         )
         self.coordinator.owner = self
         #: Inline callbacks that run, one inside the other's take-over.
@@ -278,7 +268,7 @@ class Process:
         self.engine._make_room()
         self._meanwhile()
         self.engine.fetch(READ_WAIT)
-        self.crew.sort()
+        self.worker_pool.sort()
         self._meanwhile()
         if not self.world.chance(0.1):
             self.engine.commit_posted()
@@ -290,13 +280,13 @@ class Process:
 
     def runner(self) -> None:
         """One sweep of the runner's."""
-        if self.crew.run == 1 and self.world.chance(0.5):
-            self.crew.wanted = int(self.world.between(1, 5))
+        if self.worker_pool.run == 1 and self.world.chance(0.5):
+            self.worker_pool.wanted = int(self.world.between(1, 5))
         self.engine.step(self.world.now())
 
     def mover(self) -> None:
         """One step of what moves."""
-        self.relocating.step()
+        self.retry_side.step()
 
     def look(self) -> None:
         """The ledger looks at the log."""
@@ -352,9 +342,9 @@ class Process:
         self._depth -= 1
 
     def _beside(self) -> None:
-        hands = self.crew.movable()
+        hands = self.worker_pool.movable()
         if hands and self.world.chance(0.6):
-            self.crew.move(hands[int(self.world.between(0, len(hands)))])
+            self.worker_pool.move(hands[int(self.world.between(0, len(hands)))])
         else:
             self.runner()
 
@@ -421,8 +411,8 @@ class Process:
         begun = active - sum(half.benched for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
-        stale = coordinator.counts.stale + len(self.engine._stale)
-        promise(stale >= self.crew.late, f"I4: {self.crew.late} late verdicts, {stale} counted")
+        stale = coordinator.counts.stale + len(self.engine.inbox._stale)
+        promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late verdicts, {stale} counted")
 
     # What the crew sees (Stage)
 
@@ -458,9 +448,9 @@ class Process:
         valid = self.valid() and lease.partition in self.share()
         place = Place(lease.partition, message.offset)
         self.world.answers.begins(self.name, place, message, valid=valid)
-        record = lease.records[self.crew_index(lease, message)]
+        record = lease.records[self.worker_pool_index(lease, message)]
         alone = (
-            not self.crew.spread
+            not self.worker_pool.spread
         )  # the followers in a batch's run count as delivered only when it is their turn
         self.ledger.begins(
             self.ownership_of(lease),
@@ -479,7 +469,7 @@ class Process:
         return self.world.poison(lease.partition, message.offset, message.key)
 
     @staticmethod
-    def crew_index(lease: Lease, message: Message) -> int:
+    def worker_pool_index(lease: Lease, message: Message) -> int:
         """Which of the lease's records a message is."""
         return next(at for at, record in enumerate(lease.records) if record.offset() == message.offset)
 

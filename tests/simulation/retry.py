@@ -17,7 +17,12 @@ from typing import Protocol
 from kafka_pubsub.client.retry.body_reader import BodyRequest, FoundBodies
 from kafka_pubsub.client.retry.dead_letter_writer import PATIENCE, Written, completed, further
 from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, dead_letter_id, transactional_id
-from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult, _by_flight, positions_of_all
+from kafka_pubsub.client.retry.transaction_thread import (
+    MoveRequest,
+    MoveResult,
+    _by_move_request,
+    positions_of_all,
+)
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
@@ -121,24 +126,24 @@ class SteppedRelocating(RetryIO):
         self._take_off()
 
     def _take_off(self) -> None:
-        flights = self._together
-        records = [record for flight in flights for record in flight.records]
-        positions = positions_of_all(flights)
-        self._steps = self._transactions.steps(records, positions, flights[0].membership)
+        move_requests = self._together
+        records = [record for move_request in move_requests for record in move_request.records]
+        positions = positions_of_all(move_requests)
+        self._steps = self._transactions.steps(records, positions, move_requests[0].membership)
 
     def _end(self, outcome: Outcome) -> None:
         if outcome.ending is not Ending.STORED:
             self.failed_at = self._world.now()
         if outcome.ending is Ending.UNKNOWN:
             self._transactions.fence(self._transactions.transactional_id)
-        flights, self._together = self._together, []
-        refused, offsets = _by_flight(flights, outcome.refused), iter(outcome.offsets)
-        for at, flight in enumerate(flights):
-            mine = tuple(islice(offsets, len(flight.records)))
+        move_requests, self._together = self._together, []
+        refused, offsets = _by_move_request(move_requests, outcome.refused), iter(outcome.offsets)
+        for at, move_request in enumerate(move_requests):
+            mine = tuple(islice(offsets, len(move_request.records)))
             if refused and at not in refused:
-                self._together.append(flight)
+                self._together.append(move_request)
             else:
-                landing = MoveResult(flight, outcome.ending, mine, refused.get(at, {}), outcome.reason)
+                landing = MoveResult(move_request, outcome.ending, mine, refused.get(at, {}), outcome.reason)
                 self._landed(landing)
         if self._together:
             self._take_off()
@@ -151,13 +156,13 @@ class SteppedRelocating(RetryIO):
     def _write(self) -> None:
         """One step of a transaction of dead letters."""
         if self._letters is None:
-            self._letters = flight = self._unwritten.popleft()
+            self._letters = move_request = self._unwritten.popleft()
             self._written_all = self._asked = False
             self._whole = None
             self._letter_steps = self._writer.steps(
-                flight.records,
-                lambda _: None if self._whole is None else further(flight, self._whole),
-                flight.membership,
+                move_request.records,
+                lambda _: None if self._whole is None else further(move_request, self._whole),
+                move_request.membership,
             )
         elif self._asked and self._whole is None and not self._waited:
             return  # the core has still time for its commit
@@ -178,13 +183,13 @@ class SteppedRelocating(RetryIO):
     def _give_up(self) -> None:
         """The log has answered nothing for long; the next transaction ends this one."""
         assert self._letters is not None
-        flight, self._letters = self._letters, None
+        move_request, self._letters = self._letters, None
         self._writer._epoch = None
-        self._written(Written(flight, False, reason=DeadlineExceeded("injected: no answer")))
+        self._written(Written(move_request, False, reason=DeadlineExceeded("injected: no answer")))
 
     def _end_of_letters(self, outcome: Outcome) -> None:
-        flight, self._letters = self._letters, None
-        assert flight is not None
+        move_request, self._letters = self._letters, None
+        assert move_request is not None
         if self._whole is not None:
             if outcome.ending is Ending.UNKNOWN:
                 self._writer.fence(self._writer.transactional_id)
@@ -192,17 +197,17 @@ class SteppedRelocating(RetryIO):
                 MoveResult(self._whole, outcome.ending, outcome.offsets, outcome.refused, outcome.reason)
             )
         elif not self._asked:
-            self._written(Written(flight, False, outcome.refused, outcome.reason))
+            self._written(Written(move_request, False, outcome.refused, outcome.reason))
 
     def _completed(self, rest: MoveRequest) -> bool:
-        flight = self._letters
+        move_request = self._letters
         if (
-            flight is None
+            move_request is None
             or not self._asked
-            or (flight.partition, flight.epoch) != (rest.partition, rest.epoch)
+            or (move_request.partition, move_request.epoch) != (rest.partition, rest.epoch)
         ):
             return False
-        self._whole = completed(flight, rest)
+        self._whole = completed(move_request, rest)
         return True
 
     def _read(self) -> None:

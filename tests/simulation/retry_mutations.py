@@ -313,14 +313,14 @@ def plain_relocation(patch: Patch) -> None:
     """Records are appended first, and the positions committed after that ("relocation in one transaction")."""
 
     def begin(self: SteppedRelocating) -> None:
-        flight = self._waiting.popleft()
+        move_request = self._waiting.popleft()
         cluster = self._transactions._cluster
-        for record in flight.records:
+        for record in move_request.records:
             cluster.append(record.topic, record.partition, record.value, record.key, list(record.headers))
-        self._together = [flight]
+        self._together = [move_request]
         self._take_off()
         if self._steps is not None:
-            self._steps = self._transactions.steps([], flight.positions, flight.membership)
+            self._steps = self._transactions.steps([], move_request.positions, move_request.membership)
 
     patch.setattr(SteppedRelocating, "_begin", begin)
 
@@ -332,7 +332,7 @@ def fenced_by_ownership(patch: Patch) -> None:
     def take_off(self: SteppedRelocating) -> None:
         now = self._membership()
         if now is not None:
-            self._together = [flight._replace(membership=now) for flight in self._together]
+            self._together = [move_request._replace(membership=now) for move_request in self._together]
         real(self)
 
     patch.setattr(SteppedRelocating, "_take_off", take_off)

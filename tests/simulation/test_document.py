@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
-from tests.simulation.crew import ScriptedWorkers
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.growth_mutations import GROWTH_MUTATIONS
 from tests.simulation.ledger import Ledger
@@ -16,6 +15,7 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.process import Process, SimulatedRunner
 from tests.simulation.retry_ledger import RetryLedger
 from tests.simulation.retry_mutations import RETRY_MUTATIONS
+from tests.simulation.worker_pool import ScriptedWorkers
 
 _DISASTROUS = [mutation for each in DISASTERS.values() for mutation in each.mutations]
 _OTHERS = (*RETRY_MUTATIONS, *ANSWER_MUTATIONS, *GROWTH_MUTATIONS, *_DISASTROUS)

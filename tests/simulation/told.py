@@ -29,12 +29,12 @@ from kafka_pubsub.model import Header, Message, StoredRecord
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
-from tests.simulation.crew import Hand
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.plan import Focus, Plan, scaled
 from tests.simulation.process import SESSION, Process, SimulatedCoordinator
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.trouble import GROUP, TOPIC
+from tests.simulation.worker_pool import Hand
 from tests.simulation.world import SimulatedWorld
 
 __all__ = ["PATIENT", "RecordedWorld", "judged"]
@@ -144,7 +144,7 @@ class RecordedWorld(SimulatedWorld):
                 _listen(process, file)
 
     def _died(self, process: Process, file: HistoryFile) -> None:
-        if not process.engine.ended.is_set():
+        if not process.engine.inbox.ended.is_set():
             self._driver.crash(self._pids[process])
         file.close = lambda: None  # type: ignore[method-assign]
         file._over = True
@@ -185,18 +185,18 @@ class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
 
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
-    engine, crew, finish = process.engine, process.crew, process.finish
-    evidence = engine.observer = Recorder(file, TOPIC)
+    engine, worker_pool, finish = process.engine, process.worker_pool, process.finish
+    evidence = engine.inbox.observer = Recorder(file, TOPIC)
     process.coordinator.__class__ = RecordedSimulatedCoordinator
-    process.relocating.__class__ = RecordedSteppedRetryIO
-    vars(process.coordinator)["evidence"] = vars(process.relocating)["evidence"] = evidence
+    process.retry_side.__class__ = RecordedSteppedRetryIO
+    vars(process.coordinator)["evidence"] = vars(process.retry_side)["evidence"] = evidence
     reader = RecordedReader(process.reader, TOPIC, evidence)
     engine._reader = engine.rebalances._reader = reader
     reader.subscribe(engine.rebalances.topics(), engine)
-    begins, leave, call = process.begins, crew._leave, crew.callback
+    begins, leave, call = process.begins, worker_pool._leave, worker_pool.callback
 
     def told_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:
-        if not crew.spread:
+        if not worker_pool.spread:
             evidence.begins(message)
         begins(lease, message, together)
 
@@ -212,13 +212,13 @@ def _listen(process: Process, file: HistoryFile) -> None:
 
     def told_finish() -> None:
         finish()
-        engine.ended.set()
+        engine.inbox.ended.set()
         evidence.close()
 
     _replace(process, "begins", told_begins)
     _replace(process, "finish", told_finish)
-    _replace(crew, "_leave", told_leave)
-    crew.callback = told_call
+    _replace(worker_pool, "_leave", told_leave)
+    worker_pool.callback = told_call
 
 
 def _replace(owner: object, name: str, method: Callable[..., None]) -> None:

@@ -113,9 +113,9 @@ class Troubles(Growth):
     def stall(self) -> None:
         if self.processes:
             process = self.random.choice(self.processes)
-            everything = {"fetcher", "runner", "handler", "mover"}
+            everything = {"fetcher", "runner", "callback", "mover"}
             process.stalled = frozenset(
-                self.random.choice([everything, {"fetcher"}, {"fetcher", "runner"}, {"handler"}])
+                self.random.choice([everything, {"fetcher"}, {"fetcher", "runner"}, {"callback"}])
             )
             process.stalled_until = self.now() + self.between(0.5, 3 * SESSION)
             self.say(
@@ -139,7 +139,7 @@ class Troubles(Growth):
     def _perhaps_finish(self, process: Process) -> None:
         if not process.moves("fetcher"):
             return
-        if process.patience is not None and (process.crew.close(0) or self.now() >= process.patience):
+        if process.patience is not None and (process.worker_pool.close(0) or self.now() >= process.patience):
             self.say(f"{process.name} leaves")
             self.act(process, process.finish)
             process.dead = True

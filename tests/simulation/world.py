@@ -22,7 +22,6 @@ from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOption
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.model import TopicPartition
 from tests.simulation.answers import Answers, Place
-from tests.simulation.crew import Hand
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Focus, Plan, scaled
@@ -30,6 +29,7 @@ from tests.simulation.process import SESSION, Process
 from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
 from tests.simulation.retry_plan import ATTEMPTS
 from tests.simulation.trouble import GROUP, TOPIC, Troubles
+from tests.simulation.worker_pool import Hand
 
 __all__ = ["Story", "simulate"]
 
@@ -191,7 +191,7 @@ class SimulatedWorld(Troubles):
 
     def go_on(self, steps: int) -> None:
         """Some of a healthy life, and a removal now and then, while something else is under way."""
-        acts = ["fetcher", "runner", "handler", "time", "publish", "evict", "mover", "crash"]
+        acts = ["fetcher", "runner", "callback", "time", "publish", "evict", "mover", "crash"]
         weights = [9, 9, 9, 3, 3, 1, 9, 1]
         if self.plan.retry.killers_only:
             weights = [
@@ -245,15 +245,15 @@ class SimulatedWorld(Troubles):
             self.act(process, process.runner)
 
     def mover(self) -> None:
-        busy = [each for each in self.processes if each.relocating.busy]
+        busy = [each for each in self.processes if each.retry_side.busy]
         if busy and (process := self.random.choice(busy)).moves("mover"):
             self.act(process, process.mover)
 
-    def handler(self) -> None:
-        process = self.any_that("handler")
-        hands = process.crew.movable() if process is not None else []
+    def callback(self) -> None:
+        process = self.any_that("callback")
+        hands = process.worker_pool.movable() if process is not None else []
         if process is not None and hands:
-            self.act(process, partial(process.crew.move, self.random.choice(hands)))
+            self.act(process, partial(process.worker_pool.move, self.random.choice(hands)))
 
     def time(self) -> None:
         left = self.random.choice([0.01, 0.05, 0.1, 0.1, 0.1, 0.3, 1.0, 3.0, 12.0])
@@ -380,21 +380,21 @@ class SimulatedWorld(Troubles):
 
     def _move_everything(self, process: Process) -> bool:
         """Whether anything could be moved."""
-        beside, moved = process.relocating, False
+        beside, moved = process.retry_side, False
         for _ in range(200):
             if not beside.busy:
                 break
             moved = True
             self.act(process, process.mover)
-        for hand in process.crew.movable():
+        for hand in process.worker_pool.movable():
             while self._moves(process, hand):
                 moved = True
-                self.act(process, partial(process.crew.move, hand))
+                self.act(process, partial(process.worker_pool.move, hand))
         self._idle = self._idle and not moved
         return moved
 
     def _moves(self, process: Process, hand: Hand) -> bool:
-        if process.dead or hand not in process.crew.hands or (hand.kept and hand.holder.withdrawn):
+        if process.dead or hand not in process.worker_pool.hands or (hand.kept and hand.holder.withdrawn):
             return False
         return hand.poisoned is None or hand.until <= self.now()
 

@@ -57,7 +57,7 @@ __all__ = ["SubscriptionAdmin"]
 _log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds that a deletion waits for the members to leave: a killed one is noticed after the session's 6 s, a
-#: live one looks at the catalog every second (`deletion_watch.py`) and then lets its handlers end.
+#: live one looks at the catalog every second (`deletion_watch.py`) and then lets its callbacks end.
 LEAVE_TIMEOUT = 15.0
 
 #: Seconds between two looks at the members.

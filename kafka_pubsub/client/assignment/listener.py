@@ -8,7 +8,7 @@ Rules
    taken on as pairs (`paired_partitions`).
 2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
    without us if it must.
-3. At a revoke every relocation has landed before the last commit is sent, and the last commit waits for the answer to
+3. At a revoke every move has landed before the last commit is sent, and the last commit waits for the answer to
    the one before. A partition whose last commit can't be sent in time is given up as if it were lost; then, and when a
    commit is still unanswered, the membership ends, too (`rejoining_reader`).
 4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
@@ -62,10 +62,10 @@ class AssignmentListener:
         reader: LogReader,
         record: SubscriptionRecord,
         look_up: Callable[[], SubscriptionRecord],
-        relocating: RetryIO,
+        retry_side: RetryIO,
     ) -> None:
         self.record = record
-        self.pairs = PairedPartitions(runner, reader, relocating)
+        self.pairs = PairedPartitions(runner, reader, retry_side)
         #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
         self._identity = identity_of(record)
@@ -77,20 +77,20 @@ class AssignmentListener:
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
 
-    def go_over(self, record: SubscriptionRecord, relocating: RetryIO) -> list[str]:
+    def go_over(self, record: SubscriptionRecord, retry_side: RetryIO) -> list[str]:
         """Another retry topic takes the place of the one so far; nothing is ours. Returns what to read."""
         before, self.record, self._identity = self.pairs, record, identity_of(record)
-        self._runner.ask(lambda: self._runner.coordinator.go_over(relocating, self._runner.clock()))
-        self.pairs = PairedPartitions(self._runner, self._reader, relocating)
-        # Its last flights may take a while.
+        self._runner.ask(lambda: self._runner.coordinator.go_over(retry_side, self._runner.clock()))
+        self.pairs = PairedPartitions(self._runner, self._reader, retry_side)
+        # Its last move requests may take a while.
         threading.Thread(
-            target=before.relocating.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
+            target=before.retry_side.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
         ).start()
         return self.topics()
 
     def end(self) -> None:
         """Nothing more comes."""
-        if not self.pairs.relocating.close(LANDING):
+        if not self.pairs.retry_side.close(LANDING):
             log.warning("subscription %r: its relocations end later", self.record.name)
 
     def noticed(self, record: SubscriptionRecord) -> None:
@@ -213,7 +213,7 @@ class AssignmentListener:
         self._give_up(stuck := pairs.hold_still(numbers))
         numbers = [number for number in numbers if number not in stuck]
         self._runner.commit(self._runner.last_words(numbers))
-        self._give_up(pairs.relocating.wait(numbers))  # a last word may be a relocation
+        self._give_up(pairs.retry_side.wait(numbers))  # a last word may be a move
         self._runner.commit(self._runner.ask(self._runner.coordinator.take_afterwords))
 
     def _give_up(self, stuck: Sequence[int]) -> None:
@@ -225,14 +225,14 @@ class AssignmentListener:
                 stuck,
             )
             self._runner.lose(stuck)
-            self.pairs.relocating.rejoin()
+            self.pairs.retry_side.rejoin()
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They are gone."""
         numbers = self.pairs.let_go(partitions)
         self._runner.lose(numbers)
-        if self.pairs.relocating.wait(numbers, 0):
-            self.pairs.relocating.rejoin()
+        if self.pairs.retry_side.wait(numbers, 0):
+            self.pairs.retry_side.rejoin()
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         """The log reported an error."""
@@ -255,7 +255,7 @@ class AssignmentListener:
         log_range = self._reader.log_range(place)
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
         read = owned.offsets.read
-        lost = self.pairs.relocating.lost(place, read)
+        lost = self.pairs.retry_side.lost(place, read)
         refuse(self.record.name, Findings({place: read}, {} if lost is None else {place: lost}))
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
@@ -265,7 +265,7 @@ class AssignmentListener:
             log_range = self._reader.log_range(place)
         except NotFound:
             log_range = (0, -1)
-        lost = books.position > log_range[1] or self.pairs.relocating.lost(place, books.read) is not None
+        lost = books.position > log_range[1] or self.pairs.retry_side.lost(place, books.read) is not None
         if lost and self.renew is not None:
             self.renew()  # it was cut at its end, deleted, or made again: what we know of it isn't true any more
             return

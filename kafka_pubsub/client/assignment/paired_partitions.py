@@ -3,7 +3,7 @@
 Theory. A partition of the topic and the one of the retry topic with the same number are served together or not at all.
 The retry partition is the lock: a key that waits there must not go on in main. So main's half is read only when the
 retry half has been read up to the high watermark that it had after `committed()` had answered. (Its end as a reader of
-committed records sees it can hide a relocation whose origin is already called finished.)
+committed records sees it can hide a move whose origin is already called finished.)
 
 Rules
 1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
@@ -68,11 +68,11 @@ class PairedPartitions:
         self,
         runner: Runner,
         reader: LogReader,
-        relocating: RetryIO,
+        retry_side: RetryIO,
         nonce: Callable[[], int] = lambda: secrets.randbits(30),
     ) -> None:
-        self.retry = relocating.retry
-        self.relocating = relocating
+        self.retry = retry_side.retry
+        self.retry_side = retry_side
         self._runner = runner
         self._reader = reader
         self._nonce = nonce
@@ -86,7 +86,7 @@ class PairedPartitions:
         #: Partitions that must begin anew, filled by the runner; and not before.
         self._again: deque[int] = deque()
         self._not_before = 0.0
-        relocating.connect(runner.post, self)
+        retry_side.connect(runner.post, self)
 
     # What comes
 
@@ -105,7 +105,7 @@ class PairedPartitions:
         return {self._main(number), self._beside(number)} <= self._held
 
     def _main(self, number: int) -> TopicPartition:
-        return TopicPartition(self.relocating.topic, number)
+        return TopicPartition(self.retry_side.topic, number)
 
     def _beside(self, number: int) -> TopicPartition:
         return TopicPartition(self.retry, number)
@@ -123,7 +123,7 @@ class PairedPartitions:
         ranges = self._reader.log_ranges(places)
         known = dict(committed)
         older = self._recall(numbers, known, ranges, ends)
-        findings = self.relocating.look(
+        findings = self.retry_side.look(
             self._record, known, {**{place: end for place, (_, end) in ranges.items()}, **ends}
         )
         refuse(self._record.name, findings)
@@ -186,7 +186,7 @@ class PairedPartitions:
         places = ((self._main(number), self._beside(number)) for number in numbers)
         forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
         logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
-        found = self.relocating.newest(logs, (self._record.topic_id, identity_of(self._record)))
+        found = self.retry_side.newest(logs, (self._record.topic_id, identity_of(self._record)))
         for main, beside in forgotten:
             if beside in found:
                 self._go_on_from(main, beside, *found[beside], known)
@@ -230,7 +230,7 @@ class PairedPartitions:
             # What is named beyond the log's end was in an earlier one.
             if named is not None and named.offset < ends[beside]:
                 wanted[beside] = named, ends[beside]
-        found = self.relocating.checkpoints(wanted)
+        found = self.retry_side.checkpoints(wanted)
         return {place.partition: checkpoint for place, checkpoint in found.items()}
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
@@ -286,7 +286,7 @@ class PairedPartitions:
         for writer in {
             found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
         }:
-            self.relocating.fence(self._record.name, writer)
+            self.retry_side.fence(self._record.name, writer)
 
     @property
     def rebuilding(self) -> bool:
@@ -319,7 +319,7 @@ class PairedPartitions:
     def hold_still(self, numbers: Sequence[int]) -> list[int]:
         """Waits until nothing of them is in the air; returns those for which that takes too long."""
         self._runner.ask(lambda: self._runner.coordinator.hold_still(numbers))
-        return self.relocating.wait(numbers)
+        return self.retry_side.wait(numbers)
 
     # What is read
 
@@ -395,19 +395,21 @@ class PairedPartitions:
     # What the runner says (Answers)
 
     def landed(self, landing: MoveResult) -> None:
-        """A flight has landed."""
-        flight, coordinator = landing.flight, self._runner.coordinator
-        moved = sum(record.topic == self.retry for record in flight.records[: flight.checkpoint])
+        """A move request has landed."""
+        move_request, coordinator = landing.move_request, self._runner.coordinator
+        moved = sum(record.topic == self.retry for record in move_request.records[: move_request.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
         now = self._runner.clock()
         answer = MovesAnswered(landing.ending, refused, landing.checkpoint)
-        coordinator.landed(flight.partition, flight.epoch, answer, moved, now)
+        coordinator.landed(move_request.partition, move_request.epoch, answer, moved, now)
 
     def written(self, written: dead_letter_writer.Written) -> None:
         """The log has taken dead letters, or it hasn't."""
-        flight, taken, refused, reason = written
+        move_request, taken, refused, reason = written
         event = Written(taken, {at: str(error) for at, error in refused.items()}, str(reason or ""))
-        self._runner.coordinator.replied(flight.partition, flight.epoch, event, self._runner.clock())
+        self._runner.coordinator.replied(
+            move_request.partition, move_request.epoch, event, self._runner.clock()
+        )
 
     def found(self, found: FoundBodies) -> None:
         """Bodies were read."""

@@ -1,4 +1,4 @@
-"""The seat: only one command at a time may change a subscription's dead letters, and it holds the seat.
+"""The exclusive session: only the command that holds it may change a subscription's dead letters.
 
 Theory. Two commands at once would each read which letters are left, and both would bring the same ones back. So a
 command that changes something joins a consumer group made for that, on the one partition of the marks' topic:
@@ -9,8 +9,9 @@ Rules
 1. Sitting down: wait until the group has no other member, join, be given the partition, then `fence`: this ends the
    transaction of a killed or stalled predecessor. Only then the marks are read, up to their very end.
 2. After any outcome but "stored": sit down anew (same rule), read the marks, and believe only them.
-3. The group is deleted when the seat is left: its committed positions would look like a lag for ever, because every
-   subscription writes to the topic of the marks. The positions are never read; they serve only to fence.
+3. The group is deleted when the exclusive session is left: its committed positions would look like a lag for ever,
+   because every subscription writes to the topic of the marks. The positions are never read; they serve only to
+   fence.
 4. For one thread. Between two transactions the member reads (no record ever comes), which keeps it in the group.
 """
 
@@ -34,7 +35,7 @@ __all__ = ["ExclusiveSession", "forget_seat", "seat_group"]
 
 log = logging.getLogger("kafka_pubsub.deadletter")
 
-#: Seconds that a seat which is taken is waited for: a killed member is noticed after 6.
+#: Seconds that a exclusive session which is taken is waited for: a killed member is noticed after 6.
 PATIENCE = 12.0
 #: Seconds for joining; a stock broker waits 3 for others to join a new group.
 JOINING = 20.0
@@ -83,7 +84,7 @@ class _Listener:
 
 
 class ExclusiveSession:
-    """One subscription's seat, taken for the length of a `with`."""
+    """One subscription's exclusive session, taken for the length of a `with`."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class ExclusiveSession:
         )
 
     def sit_down(self) -> None:
-        """Takes the seat and reads all marks; from here on no other command changes them."""
+        """Takes the exclusive session and reads all marks; from here on no other command changes them."""
         until = self._clock() + JOINING
         while not self._is_held():
             if self._clock() > until:

@@ -1,7 +1,7 @@
 """Which keys of a subscription are held up, and by what: read from Kafka alone, for consumers in any process.
 
 Theory. Messages that wait for a redelivery lie in the retry topic above its committed position, less those that the
-ack map of the commit calls finished, or the checkpoint that it may name (`checkpoints.py`). Messages with a handler
+ack map of the commit calls finished, or the checkpoint that it may name (`checkpoints.py`). Messages with a callback
 are noted in the metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
 
 Rules
@@ -54,7 +54,7 @@ _REASONS = {
 class KeyState:
     """A key that is held up, by the message at `offset` of `partition` in the home topic.
 
-    `state`: `parked` until you release it, `waiting` for `next_due`, `leased` to a handler, or `unreadable`
+    `state`: `parked` until you release it, `waiting` for `next_due`, `leased` to a callback, or `unreadable`
     (then `offset` is -1). `since`: when the message failed first, if it did. `behind`: messages of the key that wait
     in the retry topic after it.
     """
@@ -169,7 +169,7 @@ class _Waiting:
         self._origins: dict[bytes, set[int]] = {}
         self._loose: dict[int, RetryRecord] = {}
         self._broken: list[KeyState] = []
-        #: Keys of which a handler holds the message from the retry topic.
+        #: Keys of which a callback holds the message from the retry topic.
         self.leased_keys: set[bytes] = set()
 
     def read(self, limit: int | None) -> None:
@@ -209,7 +209,7 @@ class _Waiting:
         state: Literal["parked", "waiting", "leased"] = "waiting"
         reason, due = _REASONS.get(info.why, info.why.name.lower()), moment(info.due) if info.due else None
         if message.retry_offset in self._noted:
-            state, reason, due = "leased", _with_handler(self._alive), None
+            state, reason, due = "leased", _with_callback(self._alive), None
         elif info.due >= FOREVER:
             state, due = "parked", None
         return KeyState(
@@ -235,7 +235,7 @@ def _leased(
     alive: bool,
     known: set[bytes],
 ) -> Iterator[KeyState]:
-    """Those of which a handler holds a message from the home topic."""
+    """Those of which a callback holds a message from the home topic."""
     offsets = _noted(room.home.get(number))
     if not offsets:
         return
@@ -246,8 +246,8 @@ def _leased(
     for each in found:
         key = each.key()
         if key is None or key not in known:
-            yield KeyState(key, number, each.offset() or 0, "leased", _with_handler(alive), 1)
+            yield KeyState(key, number, each.offset() or 0, "leased", _with_callback(alive), 1)
 
 
-def _with_handler(alive: bool) -> str:
+def _with_callback(alive: bool) -> str:
     return "with its handler" if alive else "was with its handler when its process ended"

@@ -7,8 +7,8 @@ group's position couldn't do that: it is forgotten after a week without members,
 
 Rules
 1. An offset is marked for one subscription, the one that its letter names; other subscriptions mark other offsets.
-2. Only the holder of a subscription's seat (`exclusive_session.py`) writes its marks, so a bitmap is never older than
-   the one that it replaces.
+2. Only the lease runner of a subscription's exclusive session (`exclusive_session.py`) writes its marks, so a bitmap
+   is never older than the one that it replaces.
 3. A record that can't be decoded is ignored: at worst a letter is shown again. It is never taken for a mark.
 
 Layout, big endian: version (1), bitmap of the chunk (`CHUNK` / 8), checksum (4) over key and body.

@@ -11,8 +11,8 @@ Rules
    attempts twice; nothing worse.
 2. Released is every message that waits for its time, whatever that is: no clock is asked. Dropped are only those whose
    attempts are used up.
-3. Requests are written from the subscription's seat (`exclusive_session.py`), like all that changes what is dead or
-   parked.
+3. Requests are written from the subscription's exclusive session (`exclusive_session.py`), like all that changes what
+   is dead or parked.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ files of all processes.
 
 Rules
 1. A call returns when a SIGKILL can't lose its event any more; any thread may call.
-2. A cause is told before it can take effect, and a result is told after it came: a delivery
-   before its handler begins, an ack before the runner can see it, a commit before it is sent, its answer after it came.
-   So in the file each cause stands before its effects.
+2. A cause is told before it can take effect, and a result is told after it came: a delivery before its callback
+   begins, an ack before the runner can see it, a commit before it is sent, its answer after it came. So in the file
+   each cause stands before its effects.
 3. A message is named by its origin - partition and offset of the home topic - wherever it lies now; `retry` is its
    offset in the retry topic when it lies there.
 """
@@ -74,16 +74,16 @@ class History(Protocol):
         retry: int | None = None,
         batch: int | None = None,
     ) -> None:
-        """A handler is about to get the message; messages handed over in one call share a `batch`."""
+        """A callback is about to get the message; messages handed over in one call share a `batch`."""
 
     def handler_end(self, partition: int, offset: int, epoch: int, error: str | None = None) -> None:
-        """The handler has returned or raised. A message handed out by `receive` has none: tell it at once."""
+        """The callback has returned or raised. A message handed out by `receive` has none: tell it at once."""
 
     def ack(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
         """An ack that wasn't found to be late when it was given."""
 
     def nack(self, partition: int, offset: int, epoch: int, attempt: int, delay: float | None) -> None:
-        """A nack, or a handler that raised, not found to be late when it was given."""
+        """A nack, or a callback that raised, not found to be late when it was given."""
 
     def extend(self, partition: int, offset: int, epoch: int, attempt: int, seconds: float) -> None:
         """The deadline was moved."""

@@ -64,7 +64,7 @@ class RecordedRetryIO(RetryIO):
 
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
         """See `RetryIO`."""
-        self.evidence.relocating(number, epoch, effect)
+        self.evidence.retry_side(number, epoch, effect)
         super().relocate(number, epoch, effect)
 
     def _answer(self, landing: MoveResult) -> None:

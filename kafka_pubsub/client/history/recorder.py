@@ -1,14 +1,14 @@
 """What one stream does, told to its history: who holds which message, and what becomes of it.
 
-Theory. Here the client's own words (leases, commits, flights) become those of a history. `Recorder` is the stream's
-observer: its messages are `RecordedMessage`s, and it calls the user's callback, so that it can tell of its beginning
-and end.
+Theory. Here the client's own words (leases, commits, move requests) become those of a history. `Recorder` is the
+stream's observer: its messages are `RecordedMessage`s, and it calls the user's callback, so that it can tell of its
+beginning and end.
 
 Rules
 1. A verdict is told and takes effect in one step, and so are a deadline and what it takes away (`_step`): an ack that
    was told counts unless its lease's end was told before or after it.
-2. Of a lease that expires, the record that is with its handler is told, wherever the runner last saw the holder. One
-   that is begun at that moment is told as expired right after its delivery.
+2. Of a lease that expires, the record that is with its callback is told, wherever the runner last saw the lease
+   runner. One that is begun at that moment is told as expired right after its delivery.
 3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
 4. Any thread may call; a commit's answer is told before it has an effect.
 5. What a commit's checkpoint tells is told with it (`core/commit/checkpoint`), as if the map said it: a history knows
@@ -132,7 +132,7 @@ class Recorder(LeaseObserver):
         #: Epochs of the partitions whose ownership goes on, as far as it was told.
         self._open: dict[int, int] = {}
         #: Flights that haven't landed, by partition and epoch.
-        self._flights: dict[tuple[int, int], _Flight] = {}
+        self._move_requests: dict[tuple[int, int], _Flight] = {}
         #: What checkpoints tell of both logs, by partition and their nonces, the newest last.
         self._told: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
 
@@ -140,7 +140,7 @@ class Recorder(LeaseObserver):
         """The stream has ended in good order."""
         self._history.close()
 
-    # Handlers
+    # Callbacks
 
     def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
         """`callback`, with its beginnings and ends told."""
@@ -188,7 +188,7 @@ class Recorder(LeaseObserver):
                 self._history.expire(partition, offset, epoch, message._attempt)
 
     def ends(self, message: Message, error: BaseException | None = None) -> None:
-        """Its handler has ended."""
+        """Its callback has ended."""
         text = None if error is None else f"{type(error).__name__}: {error}"
         self._history.handler_end(*_place(message), text)
 
@@ -206,7 +206,7 @@ class Recorder(LeaseObserver):
         holder.told = max(holder.told, until)
 
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
-        """A run's handler has ended: the first `done` messages are acked, the next one's verdict is what counts."""
+        """A run's callback has ended: the first `done` messages are acked, the next one's verdict is what counts."""
         for message in run.messages[run.told : run.done]:
             self.acked(message)
         for message in run.messages[run.done : run.done + 1]:
@@ -322,7 +322,7 @@ class Recorder(LeaseObserver):
         for partition, (number, epoch) in told.items():
             self._history.answer(number, partition, epoch, accepted[partition])
 
-    def relocating(self, partition: int, epoch: int, effect: StoreMoves) -> None:
+    def retry_side(self, partition: int, epoch: int, effect: StoreMoves) -> None:
         """A transaction is about to begin."""
         number = next(self._requests)
         if (whole := joined(effect.parts)) is not None:
@@ -337,7 +337,7 @@ class Recorder(LeaseObserver):
                 self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
         self._commit(number, partition, epoch, effect.commit)
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
-        self._flights[partition, epoch] = _Flight(number, moved)
+        self._move_requests[partition, epoch] = _Flight(number, moved)
 
     def _is_readable(self, each: MovedRecord) -> bool:
         """Whether it is a message; what can't be read in the retry topic goes as it is, and has no origin."""
@@ -350,14 +350,16 @@ class Recorder(LeaseObserver):
 
     def landed(self, landing: MoveResult) -> None:
         """It has ended, or its outcome isn't known."""
-        partition, epoch = landing.flight.partition, landing.flight.epoch
-        flight = self._flights.pop((partition, epoch), None)
-        if flight is None:
+        partition, epoch = landing.move_request.partition, landing.move_request.epoch
+        move_request = self._move_requests.pop((partition, epoch), None)
+        if move_request is None:
             return
         accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
         placed = landing.offsets if accepted else ()
-        where = [(origin, at) for origin, at in zip(flight.moved, placed, strict=False) if origin is not None]
-        self._history.answer(flight.number, partition, epoch, accepted, where)
+        where = [
+            (origin, at) for origin, at in zip(move_request.moved, placed, strict=False) if origin is not None
+        ]
+        self._history.answer(move_request.number, partition, epoch, accepted, where)
 
 
 def _place(message: Message) -> Place:

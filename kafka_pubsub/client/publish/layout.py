@@ -48,12 +48,12 @@ class KeyLayout:
         self._partitions = target.partitions
         return self._relearn
 
-    def learn(self, pump: ReportThread) -> FailedPrecondition | None:
+    def learn(self, reporter: ReportThread) -> FailedPrecondition | None:
         """Has the writer ask, if it must; nothing of the topic is queued. What keys are refused with, if they are."""
         if not self._relearn:
             return None
         try:
-            found = pump.writer.relearn(self._topic)
+            found = reporter.writer.relearn(self._topic)
         except PubSubError as error:
             why = error.message
         else:

@@ -119,10 +119,10 @@ class TopicPublisher:
         self._limit = 0
         self._layout = KeyLayout(name)
         self._small = -1
-        self._pump: ReportThread | None = None
+        self._reporter: ReportThread | None = None
         self._channel = NO_CHANNEL
         # The one that `_pump` was last; None until the first message.
-        self._last_pump: ReportThread | None = None
+        self._last_reporter: ReportThread | None = None
         # Something failed since the topic was last looked at.
         self._doubtful = False
         self._closed = False
@@ -187,8 +187,8 @@ class TopicPublisher:
                 # Counted afterwards: Ctrl-C in between must not leave a message that no report will ever take off.
                 epoch.sent_messages = count = epoch.sent_messages + 1
                 epoch.sent_bytes += length
-        if not count & _TURN_MASK and self._last_pump is not None:
-            self._last_pump.take_turn()
+        if not count & _TURN_MASK and self._last_reporter is not None:
+            self._last_reporter.take_turn()
         return future
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
@@ -210,8 +210,8 @@ class TopicPublisher:
                     if reached == start:
                         self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
                         reached += 1
-                if self._last_pump is not None and (reached ^ start) & ~_TURN_MASK:
-                    self._last_pump.take_turn()
+                if self._last_reporter is not None and (reached ^ start) & ~_TURN_MASK:
+                    self._last_reporter.take_turn()
         except PubSubError as error:
             if not reached:
                 raise
@@ -225,7 +225,7 @@ class TopicPublisher:
         """With everything that may stand in the way; under the lock, which it may release."""
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
-        pump = self._ready(len(data))
+        reporter = self._ready(len(data))
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
         report.epoch = epoch = self._outstanding.current
@@ -234,7 +234,7 @@ class TopicPublisher:
             report.fail(refuse_paused(key, self._paused[key]))
             return
         try:
-            pump.append(self.name, data, key, headers, report)
+            reporter.append(self.name, data, key, headers, report)
         except Exception as error:
             self._refused(report, data, key, headers, error)
             return
@@ -244,19 +244,19 @@ class TopicPublisher:
     def _ready(self, size: int) -> ReportThread:
         """A writer that may be used, and room for the message. May release the lock."""
         while True:
-            pump = self._pump or self._next_pump()
+            reporter = self._reporter or self._next_reporter()
             if self._outstanding.full(size) and self._flow.on_limit != "error":
-                self._serve_for_room(pump, size)
+                self._serve_for_room(reporter, size)
             self._outstanding.make_room(size)
-            if pump is self._pump:
-                return pump
+            if reporter is self._reporter:
+                return reporter
 
-    def _serve_for_room(self, pump: ReportThread, size: int) -> None:
+    def _serve_for_room(self, reporter: ReportThread, size: int) -> None:
         """Serves reports here, where they are cheap, for as long as that makes room and no other thread does it."""
         until = time.monotonic() + _SERVE_S
-        while self._outstanding.full(size) and time.monotonic() < until and pump.take_turn(_BUSY_S):
+        while self._outstanding.full(size) and time.monotonic() < until and reporter.take_turn(_BUSY_S):
             pass
-        pump.wanted()
+        reporter.wanted()
 
     def _refused(
         self,
@@ -272,13 +272,13 @@ class TopicPublisher:
         """
         while not isinstance(error, PubSubError):
             self._outstanding.pause(_BUSY_S)
-            pump = self._ready(len(data))
+            reporter = self._ready(len(data))
             if key is not None and key in self._paused:
                 report.fail(refuse_paused(key, self._paused[key]))
                 return
             report.epoch = epoch = self._outstanding.current
             try:
-                pump.append(self.name, data, key, headers, report)
+                reporter.append(self.name, data, key, headers, report)
             except (BufferError, PubSubError) as again:
                 error = again
             else:
@@ -287,25 +287,25 @@ class TopicPublisher:
                 return
         report.fail(self.failed(key, error))
 
-    def _next_pump(self) -> ReportThread:
-        old = self._last_pump
+    def _next_reporter(self) -> ReportThread:
+        old = self._last_reporter
         if old is not None and not self._closed:
             self._settled_by(old, None)
         if self._closed:
             raise refuse_closed(self.name)
-        if self._pump is None:
-            pump = self._writers.pump(self._batching, self._limit)
-            refusal = self._layout.learn(pump)
+        if self._reporter is None:
+            reporter = self._writers.reporter(self._batching, self._limit)
+            refusal = self._layout.learn(reporter)
             if refusal is not None:
                 self._no_keys = refusal
                 self._doubtful = True
                 self._writers.renew_soon()
-            self._pump = self._last_pump = pump
-            self._channel = pump.channel(self.name)
-        return self._pump
+            self._reporter = self._last_reporter = reporter
+            self._channel = reporter.channel(self.name)
+        return self._reporter
 
-    def _change_pump(self) -> None:
-        self._pump, self._channel = None, NO_CHANNEL
+    def _change_reporter(self) -> None:
+        self._reporter, self._channel = None, NO_CHANNEL
 
     def _look(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> None:
         """Everything that isn't looked at for each message."""
@@ -343,10 +343,10 @@ class TopicPublisher:
             if target.max_message_bytes != self._limit:
                 # A batch of ours must not be larger than the topic takes.
                 self._limit = target.max_message_bytes
-                self._change_pump()
-            used, waiting = self._last_pump is not None, self._outstanding.messages
+                self._change_reporter()
+            used, waiting = self._last_reporter is not None, self._outstanding.messages
             if self._layout.apply(target, used=used, waiting=waiting, fenced=fenced):
-                self._change_pump()
+                self._change_reporter()
             self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
 
     def renew(self) -> None:
@@ -375,7 +375,7 @@ class TopicPublisher:
 
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         """A message failed: pauses its key; what its future raises."""
-        known = publish_error(error, self._last_pump)
+        known = publish_error(error, self._last_reporter)
         if key is not None:
             self._paused.setdefault(key, known)
         self._doubtful = True
@@ -384,7 +384,7 @@ class TopicPublisher:
 
     def would_block(self, size: int) -> bool:
         """Whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
-        another_writer = self._pump is None and self._last_pump is not None
+        another_writer = self._reporter is None and self._last_reporter is not None
         with self._lock:
             return self._small < 0 or another_writer or self._outstanding.full(size)
 
@@ -426,7 +426,7 @@ class TopicPublisher:
                 self._small = -1
             if batching is not None and batching != self._batching:
                 self._batching = batching
-                self._change_pump()
+                self._change_reporter()
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was published before is stored or has failed; `DeadlineExceeded` after `timeout`."""
@@ -435,11 +435,11 @@ class TopicPublisher:
         self._settle(timeout, "flush")
 
     def _settle(self, timeout: float | None, what: str, then: str = "they are sent when it answers") -> None:
-        pump = self._last_pump
-        if pump is None:
+        reporter = self._last_reporter
+        if reporter is None:
             return
         with self._lock:
-            if not self._settled_by(pump, timeout):
+            if not self._settled_by(reporter, timeout):
                 count, seconds = self._outstanding.messages, round(timeout or 0, 1)
                 messages, wait = ("message", "waits") if count == 1 else ("messages", "wait")
                 raise DeadlineExceeded(
@@ -447,13 +447,13 @@ class TopicPublisher:
                     f"after {seconds:g} s{self._watch.because}; {then}"
                 )
 
-    def _settled_by(self, pump: ReportThread, timeout: float | None) -> bool:
-        pump.flushing(1)
-        pump.wanted()
+    def _settled_by(self, reporter: ReportThread, timeout: float | None) -> bool:
+        reporter.flushing(1)
+        reporter.wanted()
         try:
             return self._outstanding.wait_over(timeout)
         finally:
-            pump.flushing(-1)
+            reporter.flushing(-1)
 
     def close(self, timeout: float = 30) -> None:
         """Takes no more messages and waits up to `timeout` seconds for those that are on their way.
@@ -478,9 +478,9 @@ class TopicPublisher:
         self._lock = threading.Lock()
         self._outstanding = Outstanding(self, self._lock, self._flow)
         self._watch.renew_locks()
-        if self._last_pump is not None:
+        if self._last_reporter is not None:
             self._forked = True
-            self._change_pump()
+            self._change_reporter()
             self._small = -1
 
 

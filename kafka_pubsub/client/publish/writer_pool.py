@@ -212,9 +212,9 @@ def _signal(lock: threading.Lock) -> None:
         lock.release()
 
 
-def publish_error(error: object, pump: ReportThread | None) -> PublishError:
+def publish_error(error: object, reporter: ReportThread | None) -> PublishError:
     """What a future raises for a report's error of this pump's writer."""
-    known = error if isinstance(error, PubSubError) or pump is None else pump.writer.explain(error)
+    known = error if isinstance(error, PubSubError) or reporter is None else reporter.writer.explain(error)
     if isinstance(known, PublishError):
         return known
     if isinstance(known, PubSubError):
@@ -239,16 +239,16 @@ class WriterPool:
         self._at_exit = _AtExit(weakref.ref(self))
         atexit.register(self._at_exit)
 
-    def pump(self, batching: Batching, max_batch_bytes: int) -> ReportThread:
+    def reporter(self, batching: Batching, max_batch_bytes: int) -> ReportThread:
         """The writer for these settings; it connects in the background when it is new."""
         with self._lock:
             self._check_open()
-            pump = self._pumps.get((batching, max_batch_bytes))
-            if pump is None:
+            reporter = self._pumps.get((batching, max_batch_bytes))
+            if reporter is None:
                 writer = self._new_writer(batching, max_batch_bytes)
-                pump = ReportThread(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
-                self._pumps[batching, max_batch_bytes] = pump
-            return pump
+                reporter = ReportThread(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
+                self._pumps[batching, max_batch_bytes] = reporter
+            return reporter
 
     def register(self, publisher: _Publisher) -> None:
         """Renews what the publisher knows of its topic from now on, and flushes it at the process's end."""
@@ -302,8 +302,8 @@ class WriterPool:
             pumps, self._pumps = list(self._pumps.values()), {}
         atexit.unregister(self._at_exit)
         self._renew_now.set()
-        for pump in pumps:
-            pump.stop()
+        for reporter in pumps:
+            reporter.stop()
         if not self.callbacks.close(_CALLBACKS_S):
             _log.warning("done-callbacks of publish futures still run after %s s; going on", _CALLBACKS_S)
 

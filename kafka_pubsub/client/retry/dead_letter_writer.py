@@ -43,16 +43,16 @@ PATIENCE = 1.0
 
 
 class Written(NamedTuple):
-    """Whether the log has taken a flight's dead letters; if not, `refused`: records that it won't take, and why."""
+    """Whether the log has taken the dead letters of a request; if not, `refused`: those that it won't take, and why."""
 
-    flight: MoveRequest
+    move_request: MoveRequest
     taken: bool
     refused: Mapping[int, PubSubError] = {}
     reason: PubSubError | None = None
 
 
 class DeadLetterWriter(TransactionThread):
-    """One transactional writer for dead letters. The positions of the flights that it is sent are empty."""
+    """One transactional writer for dead letters. The positions of the move requests that it is sent are empty."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class DeadLetterWriter(TransactionThread):
         self._asking: MoveRequest | None = None
         self._completed: MoveRequest | None = None
         self._closing = False
-        # When a flight was sent, by partition and epoch; and when the log last took none.
+        # When a move request was sent, by partition and epoch; and when the log last took none.
         self._sent: dict[tuple[int, int], float] = {}
         self._failed_at = float("-inf")
         self._failure: PubSubError | None = None
 
-    def send(self, flight: MoveRequest) -> None:
+    def send(self, move_request: MoveRequest) -> None:
         """Is written soon; any thread may call."""
-        self._sent[flight.partition, flight.epoch] = time.monotonic()
-        super().send(flight)
+        self._sent[move_request.partition, move_request.epoch] = time.monotonic()
+        super().send(move_request)
 
     def complete(self, rest: MoveRequest) -> bool:
         """Brings the positions of what was written, and the records of a checkpoint that go with them.
@@ -103,20 +103,20 @@ class DeadLetterWriter(TransactionThread):
     def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], None]:
         return [first], None  # rule 1
 
-    def _fly_together(self, flights: list[MoveRequest]) -> None:  # type: ignore[override]
-        (flight,) = flights
-        sent = self._sent.pop((flight.partition, flight.epoch), 0.0)
+    def _fly_together(self, move_requests: list[MoveRequest]) -> None:  # type: ignore[override]
+        (move_request,) = move_requests
+        sent = self._sent.pop((move_request.partition, move_request.epoch), 0.0)
         if self._closing or sent <= self._failed_at:
-            self._tell(Written(flight, False, reason=self._failure))
+            self._tell(Written(move_request, False, reason=self._failure))
             return
         asked = False
 
         def positions(_: Sequence[int]) -> Further | None:
             nonlocal asked
             asked = True
-            return self._ask(flight)
+            return self._ask(move_request)
 
-        outcome = self._transact(flight.records, positions, flight.membership)
+        outcome = self._transact(move_request.records, positions, move_request.membership)
         whole, self._completed = self._completed, None
         if whole is not None:
             if outcome.ending is Ending.UNKNOWN:
@@ -126,17 +126,17 @@ class DeadLetterWriter(TransactionThread):
         elif not asked:
             if not outcome.refused:
                 self._failed_at, self._failure = time.monotonic(), outcome.reason
-            self._tell(Written(flight, False, outcome.refused, outcome.reason))
+            self._tell(Written(move_request, False, outcome.refused, outcome.reason))
 
-    def _ask(self, flight: MoveRequest) -> Further | None:
+    def _ask(self, move_request: MoveRequest) -> Further | None:
         """Says that the log has taken the records, and waits for the positions (rule 2)."""
         with self._changed:
-            self._asking = flight
-        self._tell(Written(flight, True))
+            self._asking = move_request
+        self._tell(Written(move_request, True))
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._completed is not None, PATIENCE)
             self._asking = None
-            return None if self._completed is None else further(flight, self._completed)
+            return None if self._completed is None else further(move_request, self._completed)
 
     def _fence_ourselves(self) -> None:
         try:  # rule 4
@@ -156,5 +156,5 @@ def completed(letters: MoveRequest, rest: MoveRequest) -> MoveRequest:
 
 
 def further(letters: MoveRequest, whole: MoveRequest) -> Further:
-    """What is still to be written and committed of a completed flight."""
+    """What is still to be written and committed of a completed move request."""
     return Further(whole.records[len(letters.records) :], positions_of_all([whole]))

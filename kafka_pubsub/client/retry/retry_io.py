@@ -1,12 +1,13 @@
-"""What a stream does about its retry topic besides reading it: flights, bodies, deletions of what isn't needed.
+"""What a stream does about its retry topic besides reading it: move requests, bodies, deletions of what isn't needed.
 
 Theory. The core says what is to be moved, read again or deleted; all of that waits for the log, so it is done on
 threads of its own (`transaction_thread`, `body_reader`), and the answers are posted to the runner.
 
 Rules
-1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their flights landed.
+1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their move requests
+   landed.
 2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
-3. A stream writes under two transactional ids of its own, one for relocations and one for dead letters
+3. A stream writes under two transactional ids of its own, one for moves and one for dead letters
    (`dead_letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
    knows whose it is, and ends what is open under both.
 """
@@ -56,7 +57,8 @@ __all__ = [
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that giving up a partition waits for its flight: some hundred times what one takes. The group waits as long.
+#: Seconds that giving up a partition waits for its move request: some hundred times what one takes. The group waits
+#: as long.
 LANDING = 4.0
 #: Seconds for ending what a dead owner left open: a broker needs about one.
 FENCING = 10.0
@@ -106,7 +108,7 @@ class Answers(Protocol):
     """Is told on the runner when an answer has come (`paired_partitions`)."""
 
     def landed(self, landing: MoveResult) -> None:
-        """A flight has landed."""
+        """A move request has landed."""
 
     def written(self, written: Written) -> None:
         """The log has taken dead letters, or it hasn't."""
@@ -162,22 +164,22 @@ class RetryIO:
     # On the runner
 
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        """Has a partition's messages moved, or the burial of those that were written completed."""
+        """Has a partition's messages moved, or the dead-lettering of those that were written completed."""
         if effect.records and effect.records[0].dead:
             self._complete(number, epoch, effect)
             return
         records = [self._record(number, each) for each in effect.records]
         membership = self._membership()
-        flight = self._flight(number, epoch, records, effect, membership)
+        move_request = self._move_request(number, epoch, records, effect, membership)
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
-            self._answer(MoveResult(flight, Ending.ABORTED, reason=reason))
+            self._answer(MoveResult(move_request, Ending.ABORTED, reason=reason))
             return
         with self._changed:
             self._up[number] += 1
-        self.mover.send(flight)
+        self.mover.send(move_request)
 
-    def _flight(
+    def _move_request(
         self,
         number: int,
         epoch: int,
@@ -192,10 +194,12 @@ class RetryIO:
             for part in effect.parts
         ]
         positions = positions_of(self.topic, self.retry, number, effect.commit)
-        flight = MoveRequest(number, epoch, [*records, *parts], positions, membership or Membership("", None))
+        move_request = MoveRequest(
+            number, epoch, [*records, *parts], positions, membership or Membership("", None)
+        )
         if (named := effect.named) is None:
-            return flight
-        return flight._replace(
+            return move_request
+        return move_request._replace(
             checkpoint=len(records),
             named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
         )
@@ -204,15 +208,15 @@ class RetryIO:
         """Has dead letters written."""
         records = [self._record(number, each) for each in effect.records]
         membership = self._membership()
-        flight = MoveRequest(number, epoch, records, {}, membership or Membership("", None))
+        move_request = MoveRequest(number, epoch, records, {}, membership or Membership("", None))
         if membership is None:
             reason = FailedPrecondition("not a member of the group now")
-            self._post(lambda: self._answers.written(Written(flight, False, reason=reason)))
+            self._post(lambda: self._answers.written(Written(move_request, False, reason=reason)))
         else:
-            self.letters.send(flight)
+            self.letters.send(move_request)
 
     def _complete(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        rest = self._flight(number, epoch, (), effect, self._membership())
+        rest = self._move_request(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
         if not self.letters.complete(rest):
@@ -256,7 +260,7 @@ class RetryIO:
     def _landed(self, landing: MoveResult) -> None:
         self._answer(landing)
         with self._changed:
-            self._up[landing.flight.partition] -= 1
+            self._up[landing.move_request.partition] -= 1
             self._changed.notify_all()
 
     def _written(self, written: Written) -> None:

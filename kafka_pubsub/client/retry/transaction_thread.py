@@ -5,15 +5,15 @@ their sources are finished. A transaction costs some milliseconds whatever is in
 milliseconds, of whatever partitions, share one. It runs on a thread of its own, because it waits for the log.
 
 Rules
-1. A partition has one flight at a time (its core sees to it); a flight is stored whole or not at all, and its fate is
-   told exactly once, by `landed`.
-2. If a transaction was aborted because of a record that the log refuses, the flights without such a record are sent
-   again at once, without it; the others land with what was refused of them.
+1. A partition has one move request at a time (its core sees to it); a move request is stored whole or not at all, and
+   its fate is told exactly once, by `landed`.
+2. If a transaction was aborted because of a record that the log refuses, the move requests without such a record are
+   sent again at once, without it; the others land with what was refused of them.
 3. After an ending that isn't known our own id is fenced before anything is told: then what is committed is the truth,
    and a reader that asks for it doesn't wait for us.
-4. A flight of an assignment that is over lands as aborted; it is never sent under a newer membership.
-5. When an abort of several flights names no record, each goes alone for `ALONE` seconds: one of them may make every
-   transaction fail that it is in, and must not hold up the others.
+4. A move request of an assignment that is over lands as aborted; it is never sent under a newer membership.
+5. When an abort of several move requests names no record, each goes alone for `ALONE` seconds: one of them may make
+   every transaction fail that it is in, and must not hold up the others.
 6. What has landed isn't held while there is nothing to do: it may be megabytes.
 """
 
@@ -43,14 +43,14 @@ __all__ = ["MoveRequest", "MoveResult", "TransactionThread", "positions_of_all"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that a transaction waits for further flights: a tenth of a nack's backoff at its shortest, and enough for
-#: the other partitions of the same sweep.
+#: Seconds that a transaction waits for further move requests: a tenth of a nack's backoff at its shortest, and enough
+#: for the other partitions of the same sweep.
 GATHER = 0.003
-#: Records and bytes at which a transaction takes no further flight. A broker takes more in well under a second, but the
-#: log's client copies all of it, and a burst shouldn't cost its size in memory once more.
+#: Records and bytes at which a transaction takes no further move request. A broker takes more in well under a second,
+#: but the log's client copies all of it, and a burst shouldn't cost its size in memory once more.
 MOST_RECORDS = 5000
 MOST_BYTES = 4 * 1024 * 1024
-#: Seconds: as long as a partition waits at most before it sends an aborted flight again, and some more.
+#: Seconds: as long as a partition waits at most before it sends an aborted move request again, and some more.
 ALONE = 10.0
 #: Seconds between two tries to fence our own id while the log doesn't answer.
 TRY_AGAIN = 1.0
@@ -72,9 +72,9 @@ class MoveRequest(NamedTuple):
 
 
 class MoveResult(NamedTuple):
-    """A flight's fate; `offsets` of its records if it was stored, else `refused`: records that the log won't take."""
+    """How a request ended; `offsets` of its records if it was stored, else `refused`: what the log won't take."""
 
-    flight: MoveRequest
+    move_request: MoveRequest
     ending: Ending
     offsets: Sequence[int] = ()
     refused: Mapping[int, PubSubError] = {}
@@ -83,12 +83,12 @@ class MoveResult(NamedTuple):
     @property
     def checkpoint(self) -> int | None:
         """Where its checkpoint was stored; None: it had none, or it wasn't."""
-        at = self.flight.checkpoint
+        at = self.move_request.checkpoint
         return None if at is None or at >= len(self.offsets) else self.offsets[at]
 
 
 class TransactionThread:
-    """One transactional writer and its thread, which starts with the first flight."""
+    """One transactional writer and its thread, which starts with the first move request."""
 
     def __init__(
         self,
@@ -98,17 +98,17 @@ class TransactionThread:
     ) -> None:
         self._make = transactions
         self._landed = landed
-        self._flights: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
+        self._move_requests: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
             self._work, name
         )
         self._transactions: Transactions | None = None
         self._ending = threading.Event()
-        # Until when each flight goes alone (rule 5).
+        # Until when each move request goes alone (rule 5).
         self._alone_until = 0.0
 
-    def send(self, flight: MoveRequest) -> None:
+    def send(self, move_request: MoveRequest) -> None:
         """Takes off soon; any thread may call."""
-        self._flights.put(flight)
+        self._move_requests.put(move_request)
 
     def fence(self, transactional_id: str, timeout: float) -> None:
         """Ends what a dead owner left open under its id; raises if that can't be done in time."""
@@ -131,12 +131,12 @@ class TransactionThread:
             else:
                 fenced.set_result(None)
 
-        self._flights.put(fence)
+        self._move_requests.put(fence)
         return fenced
 
     def close(self, timeout: float) -> bool:
         """Ends after what was sent so far has landed; False if that takes longer than `timeout` seconds."""
-        ended = self._flights.close(timeout)
+        ended = self._move_requests.close(timeout)
         self._ending.set()
         return ended
 
@@ -152,14 +152,14 @@ class TransactionThread:
 
     def _serve_next(self) -> bool:
         """Waits for something to do, and does it; False: that was the end. Its locals go with it (rule 6)."""
-        first = self._flights.get()
+        first = self._move_requests.get()
         if first is None:
             return False
         if not isinstance(first, MoveRequest):
             first(self._writer())
             return True
-        flights, then = self._gather(first)
-        self._fly(flights)
+        move_requests, then = self._gather(first)
+        self._fly(move_requests)
         if then is not None and then is not _END:
             then(self._writer())
         return then is not _END
@@ -171,45 +171,49 @@ class TransactionThread:
 
     def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], Callable[[Transactions], None] | None]:
         """Flights that leave together, and what is to be done after them."""
-        flights, count, size = [first], len(first.records), _size(first)
+        move_requests, count, size = [first], len(first.records), _size(first)
         until = time.monotonic() + GATHER
         while count < MOST_RECORDS and size < MOST_BYTES and time.monotonic() >= self._alone_until:
             try:
-                item = self._flights.get(timeout=max(0.0, until - time.monotonic()))
+                item = self._move_requests.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 break
             if not isinstance(item, MoveRequest):
-                return flights, _END if item is None else item
-            flights.append(item)
+                return move_requests, _END if item is None else item
+            move_requests.append(item)
             count, size = count + len(item.records), size + _size(item)
-        return flights, None
+        return move_requests, None
 
-    def _fly(self, flights: Sequence[MoveRequest]) -> None:
+    def _fly(self, move_requests: Sequence[MoveRequest]) -> None:
         """One transaction for each membership, which is one, but for the moment of a rebalance."""
-        while flights:
-            membership = flights[0].membership
-            together = [flight for flight in flights if flight.membership == membership]
-            flights = [flight for flight in flights if flight.membership != membership]
+        while move_requests:
+            membership = move_requests[0].membership
+            together = [
+                move_request for move_request in move_requests if move_request.membership == membership
+            ]
+            move_requests = [
+                move_request for move_request in move_requests if move_request.membership != membership
+            ]
             self._fly_together(together)
 
-    def _fly_together(self, flights: Sequence[MoveRequest]) -> None:
-        records = [record for flight in flights for record in flight.records]
-        outcome = self._transact(records, positions_of_all(flights), flights[0].membership)
-        if outcome.ending is Ending.ABORTED and len(flights) > 1 and not outcome.refused:
+    def _fly_together(self, move_requests: Sequence[MoveRequest]) -> None:
+        records = [record for move_request in move_requests for record in move_request.records]
+        outcome = self._transact(records, positions_of_all(move_requests), move_requests[0].membership)
+        if outcome.ending is Ending.ABORTED and len(move_requests) > 1 and not outcome.refused:
             self._alone_until = time.monotonic() + ALONE
         if outcome.ending is Ending.UNKNOWN:
             self._fence_ourselves()
-        refused = _by_flight(flights, outcome.refused)
+        refused = _by_move_request(move_requests, outcome.refused)
         at = 0
         again: list[MoveRequest] = []
-        for number, flight in enumerate(flights):
-            offsets = outcome.offsets[at : at + len(flight.records)]
-            at += len(flight.records)
+        for number, move_request in enumerate(move_requests):
+            offsets = outcome.offsets[at : at + len(move_request.records)]
+            at += len(move_request.records)
             if refused and number not in refused:
-                again.append(flight)
+                again.append(move_request)
             else:
                 self._land(
-                    MoveResult(flight, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
+                    MoveResult(move_request, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
                 )
         if again:
             self._fly_together(again)
@@ -242,7 +246,7 @@ class TransactionThread:
         try:
             self._landed(landing)
         except Exception:
-            log.exception("landing of partition %d failed", landing.flight.partition)
+            log.exception("landing of partition %d failed", landing.move_request.partition)
 
 
 def _end(_: Transactions) -> None:
@@ -252,37 +256,37 @@ def _end(_: Transactions) -> None:
 _END: Callable[[Transactions], None] = _end
 
 
-def _size(flight: MoveRequest) -> int:
-    return sum(len(record.value or b"") for record in flight.records)
+def _size(move_request: MoveRequest) -> int:
+    return sum(len(record.value or b"") for record in move_request.records)
 
 
-def positions_of_all(flights: Sequence[MoveRequest]) -> Positions | PositionsLater:
+def positions_of_all(move_requests: Sequence[MoveRequest]) -> Positions | PositionsLater:
     """What one transaction of these commits."""
-    positions = {place: to for flight in flights for place, to in flight.positions.items()}
-    if all(flight.named is None for flight in flights):
+    positions = {place: to for move_request in move_requests for place, to in move_request.positions.items()}
+    if all(move_request.named is None for move_request in move_requests):
         return positions
 
     def named(offsets: Sequence[int]) -> Positions:
         found, at = dict(positions), 0
-        for flight in flights:
-            if flight.named is not None and flight.checkpoint is not None:
-                found |= flight.named(offsets[at + flight.checkpoint])
-            at += len(flight.records)
+        for move_request in move_requests:
+            if move_request.named is not None and move_request.checkpoint is not None:
+                found |= move_request.named(offsets[at + move_request.checkpoint])
+            at += len(move_request.records)
         return found
 
     return named
 
 
-def _by_flight(
-    flights: Sequence[MoveRequest], refused: Mapping[int, PubSubError]
+def _by_move_request(
+    move_requests: Sequence[MoveRequest], refused: Mapping[int, PubSubError]
 ) -> dict[int, dict[int, PubSubError]]:
-    """Refused records by flight's number, and their number in the flight."""
+    """Refused records by move request's number, and their number in the move request."""
     found: dict[int, dict[int, PubSubError]] = {}
     if refused:
         at = 0
-        for number, flight in enumerate(flights):
-            mine = {i: refused[at + i] for i in range(len(flight.records)) if at + i in refused}
+        for number, move_request in enumerate(move_requests):
+            mine = {i: refused[at + i] for i in range(len(move_request.records)) if at + i in refused}
             if mine:
                 found[number] = mine
-            at += len(flight.records)
+            at += len(move_request.records)
     return found

@@ -1,14 +1,14 @@
 """The subscription coordinator: owns the core's partitions, feeds them what happens, and does what they say.
 
 Theory. One thread (the runner's) calls everything here, so there is no lock. Partitions come and go with the
-group's rebalances; effects become calls to the crew and commits to hand to the reader. The coordinator knows no
+group's rebalances; effects become calls to the worker pool and commits to hand to the reader. The coordinator knows no
 thread and no clock: the simulation drives it step by step.
 
 Rules
-1. Which partitions there are, and which handlers outlive them, is told in `owned_partitions`.
-2. A partition that begins anew (`Restart`) is gone until it is assigned again; its handlers linger.
+1. Which partitions there are, and which callbacks outlive them, is told in `owned_partitions`.
+2. A partition that begins anew (`Restart`) is gone until it is assigned again; its callbacks linger.
 3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
-   because of its records only one is with a handler. One that waits for its trial isn't started; while it only waits
+   because of its records only one is with a callback. One that waits for its trial isn't started; while it only waits
    for room, the next place is its own, or others would take each that becomes free.
 """
 
@@ -87,7 +87,7 @@ class Coordinator(OwnedPartitions):
         self,
         rules: Rules,
         flow: FlowControl,
-        crew: WorkerPool,
+        worker_pool: WorkerPool,
         process: int,
         jitter: Callable[[], float],
         beside: RetrySide,
@@ -97,7 +97,7 @@ class Coordinator(OwnedPartitions):
         super().__init__(rules, process, jitter, flow.max_bytes, turn)
         self._subscription = subscription
         self._flow = flow
-        self._crew = crew
+        self._worker_pool = worker_pool
         self._beside = beside
         self.counts = Counts()
         #: Leases that the fetcher may come to need for messages that its callbacks keep; no other thread gets them.
@@ -182,8 +182,8 @@ class Coordinator(OwnedPartitions):
 
     @property
     def seat(self) -> Inline | None:
-        """Where the fetcher may sit down beside the crew; None: nowhere."""
-        return self._crew.inline
+        """Where the fetcher may sit down beside the worker pool; None: nowhere."""
+        return self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
         """Whether leases of so many partitions may be taken inline."""
@@ -196,7 +196,7 @@ class Coordinator(OwnedPartitions):
         )
 
     def released(self, releases: Sequence[LeaseReport], now: float) -> None:
-        """Holders let go."""
+        """Lease runners let go."""
         by_partition: defaultdict[int, list[LeaseReport]] = defaultdict(list)
         for release in releases:
             lease = release.lease
@@ -214,7 +214,7 @@ class Coordinator(OwnedPartitions):
             self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
-        """Verdicts that came outside of handlers."""
+        """Verdicts that came outside of callbacks."""
         by_partition: defaultdict[int, list[Settlement]] = defaultdict(list)
         for settlement in settlements:
             by_partition[settlement.lease.partition].append(settlement)
@@ -288,9 +288,9 @@ class Coordinator(OwnedPartitions):
         return self.owned[number].half.tries
 
     def progress(self, now: float) -> None:
-        """Looks how far the holders are."""
+        """Looks how far the lease runners are."""
         steps: defaultdict[int, list[Progress]] = defaultdict(list)
-        for holder in self._crew.walking():
+        for holder in self._worker_pool.walking():
             lease, done = holder.lease, holder.done
             if holder.begun and lease.state is LeaseState.WALKING:
                 if done != holder.seen:
@@ -314,7 +314,7 @@ class Coordinator(OwnedPartitions):
         """Hands out what may be started now; True if anything was. `inline`: the caller takes what is due itself."""
         if self.closing:
             return False
-        wanted = self._crew.wants(max(0, self._free() - self._wants_turn()))
+        wanted = self._worker_pool.wants(max(0, self._free() - self._wants_turn()))
         numbers = self.attention.deliverable() if wanted > 0 else []
         handed = False
         for at in range(len(numbers)):
@@ -323,7 +323,7 @@ class Coordinator(OwnedPartitions):
             share = -(-wanted // (len(numbers) - at))
             number = numbers[(at + self._turn) % len(numbers)]
             before = self._leased
-            self._do(number, Demand(share, self._crew.run, self._crew.spread, inline), now)
+            self._do(number, Demand(share, self._worker_pool.run, self._worker_pool.spread, inline), now)
             wanted -= self._leased - before
             handed = handed or self._leased > before
         self._turn += 1
@@ -347,7 +347,7 @@ class Coordinator(OwnedPartitions):
         return any(self.owned[each].half.wants_turn for each in some)
 
     def stop(self) -> None:
-        """Begin nothing more (closing); running handlers go on to the end of their record."""
+        """Begin nothing more (closing); running callbacks go on to the end of their record."""
         self.closing = True
         self.attention.stir_all(self.owned)  # a tick means more to them from now on
         for partition in self._all():
@@ -432,7 +432,7 @@ class Coordinator(OwnedPartitions):
             )
             return
         self.counts.redelivered += sum(lease.attempt > 1 for lease in leases)
-        self._crew.take(leases)
+        self._worker_pool.take(leases)
 
     def _withdraw(self, leases: Iterable[Lease]) -> None:
         for lease in leases:

@@ -114,7 +114,7 @@ class Watch:
             if error is None and record is not None:
                 subscriber.noticed(record)
             elif error is not None:
-                # Elsewhere, because it waits for handlers and the other subscriptions can't.
+                # Elsewhere, because it waits for callbacks and the other subscriptions can't.
                 threading.Thread(
                     target=subscriber.end, args=(error,), name="kafka_pubsub-end", daemon=True
                 ).start()

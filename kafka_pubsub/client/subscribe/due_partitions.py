@@ -10,7 +10,7 @@ Rules
    told something are asked again for it. Before a tick those that get one anyhow aren't asked when they are due.
 2. A tick goes to each partition that was told something since its last tick, is restless, is paused, or is due. When
    the wall clock was set, it goes to all.
-3. A partition is restless while its next tick may do something that `wakeup_at` doesn't announce: a handler runs, a
+3. A partition is restless while its next tick may do something that `wakeup_at` doesn't announce: a callback runs, a
    commit is in flight, or time alone decides (`Maintenance.restless`).
 4. A partition that is about to be given up gets no tick and wakes none.
 """
@@ -102,7 +102,7 @@ class DuePartitions:
 
     @property
     def hurried(self) -> bool:
-        """Whether handlers wait for a commit."""
+        """Whether callbacks wait for a commit."""
         self._ask_what()
         return bool(self._hurried)
 

@@ -1,6 +1,6 @@
 """How long the threads of a stream wait where nothing happens: an idle stream must cost next to nothing.
 
-Theory. A stream is idle when no handler runs, nothing waits for a commit, and nothing can be handed out. Then only
+Theory. A stream is idle when no callback runs, nothing waits for a commit, and nothing can be handed out. Then only
 three things can happen: a record comes, which ends a read at once; something becomes due, at a time that is known; or
 another thread asks for something, and wakes the runner. So both threads may wait for longer than while they work.
 

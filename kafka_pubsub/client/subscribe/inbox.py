@@ -9,7 +9,6 @@ Rules
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
@@ -26,13 +25,28 @@ __all__ = ["Inbox"]
 Word = TypeVar("Word")
 
 
-class Inbox(Reports, ABC):
-    """A stream's runner, as holders see it (`lease_runner.Reports`)."""
+class Inbox(Reports):
+    """Where the lease runners of a stream report to.
 
-    coordinator: Coordinator
+    `coordinator` returns what books the reports. `ring` wakes the runner, `take_over` ends an inline run that is under
+    way, `make_way` is called by a thread that is about to wait for a commit: if it commits, another one does from then
+    on.
+    """
 
-    def __init__(self, process: int, on_handed_out: Callable[[str, Message], None]) -> None:
+    def __init__(
+        self,
+        process: int,
+        on_handed_out: Callable[[str, Message], None],
+        coordinator: Callable[[], Coordinator],
+        ring: Callable[[], None],
+        take_over: Callable[[], None],
+        make_way: Callable[[], None],
+    ) -> None:
         self.process = process
+        self._coordinator = coordinator
+        self._ring = ring
+        self._take_over = take_over
+        self._make_way = make_way
         self.ended = threading.Event()
         self.acks = DurableAcks()
         self._on_handed_out = on_handed_out
@@ -41,44 +55,37 @@ class Inbox(Reports, ABC):
         self._extensions: deque[tuple[Lease, int, float]] = deque()
         #: One entry for each verdict that came too late.
         self._stale: deque[None] = deque()
-        self._asleep = False
+        #: Whether the runner sleeps, so that a report has to wake it.
+        self.asleep = False
 
-    @abstractmethod
-    def ring(self) -> None:
-        """Wakes the runner."""
-
-    @abstractmethod
     def take_over(self) -> None:
-        """Ends a walk that is under way."""
-
-    @abstractmethod
-    def make_way(self) -> None:
-        """The caller is about to wait for a commit: if it is the thread that commits, another one becomes it."""
+        self._take_over()
 
     def released(self, release: LeaseReport) -> None:
         self._releases.append(release)
-        if self._asleep:
-            self.ring()
+        if self.asleep:
+            self._ring()
 
     def settled(self, settlement: Settlement) -> None:
         self._settlements.append(settlement)
-        self.ring()
+        self._ring()
 
     def awaited(self, lease: Lease, message: Message) -> AckFuture:
-        future = self.acks.ask(lease, message, self.observer, self.make_way)
-        if self._asleep:
-            self.ring()
+        future = self.acks.ask(lease, message, self.observer, self._make_way)
+        if self.asleep:
+            self._ring()
         return future
 
     def extended(self, lease: Lease, done: int, seconds: float) -> None:
         self._extensions.append((lease, done, seconds))
-        self.ring()
+        self._ring()
 
     def stale(self) -> None:
         if self.ended.is_set():  # there are no more sweeps
-            self.coordinator.counts.stale += 1
-            if self.coordinator.forgotten is not None:
-                self.coordinator.forgotten.too_late()
+            coordinator = self._coordinator()
+            coordinator.counts.stale += 1
+            if coordinator.forgotten is not None:
+                coordinator.forgotten.too_late()
         else:
             self._stale.append(None)
 
@@ -87,13 +94,13 @@ class Inbox(Reports, ABC):
 
     # On the runner
 
-    def _has_heard(self) -> bool:
+    def has_reports(self) -> bool:
         """Whether there is anything to take."""
         return bool(self._releases or self._settlements or self._extensions or self.acks.asked)
 
     def take_reports(self, now: float) -> None:
         """Has the coordinator book all that was said of messages so far."""
-        coordinator = self.coordinator
+        coordinator = self._coordinator()
         releases = _drain(self._releases) if self._releases else ()
         self.take_asks(now)
         if releases:
@@ -107,9 +114,9 @@ class Inbox(Reports, ABC):
             coordinator.counts.stale += 1
 
     def take_asks(self, now: float) -> None:
-        """Acks that callers wait for; also to be taken before a walk tells of itself (`core.events.Awaited`)."""
+        """Acks that callers wait for; also to be taken before an inline run tells of itself (`core.events.Awaited`)."""
         if self.acks.asked:
-            self.coordinator.awaited(_drain(self.acks.asked), now)
+            self._coordinator().awaited(_drain(self.acks.asked), now)
 
 
 def _drain(line: deque[Word]) -> list[Word]:

@@ -1,12 +1,12 @@
-"""What a stream holds: the partitions that are its own, those that rest, and handlers that outlive their ownership.
+"""What a stream holds: the partitions that are its own, those that rest, and callbacks that outlive their ownership.
 
-Theory. Partitions come and go with the group's rebalances, and mostly come back. Handlers that began under an earlier
+Theory. Partitions come and go with the group's rebalances, and mostly come back. Callbacks that began under an earlier
 ownership go on running; `OwnedPartitions` holds their keys back until they end. The coordinator does the rest.
 
 Rules
-1. A revoked partition is *resting*: its books are kept, and no handler begins. If it returns and the log holds exactly
+1. A revoked partition is *resting*: its books are kept, and no callback begins. If it returns and the log holds exactly
    what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
-2. A key whose old handler still runs here is held back in the new ownership until that handler has ended.
+2. A key whose old callback still runs here is held back in the new ownership until that callback has ended.
 3. A partition that is about to be given up sends nothing of its own accord any more.
 """
 
@@ -32,7 +32,7 @@ __all__ = ["OwnedPartitions", "running"]
 
 
 class OwnedPartitions(ABC):
-    """The partitions of one stream, owned and resting, and the leases that are over while their handlers run."""
+    """The partitions of one stream, owned and resting, and the leases that are over while their callbacks run."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class OwnedPartitions(ABC):
         self.owned: dict[int, Partition] = {}
         #: Revoked ones that may return.
         self.resting: dict[int, Partition] = {}
-        #: Leases that are over while their handlers still run; each holds its key back.
+        #: Leases that are over while their callbacks still run; each holds its key back.
         self._lingering: set[Lease] = set()
         #: Commits to send, by partition; the newest of each.
         self.commits: dict[int, CommitBoth] = {}
-        #: Last commits of partitions that were given up, to send after all: their last relocation was aborted.
+        #: Last commits of partitions that were given up, to send after all: their last move was aborted.
         self.afterwords: dict[int, CommitBoth] = {}
         #: Partitions that are about to be given up: they send nothing more of their own accord.
         self._leaving: set[int] = set()
@@ -230,7 +230,7 @@ class OwnedPartitions(ABC):
         }
 
     def lingering(self) -> Counter[int]:
-        """Old handlers that still run, by partition."""
+        """Old callbacks that still run, by partition."""
         return Counter(lease.partition for lease in self._lingering)
 
 
@@ -241,7 +241,7 @@ def _stored(main: Committed, retry: Committed) -> CommitBoth:
 
 
 def running(partition: Partition) -> list[Lease]:
-    """Returns leases with a running handler, which hold their keys back, not those that still wait for their note."""
+    """Returns leases with a running callback, which hold their keys back, not those that still wait for their note."""
 
     def runs(lease: Lease) -> bool:
         return lease.state is LeaseState.EXPIRED or (

@@ -42,7 +42,7 @@ class OpenStream(Protocol):
 
     def __call__(
         self,
-        make_crew: Callable[[StreamRunner, str], WorkerPool],
+        make_worker_pool: Callable[[StreamRunner, str], WorkerPool],
         flow: FlowControl,
         watch: Callable[[], None],
     ) -> Stream: ...
@@ -122,11 +122,11 @@ class _Session:
         self._given_up = False
         #: Whether a call has lasted until the group had answered.
         self._joined_in_time = False
-        self.stream = open_stream(self._make_crew, _FLOW, self._watch)
+        self.stream = open_stream(self._make_worker_pool, _FLOW, self._watch)
 
-    def _make_crew(self, engine: StreamRunner, name: str) -> WorkerPool:
+    def _make_worker_pool(self, engine: StreamRunner, name: str) -> WorkerPool:
         self._engine = engine
-        self.mailbox = PullQueue(engine, engine.ring)
+        self.mailbox = PullQueue(engine.inbox, engine.ring)
         return self.mailbox
 
     def is_idle(self) -> bool:

@@ -35,6 +35,7 @@ from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.subscribe.idle_waits import Bell, IdleWaits
 from kafka_pubsub.client.subscribe.inbox import Inbox
 from kafka_pubsub.client.subscribe.paused_partitions import PausedPartitions
@@ -61,7 +62,7 @@ LEAST_READ = 500
 #: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
 #: messages are out and their acks are waited for: against the commit itself it is little.
 READ_WAIT, PROMPT_WAIT = 0.05, 0.003
-#: Seconds between looks at running handlers and deadlines: as often as there are commits to make of it.
+#: Seconds between looks at running callbacks and deadlines: as often as there are commits to make of it.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
@@ -73,8 +74,8 @@ POSTED = 4
 Answer = TypeVar("Answer")
 
 
-class StreamRunner(Inbox):
-    """Runs one coordinator on one reader. It is the coordinator's `Reports` and the reader's listener."""
+class StreamRunner:
+    """Runs one coordinator on one reader. What its callbacks report comes in through `inbox`."""
 
     def __init__(
         self,
@@ -88,20 +89,22 @@ class StreamRunner(Inbox):
         watch: Callable[[], None] | None = None,
         clock: Callable[[], float] = steady_time,
         wall: Callable[[], float] = time.time,
-        relocating: RetryIO,
+        retry_side: RetryIO,
     ) -> None:
-        super().__init__(process, on_handed_out)
+        self.coordinator: Coordinator
+        self.inbox = Inbox(
+            process, on_handed_out, lambda: self.coordinator, self.ring, self.take_over, self.make_way
+        )
         self.failure: BaseException | None = None
         self._reader = reader
-        self._on_end = on_end
-        self._watch = watch
+        self._on_end, self._watch = on_end, watch
         self.subscription = record.name
         self.clock = clock
         self._prompt = record.options.exactly_once
-        #: Whether handlers wait for a commit, as the runner saw it last.
+        #: Whether callbacks wait for a commit, as the runner saw it last.
         self._hurried = False
         self.wall = WallClock(wall)
-        self.rebalances = AssignmentListener(self, reader, record, look_up, relocating)
+        self.rebalances = AssignmentListener(self, reader, record, look_up, retry_side)
         self._ends = LogEnds(self, self.rebalances, reader)
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
@@ -111,12 +114,12 @@ class StreamRunner(Inbox):
         self._records_read = self._records_booked = 0
         #: Rings when something was posted while the runner slept.
         self._bell = Bell()
-        #: Whether the runner sleeps; `_asleep` only if no thread does its work meanwhile.
+        #: Whether the runner sleeps; `inbox.asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
         self._valves = PausedPartitions(reader, self.rebalances.place)
-        #: When to look at running handlers next; and when something becomes due by itself, as of the last sweep.
+        #: When to look at running callbacks next; and when something becomes due by itself, as of the last sweep.
         self._tick_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
@@ -170,7 +173,7 @@ class StreamRunner(Inbox):
         self._on_end()
 
     def hush(self) -> None:
-        """Begins nothing more, and waits for that: a crew that is told to end starts no thread after it."""
+        """Begins nothing more, and waits for that: a worker pool that is told to end starts no thread after it."""
         with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
             self.ask(self._hush)
 
@@ -191,8 +194,8 @@ class StreamRunner(Inbox):
         if not self._runner_alive():
             self.coordinator.end(self.clock())
         self.rebalances.end()
-        self.ended.set()
-        self.acks.end()
+        self.inbox.ended.set()
+        self.inbox.acks.end()
 
     # What other threads want
 
@@ -202,7 +205,7 @@ class StreamRunner(Inbox):
 
     def ring(self) -> None:
         """Wakes the runner."""
-        self._asleep = False
+        self.inbox.asleep = False
         self._bell.put(None)
 
     def catch_up(self) -> None:
@@ -211,7 +214,7 @@ class StreamRunner(Inbox):
 
     def _catch_up(self) -> None:
         now = self.clock()
-        self.take_reports(now)
+        self.inbox.take_reports(now)
         self.coordinator.tick(now, self.wall.offset(self.clock))
 
     def post(self, call: Callable[[], None]) -> None:
@@ -244,29 +247,29 @@ class StreamRunner(Inbox):
 
     def stand_in_ends(self) -> None:
         """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
-        self._asleep = self._dozing
+        self.inbox.asleep = self._dozing
         oversleeps = self._idling.oversleeps(self.clock(), TICK)
-        if self._asleep and (oversleeps or self._is_told()):
+        if self.inbox.asleep and (oversleeps or self._is_told()):
             self.ring()
 
     def _sleep(self) -> None:
         with self.core:
             walking = self.walks.walk is not None
-            self._dozing, self._asleep = True, not walking
+            self._dozing, self.inbox.asleep = True, not walking
             now = self.clock()
             wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
         if not walking and self._is_told():
-            self._asleep = self._dozing = False
+            self.inbox.asleep = self._dozing = False
             return
         self._bell.wait(wait)
-        self._asleep = self._dozing = False
+        self.inbox.asleep = self._dozing = False
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         """One sweep: takes what was posted, lets time pass, hands out work (`Coordinator.deliver`) and commits."""
         coordinator = self.coordinator
         self.look_alive(now)
         self.take_posted()
-        self.take_reports(now)
+        self.inbox.take_reports(now)
         if now >= self._tick_at or (self._wake_at is not None and now >= self._wake_at):
             self._tick_at = now + TICK
             coordinator.tick(now, self.wall.offset(self.clock))
@@ -292,7 +295,7 @@ class StreamRunner(Inbox):
             self.coordinator.doubt(now)
 
     def _is_told(self) -> bool:
-        return bool(self._posted) or self._has_heard()
+        return bool(self._posted) or self.inbox.has_reports()
 
     def take_posted(self) -> None:
         """Does what was posted so far, in its order: a fetcher that keeps up would keep us from all else."""
@@ -330,9 +333,9 @@ class StreamRunner(Inbox):
                 self._ends.leave(in_order=not self._fetching)
 
     def _read_wait(self) -> float:
-        """A commit can't wake a read, so where handlers wait for commits reads are short."""
+        """A commit can't wake a read, so where callbacks wait for commits reads are short."""
         unbooked = self._fetched != self._booked
-        out = unbooked or self.coordinator.in_flight() or self.acks.waiting
+        out = unbooked or self.coordinator.in_flight() or self.inbox.acks.waiting
         if self._hurried or (self._prompt and out):
             return PROMPT_WAIT
         busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
@@ -437,7 +440,7 @@ class StreamRunner(Inbox):
         self.coordinator.fetched(batches, self.clock())
 
     def take_over(self) -> None:
-        """Ends a walk that is under way: its callback goes on, its thread isn't the fetcher any more."""
+        """Ends an inline run that is under way: its callback goes on, its thread isn't the fetcher any more."""
         with self.core:
             if (walk := self.walks.take_over()) is None:
                 return
@@ -488,7 +491,7 @@ class StreamRunner(Inbox):
         return self.ask(lambda: self._last_words(numbers, self.clock()))
 
     def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
-        self.take_reports(now)  # what was acked before, and waits behind this question, is part of them
+        self.inbox.take_reports(now)  # what was acked before, and waits behind this question, is part of them
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)
 

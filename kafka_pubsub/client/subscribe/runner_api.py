@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.workers.lease_runner import Reports
+from kafka_pubsub.client.subscribe.inbox import Inbox
 from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Committed
@@ -72,11 +72,12 @@ class Runner(Protocol):
         """Whether `thread` is the fetcher, and goes on."""
 
 
-class InlineRunner(Reports, Protocol):
+class InlineRunner(Protocol):
     """Called by the fetcher while it calls callbacks itself: it decides meanwhile, and holds `core` for that."""
 
     clock: Callable[[], float]
     coordinator: Coordinator
+    inbox: Inbox
     core: threading.RLock
 
     def nap(self, seconds: float) -> None:
@@ -87,12 +88,6 @@ class InlineRunner(Reports, Protocol):
 
     def take_posted(self) -> None:
         """Makes the calls that were posted."""
-
-    def take_reports(self, now: float) -> None:
-        """Books what holders have reported."""
-
-    def take_asks(self, now: float) -> None:
-        """Books the acks that callers wait for."""
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         """Makes one sweep."""

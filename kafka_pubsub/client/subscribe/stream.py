@@ -2,7 +2,7 @@
 
 Rules
 1. A stream ends once: closed, cancelled, or failed. Its result is None, or the exception that it failed with.
-2. Closing stops fetching, lets running handlers end, commits, and leaves the group. A handler that doesn't end in
+2. Closing stops fetching, lets running callbacks end, commits, and leaves the group. A callback that doesn't end in
    time is left behind, and logged; its message is delivered again elsewhere.
 3. The first caller of `close` does the work; the others wait for it.
 """
@@ -24,7 +24,7 @@ __all__ = ["CLOSE_TIMEOUT", "Stats", "Stream"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that closing waits for handlers unless told otherwise: longer than most, shorter than a supervisor's
+#: Seconds that closing waits for callbacks unless told otherwise: longer than most, shorter than a supervisor's
 #: patience.
 CLOSE_TIMEOUT = 30.0
 
@@ -60,9 +60,11 @@ class Stream:
             stream.result(timeout=60)   # TimeoutError while all is well
     """
 
-    def __init__(self, engine: StreamRunner, crew: WorkerPool, on_closed: Callable[[Stream], None]) -> None:
+    def __init__(
+        self, engine: StreamRunner, worker_pool: WorkerPool, on_closed: Callable[[Stream], None]
+    ) -> None:
         self._engine = engine
-        self._crew = crew
+        self._worker_pool = worker_pool
         self._on_closed = on_closed
         self._closing = threading.Lock()
         self._listening = threading.Lock()
@@ -82,15 +84,15 @@ class Stream:
 
     def _wait(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
-        while not self._engine.ended.is_set():
+        while not self._engine.inbox.ended.is_set():
             left = 0.5 if until is None else min(0.5, until - time.monotonic())
             if left <= 0:
                 raise TimeoutError("the stream goes on")
-            self._engine.ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
+            self._engine.inbox.ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
 
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._engine.ended.is_set()
+        return self._engine.inbox.ended.is_set()
 
     def add_done_callback(self, callback: Callable[[Stream], object]) -> None:
         """Calls `callback` with the stream when it has ended, at once if it has; it must neither block nor raise."""
@@ -114,7 +116,7 @@ class Stream:
         return True
 
     def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
-        """Stops fetching, lets handlers end (at most `timeout` seconds), commits, leaves the group."""
+        """Stops fetching, lets callbacks end (at most `timeout` seconds), commits, leaves the group."""
         with self._closing:
             if self.done():
                 return
@@ -123,8 +125,8 @@ class Stream:
     def _close(self, timeout: float | None) -> None:
         engine = self._engine
         engine.hush()
-        if not self._crew.close(timeout):
-            running = [holder.lease for holder in self._crew.walking()]
+        if not self._worker_pool.close(timeout):
+            running = [holder.lease for holder in self._worker_pool.walking()]
             log.warning(
                 "closed while handlers still run; their messages will be delivered again: %s", running
             )

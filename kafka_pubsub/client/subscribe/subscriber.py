@@ -117,13 +117,13 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, WORKERS)
 
-        def crew(engine: StreamRunner, name: str) -> WorkerPool:
-            told = engine.observer.around(callback)
+        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
+            told = engine.inbox.observer.around(callback)
             if executor is not None:
-                return ExecutorWorkers(told, executor, workers, engine)
-            return ThreadWorkers(told, workers, engine, name)
+                return ExecutorWorkers(told, executor, workers, engine.inbox)
+            return ThreadWorkers(told, workers, engine.inbox, name)
 
-        return self._open(crew, flow)
+        return self._open(worker_pool, flow)
 
     def pull_batch(
         self,
@@ -146,7 +146,8 @@ class Subscriber:
             raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
         workers = _workers(max_workers, WORKERS)
         return self._open(
-            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine, name), flow
+            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine.inbox, name),
+            flow,
         )
 
     def pull_async(
@@ -162,14 +163,14 @@ class Subscriber:
         workers = _workers(max_workers, TASKS)
         return self._open(
             lambda engine, name: AsyncioWorkers(
-                engine.observer.around_coroutine(callback), loop, workers, engine
+                engine.inbox.observer.around_coroutine(callback), loop, workers, engine.inbox
             ),
             flow,
         )
 
     def _open(
         self,
-        make_crew: Callable[[StreamRunner, str], WorkerPool],
+        make_worker_pool: Callable[[StreamRunner, str], WorkerPool],
         flow: FlowControl | None,
         watch: Callable[[], None] | None = None,
     ) -> Stream:
@@ -189,7 +190,7 @@ class Subscriber:
         # A number of the stream's own: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
-        def relocating_for(record: SubscriptionRecord) -> RetryIO:
+        def retry_side_for(record: SubscriptionRecord) -> RetryIO:
             kind = RetryIO if evidence is None else RecordedRetryIO
             retry = retry_topic_of(record)
             made = kind(self._backend, record, retry, writer, reader.membership, joining.rejoin)
@@ -199,9 +200,9 @@ class Subscriber:
 
         def read_anew() -> Sequence[str]:
             record = engine.rebalances.look_again()
-            return engine.rebalances.go_over(record, relocating_for(record))
+            return engine.rebalances.go_over(record, retry_side_for(record))
 
-        relocating = relocating_for(record)
+        retry_side = retry_side_for(record)
         engine = StreamRunner(
             reader,
             record,
@@ -210,25 +211,25 @@ class Subscriber:
             on_end=lambda: self._failed(engine),
             on_handed_out=self._handed_out,
             watch=watch,
-            relocating=relocating,
+            retry_side=retry_side,
         )
-        engine.observer = evidence or UNOBSERVED
+        engine.inbox.observer = evidence or UNOBSERVED
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
-        crew = make_crew(engine, name)
+        worker_pool = make_worker_pool(engine, name)
         engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
             _rules(record),
             flow or FlowControl(),
-            crew,
+            worker_pool,
             writer,
             random.random,
-            relocating,
+            retry_side,
             turn_of(record),
             record.name,
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(crew, PullQueue))
-        stream = Stream(engine, crew, self._ended)
+        coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
+        stream = Stream(engine, worker_pool, self._ended)
         with self._lock:
             self._streams.add(stream)
             self._engines[stream] = engine
@@ -246,7 +247,7 @@ class Subscriber:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
         if engine is not None:
-            engine.observer.close()
+            engine.inbox.observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(
                 target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
@@ -339,7 +340,7 @@ class Subscriber:
         with self._lock:
             engines = list(self._engines.values())
         if engines:  # ours, settled and forgotten: counted like any late verdict
-            engines[0].stale()
+            engines[0].inbox.stale()
         if self.exactly_once:
             raise StaleAck("the ack id is of a delivery that was settled long ago: this ack changed nothing")
 

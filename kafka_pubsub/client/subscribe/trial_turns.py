@@ -1,6 +1,6 @@
 """Suspects one at a time: whose trial it is, for all streams of this process that read the same subscription.
 
-Two streams that tried a suspect each would share the blame for a crash, and an innocent message would be buried.
+Two streams that tried a suspect each would share the blame for a crash, and an innocent message would be dead-lettered.
 """
 
 from __future__ import annotations

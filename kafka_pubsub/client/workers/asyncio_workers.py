@@ -44,29 +44,29 @@ class AsyncioWorkers:
         self._loop = loop
         self._workers = workers
         self._reports = reports
-        self._holders: set[LeaseRunner] = set()
+        self._lease_runners: set[LeaseRunner] = set()
         #: Tasks that run; the loop itself keeps only weak references.
         self._tasks: set[asyncio.Task[LeaseReport]] = set()
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
-        return min(free, self._workers - len(self._holders))
+        return min(free, self._workers - len(self._lease_runners))
 
     def take(self, leases: Sequence[Lease]) -> None:
-        holders = []
+        lease_runners = []
         for lease in leases:
             lease.holder = holder = LeaseRunner(lease, self._reports)
-            holders.append(holder)
-        self._holders.update(holders)
+            lease_runners.append(holder)
+        self._lease_runners.update(lease_runners)
         try:
-            self._loop.call_soon_threadsafe(self._begin, holders)
+            self._loop.call_soon_threadsafe(self._begin, lease_runners)
         except RuntimeError:  # the loop is closed and will never call back
-            self._leave(holders)
-            for holder in holders:
+            self._leave(lease_runners)
+            for holder in lease_runners:
                 self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
 
-    def _begin(self, holders: Sequence[LeaseRunner]) -> None:
-        for holder in holders:
+    def _begin(self, lease_runners: Sequence[LeaseRunner]) -> None:
+        for holder in lease_runners:
             task = self._loop.create_task(self._take_all(holder))
             self._tasks.add(task)
             task.add_done_callback(partial(self._ended_task, holder))
@@ -105,15 +105,15 @@ class AsyncioWorkers:
         holder.let_go()
         return LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)
 
-    def _leave(self, holders: Sequence[LeaseRunner]) -> None:
+    def _leave(self, lease_runners: Sequence[LeaseRunner]) -> None:
         with self._ended:
-            self._holders.difference_update(holders)
-            if not self._holders:
+            self._lease_runners.difference_update(lease_runners)
+            if not self._lease_runners:
                 self._ended.notify_all()
 
     def walking(self) -> Iterable[LeaseRunner]:
-        return [holder for holder in self._holders.copy() if holder.begun]
+        return [holder for holder in self._lease_runners.copy() if holder.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:
-            return self._ended.wait_for(lambda: not self._holders, timeout)
+            return self._ended.wait_for(lambda: not self._lease_runners, timeout)

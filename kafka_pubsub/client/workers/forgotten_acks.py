@@ -39,7 +39,7 @@ class ForgottenAcks:
         """Deadlines have passed."""
         for effect in effects:
             for lease in effect.leases if isinstance(effect, Withdraw) else ():
-                if lease.state is LeaseState.OVER:  # else its handler still runs
+                if lease.state is LeaseState.OVER:  # else its callback still runs
                     self._warn(lease, "its ack deadline has passed")
 
     def closing(self, leases: Iterable[Lease]) -> None:

@@ -5,21 +5,22 @@ run at a time, and a record made on one processor is cold on the next. So as lon
 fetcher takes what it has read itself (`core/delivery/inline_lease.py`), in small reads that stay in the processor's
 cache. It must never be held up by a callback that isn't quick after all: the runner looks on, and when a callback
 takes long it *takes over*: what the fetcher holds becomes ordinary leases, another thread becomes the fetcher, and
-the old one ends with its callback, counted as a worker of the crew until then.
+the old one ends with its callback, counted as a worker of the worker pool until then.
 
 Rules
 1. Only the walking thread takes records from `_records`, and only a take-over takes the rest; an iterator over a list
    gives each record to one of them.
-2. What a take-over must agree upon with the walking thread - which record is with its handler, which were left - is
+2. What a take-over must agree upon with the walking thread - which record is with its callback, which were left - is
    decided under `_lock`; the hot path, a record that is acked at once, takes no lock.
-3. A message that is kept gets a holder of its own. An ack on another thread may cross that change: it reads the
-   holder again after it has set the state, and the walking thread reads the state after it has set the holder.
+3. A message that is kept gets a lease runner of its own. An ack on another thread may cross that change: it reads the
+   lease runner again after it has set the state, and the walking thread reads the state after it has set the lease
+   runner.
 4. A thread that wants a message's lease for itself (an extension, a close inside the callback) takes over first.
-5. A message that is kept counts like any other that is out: a holder keeps no more than it was allowed to, and then
-   begins nothing more.
-6. Only callbacks that took long while no thread of the crew was at work, or that had to be taken over, are known to be
-   slow. All else that looks slow may be the lock's doing or the machine's, and is tried again after some seconds: else
-   one bad moment would cost a stream its pace for minutes.
+5. A message that is kept counts like any other that is out: a lease runner keeps no more than it was allowed to, and
+   then begins nothing more.
+6. Only callbacks that took long while no thread of the worker pool was at work, or that had to be taken over, are
+   known to be slow. All else that looks slow may be the lock's doing or the machine's, and is tried again after some
+   seconds: else one bad moment would cost a stream its pace for minutes.
 """
 
 from __future__ import annotations
@@ -45,18 +46,20 @@ LONGEST = 500
 SHORTEST = 2
 #: Seconds for a record, callback included, up to which it is quick. One that waits for anything outside takes longer.
 QUICK = 30e-6
-#: Seconds that a walk may take beside: locks, another thread's turn at the interpreter, a processor lent elsewhere.
+#: Seconds that an inline run may take beside: locks, another thread's turn at the interpreter, a processor lent
+#: elsewhere.
 SLACK = 1e-3
 #: Seconds without inline walking after a callback that wasn't quick; doubled each time, up to the second figure.
 PENALTY, LONGEST_PENALTY = 1.0, 60.0
-#: The most of them after what proves nothing: callbacks that only compute look slow as well where many were called, or
-#: some beside the crew's, or where the crew had no room. It may be falling behind just because of its many threads.
+#: The most of them after what proves nothing: callbacks that only compute look slow as well where many were called,
+#: or some beside the worker pool's, or where the worker pool had no room. It may be falling behind just because of
+#: its many threads.
 LONGEST_DOUBT = 8.0
 #: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
 #: makes a lease of each, costs more than it saves.
 LEFT = 0.25
-#: Seconds after which a walk takes long, though none of its callbacks does: some times what the longest read takes if
-#: all are quick. Until it ends nothing is fetched or committed, and a rebalance waits.
+#: Seconds after which an inline run takes long, though none of its callbacks does: some times what the longest read
+#: takes if all are quick. Until it ends nothing is fetched or committed, and a rebalance waits.
 LONGEST_WALK = 0.2
 
 
@@ -76,7 +79,7 @@ class Pace:
     def walked(self, records: int, left: int, seconds: float, now: float, *, alone: bool = False) -> None:
         """So many records took so long; `left` of them were kept unacked, or not begun because others were.
 
-        `alone`: the crew's threads were idle.
+        `alone`: the worker pool's threads were idle.
         """
         if left > LEFT * max(records, LONGEST // 10):
             self.slow(now)
@@ -96,7 +99,7 @@ class Pace:
         self._careful = careful
 
     def hindered(self, now: float) -> None:
-        """The crew left no room for a callback more. Once is no proof that its callbacks are slow."""
+        """The worker pool left no room for a callback more. Once is no proof that its callbacks are slow."""
         self._limit //= 2
         if self._limit < SHORTEST:
             self.slow(now, proved=False)
@@ -109,7 +112,7 @@ class Pace:
 
 
 class InlineLeaseRunner(LeaseRunner):
-    """Holds an inline lease; from a take-over on, the lease of the record that is with its handler."""
+    """Holds an inline lease; from a take-over on, the lease of the record that is with its callback."""
 
     __slots__ = (
         "_current",
@@ -145,7 +148,7 @@ class InlineLeaseRunner(LeaseRunner):
         self._skipped: list[Record] = []
         #: The record that was left or passed over last.
         self._last: Record | None = None
-        #: Whether another thread has what isn't begun; and whether a record was with its handler then.
+        #: Whether another thread has what isn't begun; and whether a record was with its callback then.
         self._taken_over = self._current = False
         #: What the walking thread says when it is through.
         self._passed: Passed | None = None
@@ -197,7 +200,7 @@ class InlineLeaseRunner(LeaseRunner):
             return True
 
     def _keep(self, message: Message, record: Record) -> int:
-        """Gives the message a lease and a holder of its own, unless it has a verdict now; returns its state."""
+        """Gives the message a lease and a lease runner of its own, unless it has a verdict now; returns its state."""
         lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
         lease.key = record.key() if self._ordered else None
         lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
@@ -279,10 +282,10 @@ class InlineLeaseRunner(LeaseRunner):
 
 
 class InlineRun:
-    """What the fetcher walks through after one read: the holders of its partitions, in turn."""
+    """What the fetcher walks through after one read: the lease runners of its partitions, in turn."""
 
-    def __init__(self, holders: Sequence[InlineLeaseRunner]) -> None:
-        self.holders = deque(holders)
+    def __init__(self, lease_runners: Sequence[InlineLeaseRunner]) -> None:
+        self.lease_runners = deque(lease_runners)
         #: Ordinary leases that it takes when those are through.
         self.aside: deque[LeaseRunner] = deque()
         #: The one of them that it has taken.
@@ -299,7 +302,7 @@ class InlineRun:
     @property
     def current(self) -> LeaseRunner | None:
         """What it walks through just now."""
-        return self.holders[0] if self.holders else self._taken
+        return self.lease_runners[0] if self.lease_runners else self._taken
 
     def next_aside(self, *, wanted: bool) -> LeaseRunner | None:
         """The next ordinary lease to take; None: there is none, another thread has them, or none is `wanted`."""
@@ -319,7 +322,10 @@ class InlineRun:
             self._first_seen_at = now
         if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:
             return all_of_it
-        seen = (len(self.holders), self.holders[0].remaining() if self.holders else len(self.aside))
+        seen = (
+            len(self.lease_runners),
+            self.lease_runners[0].remaining() if self.lease_runners else len(self.aside),
+        )
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
         return now - self._seen_at

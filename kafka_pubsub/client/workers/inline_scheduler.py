@@ -2,11 +2,11 @@
 
 Rules
 1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.
-2. A walk ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
-3. A crew that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like threads
-   that wait for anything else, and a crew of them falls behind for ever, though callbacks take microseconds. So its
-   threads get nothing for a moment, and the fetcher tries what waits: a little, then more and more of it, or gives it
-   back. That costs slow callbacks `PATIENCE` and the time of two.
+2. An inline run ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
+3. A worker pool that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like
+   threads that wait for anything else, and a worker pool of them falls behind for ever, though callbacks take
+   microseconds. So its threads get nothing for a moment, and the fetcher tries what waits: a little, then more and
+   more of it, or gives it back. That costs slow callbacks `PATIENCE` and the time of two.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["LOOK", "InlineScheduler"]
 
 #: Seconds after which a callback that the fetcher called itself is found to take long.
 LOOK = 0.05
-#: Seconds for which leases wait for it while it reads, before the crew's threads get them.
+#: Seconds for which leases wait for it while it reads, before the worker pool's threads get them.
 SOON = 0.02
 #: Seconds for which it takes what was handed out, before it reads again.
 HELP = 0.02
-#: Seconds that it waits for the crew's threads to be through: quick callbacks wait for the interpreter only.
+#: Seconds that it waits for the worker pool's threads to be through: quick callbacks wait for the interpreter only.
 PATIENCE = 0.02
 
 
@@ -49,7 +49,7 @@ class InlineScheduler:
         return now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def limit(self, now: float) -> int:
-        """How many records to read for a walk; 0: none."""
+        """How many records to read for an inline run; 0: none."""
         return 0 if self._runner.coordinator.seat is None else self.pace.limit(now)
 
     def try_walk(
@@ -83,7 +83,7 @@ class InlineScheduler:
             take()
 
     def _relieve(self, walk: InlineRun, seat: Inline) -> bool:
-        """The crew has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
+        """The pool has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
         runner = self._runner
         with runner.core:
             seat.put_aside(walk.aside)
@@ -99,7 +99,7 @@ class InlineScheduler:
         return self._end(walk, seat)
 
     def _runs_dry(self, walk: InlineRun, seat: Inline) -> bool:
-        """Waits until the crew's threads, left without leases, are through; whether most are, and one more may run."""
+        """Waits until the pool's threads, left without leases, are through; whether most are, and one more may run."""
         runner, at_work = self._runner, seat.busy()
         until = runner.clock() + PATIENCE
         while seat.busy() and not walk.over and runner.clock() < until:
@@ -107,7 +107,7 @@ class InlineScheduler:
         return 2 * seat.busy() <= at_work and seat.spares()
 
     def _refill(self, walk: InlineRun, seat: Inline) -> bool:
-        """Puts aside what can begin now that the crew's threads are through; whether there is anything."""
+        """Puts aside what can begin now that the worker pool's threads are through; whether there is anything."""
         runner = self._runner
         with runner.core:
             if not walk.over and not walk.aside:
@@ -137,10 +137,10 @@ class InlineScheduler:
         leases = runner.coordinator.fetched(batches, runner.clock(), inline=True)
         reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
-        return InlineRun([self._holder(lease, spare) for lease in leases])
+        return InlineRun([self._lease_runner(lease, spare) for lease in leases])
 
-    def _holder(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
-        return InlineLeaseRunner(lease, self._runner, ordered=self._ordered, spare=spare)
+    def _lease_runner(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
+        return InlineLeaseRunner(lease, self._runner.inbox, ordered=self._ordered, spare=spare)
 
     def _go(self, walk: InlineRun, seat: Inline, count: int, *, more: bool) -> bool:
         runner = self._runner
@@ -158,16 +158,16 @@ class InlineScheduler:
     def _pass_all(self, walk: InlineRun, seat: Inline) -> int:
         """Takes the inline leases; returns how many records were kept, or not begun because others were."""
         runner, left = self._runner, 0
-        while walk.holders and not walk.over:
-            told = walk.holders[0].pass_through(seat.callback)
+        while walk.lease_runners and not walk.over:
+            told = walk.lease_runners[0].pass_through(seat.callback)
             with runner.core:
                 if isinstance(told, Passed) and not walk.over:  # else the take-over has told it
                     left += len(told.left) + len(told.lease.records) - told.reached
                     self._tell(told)
                 elif told is not None and not isinstance(told, Passed):
-                    runner.released(told)
+                    runner.inbox.released(told)
                 if not walk.over:
-                    walk.holders.popleft()
+                    walk.lease_runners.popleft()
         return left
 
     def _help(self, walk: InlineRun, seat: Inline, *, more: bool = False) -> bool:
@@ -187,18 +187,20 @@ class InlineScheduler:
                 seat.put_aside(walk.aside)
                 runner.step(now, hand_out=now - started < HELP, inline=True)
                 seat.put_aside(None)
-                walk.holders += [self._holder(lease) for lease in runner.coordinator.take_inline()]
-            if not walk.aside and not walk.holders:
+                walk.lease_runners += [
+                    self._lease_runner(lease) for lease in runner.coordinator.take_inline()
+                ]
+            if not walk.aside and not walk.lease_runners:
                 break
             now = runner.clock()
-            records += sum(len(holder.lease.records) for holder in walk.holders)
+            records += sum(len(holder.lease.records) for holder in walk.lease_runners)
             left += self._pass_all(walk, seat)
             records += self._take_aside(walk, seat)
             seconds += runner.clock() - now
             if more:
                 with runner.core:
                     if not walk.over:
-                        runner.take_reports(runner.clock())
+                        runner.inbox.take_reports(runner.clock())
                 break
         if records:
             self.pace.walked(records, left, seconds, runner.clock())
@@ -206,7 +208,7 @@ class InlineScheduler:
 
     def _take_aside(self, walk: InlineRun, seat: Inline, most: float = inf) -> int:
         """Walks through ordinary leases until these were `most` records or more; returns how many."""
-        released, records = self._runner.released, 0
+        released, records = self._runner.inbox.released, 0
         while (holder := walk.next_aside(wanted=records < most)) is not None:
             released(holder.walk(seat.callback))
             records += max(1, holder.done)  # one was begun, whatever became of it
@@ -225,15 +227,15 @@ class InlineScheduler:
 
     def _tell(self, passed: Passed) -> None:
         runner = self._runner
-        runner.take_asks(now := runner.clock())  # those of the callbacks that it tells of
+        runner.inbox.take_asks(now := runner.clock())  # those of the callbacks that it tells of
         runner.coordinator.passed(passed, now)
 
     def stands(self, now: float) -> bool:
-        """Whether a walk is under way whose callback, or which as a whole, takes long."""
+        """Whether an inline run is under way whose callback, or which as a whole, takes long."""
         return self.walk is not None and self.walk.stands(now) >= LOOK
 
     def take_over(self) -> InlineRun | None:
-        """Ends the walk that is under way, if any: its thread isn't the fetcher any more."""
+        """Ends the inline run that is under way, if any: its thread isn't the fetcher any more."""
         runner = self._runner
         walk, self.walk = self.walk, None
         seat = runner.coordinator.seat
@@ -241,7 +243,7 @@ class InlineScheduler:
             return None
         walk.over = True
         now = runner.clock()
-        for holder in walk.holders:
+        for holder in walk.lease_runners:
             if (passed := holder.take_over()) is not None:
                 self._tell(passed)
         runner.coordinator.reserve(0)

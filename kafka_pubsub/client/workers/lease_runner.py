@@ -1,4 +1,4 @@
-"""A holder: takes one lease's records in order, and stands behind its messages' verbs.
+"""A lease runner: takes one lease's records in order, and stands behind its messages' verbs.
 
 Theory. The hot path is here: a worker walks a lease, calling the callback for one record after the other as long
 as each is acked when its callback returns. One report at the end says how far it came; nothing per message
@@ -7,7 +7,7 @@ crosses a thread.
 A message's `_state` is PENDING until its verdict, then one of the codes below; it never changes twice.
 
 Rules
-1. `done` counts the acked records, so it is also the number of the one that is with its handler. Only the walking
+1. `done` counts the acked records, so it is also the number of the one that is with its callback. Only the walking
    thread writes it; the runner reads it (it only grows, so an old value is merely late).
 2. An ack on another thread and the end of the callback may cross. Each first writes its own flag and then reads
    the other's: at least one of them sees both, so an ack can be reported twice but never lost.
@@ -51,7 +51,7 @@ KEPT = LeaseOutcome.KEPT
 
 
 class Reports(Protocol):
-    """Where holders report to: the stream's runner. Any thread may call."""
+    """Where lease runners report to: the stream's runner. Any thread may call."""
 
     process: int
     observer: LeaseObserver = UNOBSERVED
@@ -78,7 +78,7 @@ def check_extension(seconds: float) -> None:
 
 
 def words_of(error: BaseException | None) -> str:
-    """What travels with a message whose handler failed: "Class: text", within a bound; empty: no error is known."""
+    """What travels with a message whose callback failed: "Class: text", within a bound; empty: no error is known."""
     if error is None:
         return ""
     try:
@@ -137,15 +137,15 @@ class LeaseRunner:
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
         self.reports = reports
-        #: Records acked; the next one is with its handler.
+        #: Records acked; the next one is with its callback.
         self.done = 0
-        #: Whether a handler has begun.
+        #: Whether a callback has begun.
         self.begun = False
         self.stopped = False
         self.withdrawn = False
         #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
         self.detached = False
-        #: The runner's own: how far the holder was when it last looked, and since when (monotonic seconds).
+        #: The runner's own: how far the lease runner was when it last looked, and since when (monotonic seconds).
         self.seen = -1
         self.seen_at = 0.0
         self._delay: float | None = None
@@ -185,7 +185,7 @@ class LeaseRunner:
         self.lease.holder = None
 
     def begin(self) -> Message | None:
-        """The message of the next record, now with its handler; None if nothing more may begin."""
+        """The message of the next record, now with its callback; None if nothing more may begin."""
         if self.stopped:
             return None
         self.begun = True

@@ -22,7 +22,7 @@ class MessageRun(Protocol):
 
 
 class LeaseObserver:
-    """Is told what handlers do. This one ignores it, so that streams without an observer pay nothing."""
+    """Is told what callbacks do. This one ignores it, so that streams without an observer pay nothing."""
 
     #: The class of the stream's messages; None: the ordinary one.
     message: type[Message] | None = None
@@ -43,7 +43,7 @@ class LeaseObserver:
         """The message is about to be handed over; those handed over in one call share a `batch`."""
 
     def ends(self, message: Message, error: BaseException | None = None) -> None:
-        """Its handler has returned, or raised `error`."""
+        """Its callback has returned, or raised `error`."""
 
     def run_begins(self, messages: Iterable[Message]) -> None:
         """One callback is about to get these together."""

@@ -1,4 +1,4 @@
-"""Synchronous pull: a crew without handlers. Leases wait in a box until `receive` takes them out.
+"""Synchronous pull: a worker pool without callbacks. Leases wait in a box until `receive` takes them out.
 
 Rules
 1. A lease is asked for only when a thread waits for a message, so no message is leased without a caller. Several
@@ -30,7 +30,7 @@ LOOK = 0.25
 
 
 class PullQueue:
-    """The crew behind `receive`."""
+    """The worker pool behind `receive`."""
 
     run = 1
     spread = False
@@ -103,7 +103,7 @@ class PullQueue:
                 self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
                 continue
             self._reports.observer.begins(message)
-            self._reports.observer.ends(message)  # a box has no handler that could end later
+            self._reports.observer.ends(message)  # a box has no callback that could end later
             self._reports.released(holder.left(message))
             self._wanted -= 1
             return message

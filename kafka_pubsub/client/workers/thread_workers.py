@@ -1,12 +1,12 @@
-"""Crews run the callbacks of a stream: threads of our own, a user's executor, batches, or none (receive).
+"""Worker pools run the callbacks of a stream: threads of our own, a user's executor, batches, or none (receive).
 
-Theory. The runner gives a crew leases; the crew wraps each in a holder, walks it somewhere, and reports the
-release. Crews differ only in where the walking happens.
+Theory. The runner gives a worker pool leases; the worker pool wraps each in a lease runner, walks it somewhere, and
+reports the release. Worker pools differ only in where the walking happens.
 
 Rules
 1. `take` never blocks: it is called by the runner.
-2. `walking` lists the holders whose handlers may be running now, so that the runner can see how far they are.
-3. A crew that was closed lets its running handlers end and begins nothing more.
+2. `walking` lists the lease runners whose callbacks may be running now, so that the runner can see how far they are.
+3. A worker pool that was closed lets its running callbacks end and begins nothing more.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ QUICK = 0.0001
 
 
 class Inline(Protocol):
-    """What a crew has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
+    """What a worker pool has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
 
     callback: Callback
 
     def spares(self) -> bool:
-        """Whether one more callback may run beside those of the crew."""
+        """Whether one more callback may run beside those of the worker pool."""
 
     def lend(self, lent: bool) -> None:
         """From now on, or no longer, the fetcher counts as a worker."""
@@ -60,10 +60,10 @@ class Inline(Protocol):
         """How many of its threads are with a lease."""
 
     def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
-        """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the crew again."""
+        """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the pool again."""
 
-    def queue(self, holders: Iterable[LeaseRunner]) -> None:
-        """The crew takes these."""
+    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
+        """The worker pool takes these."""
 
     def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
         """`thread` was the fetcher; until its callback ends it is a worker."""
@@ -84,7 +84,7 @@ class WorkerPool(Protocol):
     def take(self, leases: Sequence[Lease]) -> None: ...
     def walking(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
-        """Waits for handlers that run; False if one still runs after `timeout` seconds."""
+        """Waits for callbacks that run; False if one still runs after `timeout` seconds."""
 
 
 class ThreadWorkers:
@@ -176,17 +176,17 @@ class ThreadWorkers:
 
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
-        holders = [LeaseRunner(lease, reports) for lease in leases]
-        for holder in holders:
+        lease_runners = [LeaseRunner(lease, reports) for lease in leases]
+        for holder in lease_runners:
             holder.lease.holder = holder
         if self._aside is not None:
-            self._aside.extend(holders)
+            self._aside.extend(lease_runners)
         else:
-            self.queue(holders)
+            self.queue(lease_runners)
 
-    def queue(self, holders: Iterable[LeaseRunner]) -> None:
+    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
         workers = self._workers
-        for holder in holders:
+        for holder in lease_runners:
             workers.put(holder)
         while workers.hired < min(AT_ONCE, self._places(), workers.waiting):
             workers.hire()
@@ -233,20 +233,20 @@ class ExecutorWorkers:
         self._workers = workers
         self._reports = reports
         #: Submitted and not ended.
-        self._holders: set[LeaseRunner] = set()
+        self._lease_runners: set[LeaseRunner] = set()
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
-        return min(free, self._workers - len(self._holders))
+        return min(free, self._workers - len(self._lease_runners))
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             lease.holder = holder = LeaseRunner(lease, self._reports)
-            self._holders.add(holder)
+            self._lease_runners.add(holder)
             try:
                 self._executor.submit(self._walk, holder)
             except RuntimeError as error:  # what executors raise that were shut down
-                self._holders.discard(holder)
+                self._lease_runners.discard(holder)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
@@ -254,15 +254,15 @@ class ExecutorWorkers:
     def _walk(self, holder: LeaseRunner) -> None:
         self._reports.released(holder.walk(self._callback))
         with self._ended:
-            self._holders.discard(holder)
+            self._lease_runners.discard(holder)
             self._ended.notify_all()
 
     def walking(self) -> Iterable[LeaseRunner]:
-        return [holder for holder in self._holders.copy() if holder.begun]
+        return [holder for holder in self._lease_runners.copy() if holder.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:
-            return self._ended.wait_for(lambda: not self._holders, timeout)
+            return self._ended.wait_for(lambda: not self._lease_runners, timeout)
 
 
 class BatchWorkers:
@@ -329,7 +329,7 @@ class BatchWorkers:
         try:
             if messages:
                 self._callback(messages)
-        except BaseException as error:  # see Holder.walk
+        except BaseException as error:  # see Lease runner.walk
             raised = error
             log.exception("the batch callback raised; what it hadn't acked is redelivered")
         for holder in batch:

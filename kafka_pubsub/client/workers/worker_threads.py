@@ -1,4 +1,4 @@
-"""The threads of a crew: they take from one queue, and those that had nothing to do for a while end.
+"""The threads of a worker pool: they take from one queue, and those that had nothing to do for a while end.
 
 Theory. A thread that waits costs memory, and a process may have forty streams. A thread is never interrupted while it
 waits: the runner, which alone fills the queue, puts a word into it that ends the thread that takes it. What the runner
@@ -46,7 +46,7 @@ class Worker(Generic[Item]):
 
 
 class Workers(Generic[Item]):
-    """The threads of one crew."""
+    """The threads of one worker pool."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ Rules
    partition's own are committed with it, in the same request.
 2. No second commit before the answer to the first. After a refusal the next commit holds the same content.
 3. Commits are up to `COMMIT_INTERVAL` apart, except the last one at a revoke, and those that a caller waits for.
-4. A relocation's commit calls its sources finished, which the books do only when it has been stored.
+4. A move's commit calls its sources finished, which the books do only when it has been stored.
 5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
    checkpoint, which the metadata names (`checkpoints`).
 """

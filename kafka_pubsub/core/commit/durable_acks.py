@@ -6,9 +6,10 @@ answer settles them. The ack's waiter moves the same way: from `_booked` to `_se
 
 Rules
 1. A waiter is told that its ack is durable only after the answer to a commit that was made after the ack was booked.
-2. An ack is booked when it arrives, though its handler may still run: the handler may wait for this very answer.
-   The key stays with its holder until the handler has ended.
-3. The acks of a walk (`inline_lease`) are booked when the walk has reported; until then they wait in `_walked`.
+2. An ack is booked when it arrives, though its callback may still run: the callback may wait for this very answer.
+   The key stays with its lease runner until the callback has ended.
+3. The acks of an inline run (`inline_lease`) are booked when the inline run has reported; until then they wait in
+   `_walked`.
 4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
 5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
 6. Every wait ends: after `PATIENCE` a waiter is told that there is no answer. The ack itself stays booked.
@@ -28,7 +29,7 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["PATIENCE", "PROMPT", "Durability"]
 
-#: Seconds that a commit waits for further acks while callers wait for it: the acks of handlers that run side by side
+#: Seconds that a commit waits for further acks while callers wait for it: the acks of callbacks that run side by side
 #: share one commit. It is short against the commit itself.
 PROMPT = 0.002
 #: Seconds after which a waiter is told that there is no answer: a change of the group's coordinator takes some ten.
@@ -49,7 +50,7 @@ class Durability:
         self._prompt = prompt
         #: False: no ack has a waiter, and there is no answer to pass on.
         self.busy = False
-        #: Asked during a walk that hasn't reported yet.
+        #: Asked during an inline run that hasn't reported yet.
         self._walked: list[tuple[Ask, float]] = []
         #: In the books, and in no commit yet.
         self._booked: deque[_Waiter] = deque()
@@ -109,7 +110,7 @@ class Durability:
             self._late(ask)
 
     def _untold(self, ask: Ask) -> bool:
-        """Tells whether a walk has left the ask's lease and hasn't reported it yet."""
+        """Tells whether an inline run has left the ask's lease and hasn't reported it yet."""
         return ask.lease.state is LeaseState.WALKING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:

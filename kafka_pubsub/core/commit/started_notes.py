@@ -1,9 +1,9 @@
-"""What a commit tells of handlers that run: the messages that they hold, for the next owner and for people who look.
+"""What a commit tells of callbacks that run: the messages that they hold, for the next owner and for people who look.
 
 Rules
-1. The notes of suspects come first (`crash_suspects`). Each message that was seen with a handler follows, if there is
+1. The notes of suspects come first (`crash_suspects`). Each message that was seen with a callback follows, if there is
    room.
-2. What a handler keeps for long is named, if need be by a commit that says nothing else: people look there for what
+2. What a callback keeps for long is named, if need be by a commit that says nothing else: people look there for what
    holds a key up.
 """
 
@@ -52,13 +52,13 @@ class StartedNotes:
         return [offset for there, offset in self._named if there is retried and offset >= position]
 
     def _current(self) -> Iterator[Record]:
-        """Records whose handlers were seen running."""
+        """Records whose callbacks were seen running."""
         for lease in self._leases.active:
             if lease.deadline is not None and lease.done < len(lease.records):
                 yield lease.records[lease.done]
 
     def lacks_slow(self, is_slow: Callable[[Lease, float], bool], now: float) -> bool:
-        """Whether a handler keeps a record for long that the log doesn't name (rule 2)."""
+        """Whether a callback keeps a record for long that the log doesn't name (rule 2)."""
         return any(
             lease.done < len(lease.records)
             and _place(lease.records[lease.done]) not in self._named

@@ -6,7 +6,7 @@ the records of its window. More records than that wouldn't be started soon, and 
 Rules
 1. When the partitions together are full, fetching waits for a moment; if that doesn't help, those that are full
    themselves are paused, so that one stuck partition doesn't stop the others. One that is far ahead of the others
-   (few keys, slow handlers) is paused at once.
+   (few keys, slow callbacks) is paused at once.
 2. A paused partition resumes at half of what paused it: without that hysteresis each message would pause and
    resume it, and a pause throws away what the log's client had fetched ahead.
 3. What is paused is never empty: it has records here, whose end resumes it.

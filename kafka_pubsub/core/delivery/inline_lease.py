@@ -1,19 +1,19 @@
 """Inline leases: records of many keys, taken in the order of the log by the thread that reads it.
 
-Theory. Where callbacks only compute, handing each key's records to another thread costs more than the callbacks.
-An inline lease holds records of many keys at once, for one holder that takes them one after the other: so each of those
-keys is with one holder (I1), and nothing has to be sorted by key. There are two kinds. One holds what was just read: it
-has no key and blocks nothing; that is safe because its keys have nothing in the queues, and nothing more is received
-while it is open. The other one holds what is due of parked keys, with what waits in main behind it: it holds and blocks
-these keys (`Lease.keys`) as a lease of each would.
+Theory. Where callbacks only compute, handing each key's records to another thread costs more than the callbacks. An
+inline lease holds records of many keys at once, for one lease runner that takes them one after the other: so each of
+those keys is with one lease runner (I1), and nothing has to be sorted by key. There are two kinds. One holds what was
+just read: it has no key and blocks nothing; that is safe because its keys have nothing in the queues, and nothing
+more is received while it is open. The other one holds what is due of parked keys, with what waits in main behind it:
+it holds and blocks these keys (`Lease.keys`) as a lease of each would.
 
 Rules
 1. A key that has records in the queues, is blocked or parked has no part in a lease of what was just read: its records
    queue up.
 2. A kept record gets a lease of its own, which blocks its key. A nacked one moves at once. Later records of such a key
    are passed over.
-3. When a lease ends, or ends early because its handler takes long, the records that it didn't come to go to the queues,
-   or back to where they waited.
+3. When a lease ends, or ends early because its callback takes long, the records that it didn't come to go to the
+   queues, or back to where they waited.
 4. The records of a lease are in the order of their origins, so each key's are in order.
 """
 

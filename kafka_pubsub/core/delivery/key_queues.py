@@ -1,4 +1,4 @@
-"""Records that wait, by ordering key: one holder per key, keys beside each other.
+"""Records that wait, by ordering key: one lease runner per key, keys beside each other.
 
 Theory. A key is *ready* when it has waiting records, no lease holds it and it isn't parked. Taking hands over a run
 from the front of a key's queue and blocks the key until it is released. The ready key whose first record is the
@@ -6,7 +6,7 @@ oldest goes first: so keys go forward together, no key starves, and the finished
 log. Records without a key wait in a line of their own and never block each other.
 
 Rules
-1. A blocked key keeps its queue, even an empty one: what arrives meanwhile waits behind its holder (I1).
+1. A blocked key keeps its queue, even an empty one: what arrives meanwhile waits behind its lease runner (I1).
 2. A key's queue is in order of offset. What comes back goes to the front, so the order survives. Records without
    a key come back in any order and are put where they belong: the oldest must come first, because with a full ack
    map only the oldest of all may be handed out.
@@ -45,7 +45,7 @@ class KeyQueues:
         self.ready: list[tuple[int, bytes]] = []
         #: Entries of `ready` that mean nothing any more. Never the first one.
         self._void: set[tuple[int, bytes]] = set()
-        #: Keys that may not be taken, and how many reasons there are: a holder, a backoff, an old handler.
+        #: Keys that may not be taken, and how many reasons there are: a lease runner, a backoff, an old callback.
         self.blocked: dict[bytes, int] = {}
         #: Keys that wait in the retry partition. `park` is told before one comes, `unpark` when it has gone.
         self.parked: Collection[bytes] = ()

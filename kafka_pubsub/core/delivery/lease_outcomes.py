@@ -2,7 +2,7 @@
 
 Rules
 1. An acked message is finished in the books of the log that it came from.
-2. A message that no handler has begun goes back to the place it was taken from, in front of those that wait there.
+2. A message that no callback has begun goes back to the place it was taken from, in front of those that wait there.
 3. A failed message moves to the retry partition.
 4. A message that was nacked inline moves at once: its lease would be opened only to be closed. If it was just read,
    nothing of its key is parked, and the key waits for this one message: there is nothing to settle.
@@ -77,7 +77,7 @@ class RecordOutcomes:
         nacked: Sequence[Nacked],
         rest: Sequence[Record],
     ) -> None:
-        """An inline lease of what was due is over: it has held `keys`, and of these the `kept` stay with a holder."""
+        """An inline lease of what was due is over: it held `keys`, and the `kept` of these stay with a lease runner."""
         retried = [record for record in acked if isinstance(record, RetryRecord)]
         self._book_retried(retried)
         if len(retried) < len(acked):
@@ -90,7 +90,7 @@ class RecordOutcomes:
         self.free_keys(free)
 
     def _put_back(self, record: Record) -> None:
-        """No handler has begun it: it goes to where it waited, in front."""
+        """No callback has begun it: it goes to where it waited, in front."""
         key = self._half.retries.key(record)
         if isinstance(record, RetryRecord):
             self._half.lending.put_back(record, entry_of(record), key)
@@ -110,7 +110,7 @@ class RecordOutcomes:
             self._book_retried(records)
 
     def finish_whole(self, leases: Sequence[Lease]) -> None:
-        """The hot path: holders that took every record, all at once."""
+        """The hot path: lease runners that took every record, all at once."""
         retried = [lease for lease in leases if lease.entries is not None]
         if retried:
             self._book_retried(self._leases.close_whole(retried))
@@ -142,7 +142,7 @@ class RecordOutcomes:
         self._half.freed(keys, self.now)
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
-        """The current record failed: it is relocated; those behind it go back."""
+        """The current record failed: it is moved; those behind it go back."""
         record, *rest = self._leases.close(lease)
         if rest:
             self.give_back(lease, rest)

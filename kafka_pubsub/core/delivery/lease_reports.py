@@ -1,8 +1,9 @@
-"""What holders say about their leases, and what it means.
+"""What lease runners say about their leases, and what it means.
 
-Theory. A holder acks records one by one and lets go of its lease in the end, or keeps one record until its deadline.
-Each report either finishes records, gives back those that no handler has seen, or says that the current one failed.
-What follows from that is `LeaseOutcomes`'s: the partition knows where a record came from and where it goes.
+Theory. A lease runner acks records one by one and lets go of its lease in the end, or keeps one record until its
+deadline. Each report either finishes records, gives back those that no callback has seen, or says that the current
+one failed. What follows from that is `LeaseOutcomes`'s: the partition knows where a record came from and where it
+goes.
 
 Rule: a report about a lease that is over changes nothing, and is counted as stale (I4).
 """
@@ -29,13 +30,13 @@ class LeaseOutcomes(Protocol):
         """These records of the lease are acked."""
 
     def finish_whole(self, leases: Sequence[Lease]) -> None:
-        """All records of these leases are acked, and their holders gone: the hot path."""
+        """All records of these leases are acked, and their lease runners gone: the hot path."""
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
         """These were never begun."""
 
     def free(self, lease: Lease) -> None:
-        """The lease is over, or its handler has ended: what waited for that may go on."""
+        """The lease is over, or its callback has ended: what waited for that may go on."""
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """The current record failed; ends the lease, frees it, and gives back the records behind it."""
@@ -55,7 +56,7 @@ class LeaseReports:
         return lease.state is LeaseState.OVER or lease.epoch != self.epoch
 
     def released(self, event: LeasesReported, now: float) -> Sequence[Effect]:
-        """Holders let go."""
+        """Lease runners let go."""
         stale = 0
         whole: list[Lease] = []
         for release in event.releases:
@@ -71,14 +72,14 @@ class LeaseReports:
         return (Stale(stale),) if stale else ()
 
     def release(self, release: LeaseReport, now: float) -> None:
-        """One holder lets go."""
+        """One lease runner lets go."""
         lease, verdict, home = release.lease, release.verdict, self._home
         self._finish(lease, release.done)
         if lease.done == len(lease.records):
             self._leases.close(lease)
             home.free(lease)
         elif verdict is LeaseOutcome.UNTOUCHED or release.done < lease.done:
-            # Expired or not: no handler has seen this record; a word about one that is acked meanwhile isn't about it.
+            # Expired or not: no callback has seen this record; a word about one that is acked meanwhile isn't about it.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
@@ -94,7 +95,7 @@ class LeaseReports:
         return now + self._rules.ack_deadline if lease.extended is None else lease.extended
 
     def progressed(self, event: Progressed, now: float) -> Sequence[Effect]:
-        """Holders are on their way."""
+        """Lease runners are on their way."""
         allowed = max(self._rules.ack_deadline, self._rules.max_extension)
         for lease, done, started in event.steps:
             if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
@@ -106,7 +107,7 @@ class LeaseReports:
         return ()
 
     def settled(self, event: Settled, now: float) -> Sequence[Effect]:
-        """Verdicts outside of handlers."""
+        """Verdicts outside of callbacks."""
         stale = 0
         over: list[Lease] = []
         for settlement in event.settlements:
@@ -122,13 +123,13 @@ class LeaseReports:
         return [*effects, Stale(stale)] if stale else effects
 
     def acked(self, lease: Lease, record: Record) -> bool:
-        """The record is acked in a handler that may still run; False if that comes too late.
+        """The record is acked in a callback that may still run; False if that comes too late.
 
         Also True if it was finished under this lease before.
         """
         offset = record.offset()
         if lease.state is not LeaseState.OVER and offset < lease.records[0].offset():
-            return True  # of the walk that the lease was
+            return True  # of the inline run that the lease was
         at = next((at for at, each in enumerate(lease.records) if each.offset() == offset), None)
         if at is None or (at >= lease.done and self.over(lease)):
             return False

@@ -1,19 +1,19 @@
 """Who holds which records, until when, and which verdicts still count.
 
-Theory. A lease is one key's run of records, handed to one holder that takes them in order. Only its current
-record - the first unfinished one - has a deadline: its clock starts when its handler does, not when the record
-was buffered. When a holder lets go of a lease whose current record it neither acked nor nacked, the lease is
+Theory. A lease is one key's run of records, handed to one lease runner that takes them in order. Only its current
+record - the first unfinished one - has a deadline: its clock starts when its callback does, not when the record
+was buffered. When a lease runner lets go of a lease whose current record it neither acked nor nacked, the lease is
 *kept*: that one record, with the user, until its deadline.
 
-States: WALKING (a holder is on its way), KEPT (with the user, no handler runs), EXPIRED (its deadline has passed
-while its handler still runs: no other holder gets the key until the handler has ended).
+States: WALKING (a lease runner is on its way), KEPT (with the user, no callback runs), EXPIRED (its deadline has passed
+while its callback still runs: no other lease runner gets the key until the callback has ended).
 Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
 
 Rules
 1. A verdict counts only while its lease is in `active` (I4): identity is the fence, so epoch and attempt of an
    older delivery can't be mistaken for those of a newer one.
-2. Deadlines sit in a heap that may hold outdated entries. A deadline that moves on, as it does with every record
-   that a holder begins, leaves its entry where it is: too early, and put right when its time has come. When entries
+2. Deadlines sit in a heap that may hold outdated entries. A deadline that moves on, as it does with every record that
+   a lease runner begins, leaves its entry where it is: too early, and put right when its time has come. When entries
    outnumber the active leases they are swept, or else each would keep its lease's records until it is due.
 """
 
@@ -48,7 +48,7 @@ class LeaseState(IntEnum):
 class Settlement(NamedTuple):
     """The fate of the lease's record number `done`: acked, or nacked (`delay` None: by the backoff).
 
-    It may overtake the release that says its handler has ended.
+    It may overtake the release that says its callback has ended.
     """
 
     lease: Lease
@@ -60,7 +60,7 @@ class Settlement(NamedTuple):
 
 
 class Lease:
-    """One key's run of records with one holder. The shell reads it; only the core writes it."""
+    """One key's run of records with one lease runner. The shell reads it; only the core writes it."""
 
     __slots__ = (
         "attempt",
@@ -94,13 +94,13 @@ class Lease:
         #: How many records from the front are finished.
         self.done = 0
         self.state = LeaseState.WALKING
-        #: When the current record's lease ends; None while its handler hasn't been seen running.
+        #: When the current record's lease ends; None while its callback hasn't been seen running.
         self.deadline: float | None = None
         #: The earliest entry in the heap of deadlines that is this lease's; None: there is none.
         self.entry: float | None = None
         #: The deadline that the user asked for, if any: it holds for the current record only.
         self.extended: float | None = None
-        #: A settlement of the current record that overtook its handler's release.
+        #: A settlement of the current record that overtook its callback's release.
         self.early: Settlement | None = None
         #: Where its records wait in the retry partition, if they came from there (`key_line.Entry`); else None.
         self.entries: Sequence[Entry] | None = None
@@ -178,7 +178,7 @@ class Leases:
             heapq.heapify(self._deadlines)
 
     def keep(self, lease: Lease, deadline: float) -> Sequence[Record]:
-        """The handler has ended without a word; returns the records behind the current one."""
+        """The callback has ended without a word; returns the records behind the current one."""
         rest = lease.records[lease.done + 1 :]
         lease.records = lease.records[: lease.done + 1]
         self.handed -= len(rest)

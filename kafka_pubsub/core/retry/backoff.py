@@ -4,7 +4,7 @@ Rules
 1. Backoff is exponential with full jitter: between `minimum` and `maximum` the wait before attempt n is drawn
    from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once. A minimum
    of nothing grows as if it were `SOON`.
-2. Without a policy a message comes again as soon as possible: after `SOON`, so that a handler that always fails
+2. Without a policy a message comes again as soon as possible: after `SOON`, so that a callback that always fails
    doesn't spin a processor.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 __all__ = ["LONGEST_DELAY", "SOON", "Backoff", "Exhausted", "Policy"]
 
-#: Seconds; short beside any handler worth retrying, long beside a spinning loop.
+#: Seconds; short beside any callback worth retrying, long beside a spinning loop.
 SOON = 0.01
 #: Seconds; the longest delay that a nack may ask for.
 LONGEST_DELAY = 7 * 86_400

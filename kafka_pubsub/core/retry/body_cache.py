@@ -18,7 +18,7 @@ __all__ = ["MAX_BYTES", "Bodies"]
 
 #: Bytes of bodies that one partition keeps at hand: some thousand messages of a kilobyte.
 MAX_BYTES = 4 * 1024 * 1024
-#: Bodies asked for at once: a second of work for most handlers, and 500 KB of one-kilobyte messages.
+#: Bodies asked for at once: a second of work for most callbacks, and 500 KB of one-kilobyte messages.
 READS = 512
 
 

@@ -4,7 +4,7 @@ Theory. One owner that ends in disorder was mostly killed by something else, so 
 commits say how far its predecessor may have come (`doubt`), until the position has passed that. If it ends in disorder
 before, one of those messages may be what kills. A commit's metadata notes what was started (`notes`), so the next owner
 finds suspects in it, but a message that kills at once may not have been noted. So until the position has passed (`end`)
-no handler starts unnoted: a lease waits until a commit that notes it has been answered.
+no callback starts unnoted: a lease waits until a commit that notes it has been answered.
 The next crash then leaves the culprit among the noted ones. Suspects are delivered one at a time, over all partitions
 of the process, each noted as *the trial*; if its process dies then, it was the one, and only its crash count rises.
 
@@ -57,21 +57,21 @@ class TrialLock:
 
     def __init__(self) -> None:
         #: Empty: no stream's. Of two that ask at the same time `setdefault` lets one be the first.
-        self._holder: dict[None, object] = {}
+        self._lease_runner: dict[None, object] = {}
 
     @property
     def holder(self) -> object:
         """Whose trial it is; None: there is none."""
-        return self._holder.get(None)
+        return self._lease_runner.get(None)
 
     def take(self, who: object) -> bool:
         """True if the trial is now `who`'s."""
-        return self._holder.setdefault(None, who) is who
+        return self._lease_runner.setdefault(None, who) is who
 
     def give_back(self, who: object) -> None:
         """The trial is over, if it was `who`'s."""
         if self.holder is who:
-            del self._holder[None]
+            del self._lease_runner[None]
 
 
 class CrashSuspects:
@@ -81,7 +81,7 @@ class CrashSuspects:
         self._turn = turn
         #: What the commits say of owners that ended in disorder.
         self.doubt = doubt
-        #: Below this offset no handler starts unnoted; 0: not more than one owner has ended in disorder.
+        #: Below this offset no callback starts unnoted; 0: not more than one owner has ended in disorder.
         self.end = end = doubt.end if doubt.twice else 0
         #: Noted by dead owners and not finished since. Empty: nothing is under suspicion.
         self.left: set[int] = set(notes.offsets(found)) if end else set()
@@ -237,7 +237,7 @@ class CrashSuspects:
         return list(started)
 
     def over(self, lease: Lease) -> None:
-        """The handler of a lease has ended, or will never begin."""
+        """The callback of a lease has ended, or will never begin."""
         for some in (self._unnoted, self._on_its_way, self._given):
             some.pop(lease, None)
         if lease is self._trial:
@@ -247,7 +247,7 @@ class CrashSuspects:
                 self._give_back()
 
     def unstarted(self) -> list[Lease]:
-        """Takes back the leases that no handler has seen: the partition is revoked."""
+        """Takes back the leases that no callback has seen: the partition is revoked."""
         self._open = False
         if self._lingers:
             self._give_back()

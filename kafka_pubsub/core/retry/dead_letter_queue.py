@@ -1,18 +1,18 @@
 """Messages that go to the dead letters: which of them wait, which are being written, and when they are tried again.
 
 Theory. A dead-letter topic may be away for hours, and then each try takes as long as the log's client waits. So a
-burial has two steps. First the dead letters are written in a transaction of their own that holds nothing else
+dead-lettering has two steps. First the dead letters are written in a transaction of their own that holds nothing else
 (`WriteDeadLetters`). That may take long, and nothing waits for it but the keys of these messages. Only when the log
 has taken them all does the commit that calls their sources finished join the transaction (`StoreMoves`). From then on
-the burial is the partition's one commit in flight, for the milliseconds that a commit takes.
+the dead-lettering is the partition's one commit in flight, for the milliseconds that a commit takes.
 
 Rules
-1. Only records of the retry partition are buried. A message whose attempts are used up moves there first
-   (`next_move`), so no later owner runs its handler, however long the dead-letter topic is away.
+1. Only records of the retry partition are dead-lettered. A message whose attempts are used up moves there first
+   (`next_move`), so no later owner runs its callback, however long the dead-letter topic is away.
 2. One batch is being written at a time. What waits is a few numbers in memory; its body is read for each try.
 3. A record that is refused by itself (too large) pauses alone. A batch that fails without naming a record is tried
    again by halves, down to one record; that one then pauses alone, and the next try begins with another one.
-4. While single records fail, the pause between two tries grows up to `LONGEST_PAUSE`; what was buried ends it.
+4. While single records fail, the pause between two tries grows up to `LONGEST_PAUSE`; what was dead-lettered ends it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PendingDeadLetter:
 
 
 class DeadLetterQueue:
-    """The burials of one partition."""
+    """The dead-letterings of one partition."""
 
     def __init__(self) -> None:
         #: By offset in the retry partition, in the order in which they are tried.
@@ -72,12 +72,12 @@ class DeadLetterQueue:
         self._due = NEVER
 
     def add(self, burial: PendingDeadLetter) -> None:
-        """One more is to be buried."""
+        """One more is to be dead-lettered."""
         self.waiting[burial.offset] = burial
         self._due = min(self._due, burial.not_before)
 
     def take_back(self, offset: int) -> PendingDeadLetter | None:
-        """That one isn't buried for now; None: it doesn't wait here."""
+        """That one isn't dead-lettered for now; None: it doesn't wait here."""
         return self.waiting.pop(offset, None)
 
     def due_at(self) -> float | None:
@@ -103,7 +103,7 @@ class DeadLetterQueue:
         self._due = min((burial.not_before for burial in self.waiting.values()), default=NEVER)
 
     def stored(self) -> Sequence[PendingDeadLetter]:
-        """They are buried."""
+        """They are dead-lettered."""
         done = self._back()
         self._pause, self._limit = PAUSE, min(TOGETHER, 2 * self._limit)
         for burial in done:

@@ -1,6 +1,6 @@
 """What becomes dead letters, and when: connects `dead_letter_queue` with the retry half of a partition.
 
-`dead_letter_queue` tells the two steps of a burial and its rules. The second step takes its place among the
+`dead_letter_queue` tells the two steps of a dead-lettering and its rules. The second step takes its place among the
 partition's commits like any other: one is in flight.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["DeadLettering"]
 
 
 class DeadLettering:
-    """The burials of one partition, and what they wait for."""
+    """The dead-letterings of one partition, and what they wait for."""
 
     def __init__(self, retries: RetryState) -> None:
         self._retries = retries
@@ -48,7 +48,7 @@ class DeadLettering:
         return [burial.move for burial in batch if burial.move is not None]
 
     def _find_body(self, burial: PendingDeadLetter, now: float) -> bool:
-        """Makes the move from the body, if that is at hand and the policy still says that it is to be buried."""
+        """Makes the move from the body, if that is at hand and the policy still says that it is to be dead-lettered."""
         retries = self._retries
         body = retries.bodies.kept.get(burial.offset)
         if body is None:
@@ -84,7 +84,7 @@ class DeadLettering:
         return [burial.move for burial in burials.out if burial.move is not None]
 
     def stored(self, now: float) -> None:
-        """They are buried."""
+        """They are dead-lettered."""
         retries = self._retries
         touched: dict[bytes, None] = {}
         for burial in self._burials.stored():

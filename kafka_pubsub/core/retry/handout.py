@@ -1,12 +1,12 @@
 """What is handed out of parked keys, and what comes back from there.
 
 Theory. A parked key's turn may be main's (a message that was published before what is parked) or the retry
-partition's. Either way it is one holder's, and the key is blocked in `queues` by one reason more until that holder is
-through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
+partition's. Either way it is one lease runner's, and the key is blocked in `queues` by one reason more until that
+lease runner is through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
 
 Rules
 1. What must not start unnoted (`crash_suspects`) doesn't go before its note is durable; a suspect goes alone.
-2. A message whose attempts are used up isn't handed out: when its turn comes it is buried (`dead_letter_queue`).
+2. A message whose attempts are used up isn't handed out: when its turn comes it is dead-lettered (`dead_letter_queue`).
 """
 
 from __future__ import annotations

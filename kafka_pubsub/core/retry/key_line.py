@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
     @property
     def never_failed(self) -> bool:
-        """Whether no handler has ever seen it, so that it may follow in a run."""
+        """Whether no callback has ever seen it, so that it may follow in a run."""
         return self.attempt == 1 and not self.crashes
 
 

@@ -2,8 +2,8 @@
 
 Rules
 1. When those that wait behind parked messages outgrow their share of the window they are moved behind these; but what
-   will go on soon (`SOON`), or goes on already, is waited for. A relocated message must be read back, and holds its key
-   meanwhile, so that more of it is relocated: with a backlog and short backoffs everything would go that way, at a
+   will go on soon (`SOON`), or goes on already, is waited for. A moved message must be read back, and holds its key
+   meanwhile, so that more of it is moved: with a backlog and short backoffs everything would go that way, at a
    tenth of the speed. Nothing more is read then until it has gone on.
 2. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
    would be read, and every other key would stand still for the sake of those.
@@ -26,7 +26,7 @@ from kafka_pubsub.core.settings import BACKLOG, SLOW, Rules
 
 __all__ = ["Maintenance"]
 
-#: Unreadable records that are buried together.
+#: Unreadable records that are dead-lettered together.
 BURIED = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
 #: stops at (`fetch_window.WINDOW`). And seconds between two looks at which ones these are, at least, and for each of
@@ -87,7 +87,7 @@ class Maintenance:
         return bool(self._retries.parking.backlogged) and self._waiting() > HOARD
 
     def _waiting(self) -> int:
-        """How many of main's messages are neither with a holder nor on their way."""
+        """How many of main's messages are neither with a lease runner nor on their way."""
         gone = self._leases.handed + self._retries.moves.count(main=True)
         return len(self._offsets.unfinished) - gone
 
@@ -108,7 +108,7 @@ class Maintenance:
                 retries.bodies.want(entry.offset)
 
     def _slow(self, now: float) -> None:
-        """Keys whose handler takes long, with a backlog that has outgrown its bound."""
+        """Keys whose callback takes long, with a backlog that has outgrown its bound."""
         queues = self._queues.queues
         for lease in list(self._leases.active):
             key = lease.key
@@ -119,7 +119,7 @@ class Maintenance:
         return lease.state is LeaseState.EXPIRED or self.is_slow(lease, now)
 
     def is_slow(self, lease: Lease, now: float) -> bool:
-        """Whether the current record has been with its handler, or with the user, for long."""
+        """Whether the current record has been with its callback, or with the user, for long."""
         if lease.deadline is None:
             return False
         allowed = max(self._rules.ack_deadline, self._rules.max_extension)

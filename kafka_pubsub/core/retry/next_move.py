@@ -5,8 +5,8 @@ Rules
    partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
 2. Attempts that are used up end in the dead letters, or in a place in the retry partition that is never due. While
    the partition probes (`outage`), only once in a while: else the message keeps its last attempt.
-   A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is buried from
-   there: however long the dead-letter topic is away, no owner runs its handler again.
+   A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is dead-lettered from
+   there: however long the dead-letter topic is away, no owner runs its callback again.
 3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
    due time becomes one of the core's clock: a wall clock that is set afterwards moves nothing that is known here.
 4. No wait is longer than the policy allows, or a delay may be: a due time beyond that is of a clock that was wrong.
@@ -140,7 +140,7 @@ class NextMoves:
         return move
 
     def is_spent(self, entry: Entry) -> bool:
-        """Whether it must be buried and not delivered; the policy may have changed since it was noted."""
+        """Whether it must be dead-lettered and not delivered; the policy may have changed since it was noted."""
         deliveries = entry.attempt - 1 + entry.crashes
         return entry.why is Why.UNBURIED and self._rules.policy.used_up(deliveries)
 

@@ -1,4 +1,4 @@
-"""Notices that most deliveries fail, and slows to a probe: what the handlers need is down, not the messages bad.
+"""Notices that most deliveries fail, and slows to a probe: what the callbacks need is down, not the messages bad.
 
 Theory. Of the last seconds it counts what was acked and which messages failed (a message that fails ten times is
 one). When more have failed, it probes: one message at a time, one a second. Probes that succeed, without a fresh one

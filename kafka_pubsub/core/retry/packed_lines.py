@@ -5,7 +5,7 @@ kilobyte; a packed entry takes 28 bytes, and the string that holds it 36 more.
 
 Rules
 1. A string holds up to `SHORT` entries, packed so that their order is that of (origin, offset). The empty string is a
-   key whose messages all move, or are with a handler.
+   key whose messages all move, or are with a callback.
 2. A key becomes a line with one entry more than that, and a string again when half as many are left.
 """
 

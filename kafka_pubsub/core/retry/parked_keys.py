@@ -13,7 +13,7 @@ Where a parked key stands (`settle` says so, and wakes it by `due` or `passed`)
   NEXT    its next message may go
 
 Rules
-1. A key that a holder has isn't settled; it is settled anew when the holder is through.
+1. A key that a lease runner has isn't settled; it is settled anew when the lease runner is through.
 2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; what
    may be handed out is only what `ready` says, with the origin that it was said of.
 3. Messages without a key wait by themselves (`unkeyed`), each until it is due, and never park each other.
@@ -98,11 +98,11 @@ class ParkedKeys:
                     backlogged[key] = now
 
     def unsettle(self, key: bytes) -> None:
-        """A holder has the key: it stands nowhere until it is settled again."""
+        """A lease runner has the key: it stands nowhere until it is settled again."""
         self._ready.pop(key, None)
 
     def settle(self, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        """Where a key stands that no holder has. `main` is the first origin that waits in the main partition."""
+        """Where a key stands that no lease runner has. `main` is the first origin that waits in the main partition."""
         self._ready.pop(key, None)
         front, moving = self.lines.front(key), self.moving.get(key)
         first = None if moving is None else min(moving)

@@ -14,7 +14,7 @@ Rules
 2. Numbers that outgrow their place stay at the largest that fits; texts are cut at whole characters.
 3. A header of ours replaces an older one of the same name, so that a message moved a hundred times carries one.
 4. Of every version the first byte is the version and the last four are the checksum. A header of a newer version is
-   refused (`FailedPrecondition`): the message in it must neither be buried nor be taken for another one.
+   refused (`FailedPrecondition`): the message in it must neither be dead-lettered nor be taken for another one.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ _ORIGIN, _ID_SIZE = slice(6, 14), 33
 class Why(IntEnum):
     """Why a message lies in the retry topic."""
 
-    NACKED = 0  #: nacked, or its handler raised
+    NACKED = 0  #: nacked, or its callback raised
     EXPIRED = 1  #: it was neither acked nor nacked before its deadline
     BACKLOG = 2  #: it waited behind a message that was parked or slow; never delivered itself
-    CRASHED = 4  #: its process died while its handler was the only suspect
+    CRASHED = 4  #: its process died while its callback was the only suspect
     EXHAUSTED = 5  #: attempts used up, parked until released
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
     DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
     UNBURIED = 9  #: attempts used up: to become a dead letter, not to be delivered
     CHECKPOINT = 10  #: no message: a record of a checkpoint (`checkpoint`)
-    DELAYED = 11  #: nacked, to wait for as long as the handler said
+    DELAYED = 11  #: nacked, to wait for as long as the callback said
 
 
 _CHECKPOINT = bytes([Why.CHECKPOINT])
@@ -308,7 +308,7 @@ class Scan:
 
 
 def retry_headers(headers: Sequence[Header] | None, info: RetryInfo, value: bytes = b"") -> list[Header]:
-    """The headers of the relocated record; `value`: of `ps-retry`, if it is encoded already."""
+    """The headers of the moved record; `value`: of `ps-retry`, if it is encoded already."""
     ours = (RETRY_HEADER, value or encode(info))
     return [*(header for header in headers if header[0] != RETRY_HEADER), ours] if headers else [ours]
 

@@ -1,15 +1,15 @@
 """A partition's dealings with its retry partition, in one place: what begins, what is sent, what is answered.
 
 Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. Here is what they
-and the main half agree upon: whether anything may begin yet, whether the next commit is plain or a relocation, and
+and the main half agree upon: whether anything may begin yet, whether the next commit is plain or a move, and
 which leases wait for it.
 
 Rules
-1. Nothing begins before the retry partition was read up to its high watermark (a relocation may hide behind the last
+1. Nothing begins before the retry partition was read up to its high watermark (a move may hide behind the last
    stable offset), nor before a commit was accepted that was made since the partition came, or came back: a commit
-   that was in flight then tells neither that the partition is still ours nor whose handlers may start.
+   that was in flight then tells neither that the partition is still ours nor whose callbacks may start.
 2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
-3. One commit in flight: a relocation waits for a plain commit's answer, and the other way round.
+3. One commit in flight: a move waits for a plain commit's answer, and the other way round.
    What lies behind the last checkpoint isn't deleted: the next owner reads it, also where the broker has forgotten the
    group's offsets.
 4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
@@ -97,7 +97,7 @@ class RetryPartition:
 
     @property
     def hurried(self) -> bool:
-        """Whether handlers wait for commits: nothing begins before the first, no suspect before its note."""
+        """Whether callbacks wait for commits: nothing begins before the first, no suspect before its note."""
         return not self.announced or any(suspects.busy for suspects in self._both)
 
     @property
@@ -113,7 +113,7 @@ class RetryPartition:
 
     @property
     def benched(self) -> int:
-        """Leases that wait for their trial: no holder has them, and others may be handed out meanwhile."""
+        """Leases that wait for their trial: no lease runner has them, and others may be handed out meanwhile."""
         return sum(suspects.benched for suspects in self._both)
 
     @property
@@ -172,7 +172,7 @@ class RetryPartition:
         return not noted
 
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
-        """Main's records without the one that killed the last owner's process, which is relocated."""
+        """Main's records without the one that killed the last owner's process, which is moved."""
         suspects = self.retries.main_suspects
         if self.retries.older:
             records = self.retries.without_copies(records)
@@ -185,7 +185,7 @@ class RetryPartition:
         return records
 
     def over(self, leases: Sequence[Lease]) -> None:
-        """The handlers of these have ended, or never begin."""
+        """The callbacks of these have ended, or never begin."""
         for suspects in self._both:
             if suspects.busy:
                 for lease in leases:
@@ -194,7 +194,7 @@ class RetryPartition:
                     self.commits.hurry()  # a neighbour may wait for the end of a trial
 
     def freed(self, keys: Collection[bytes | None], now: float) -> None:
-        """No holder has these keys any more."""
+        """No lease runner has these keys any more."""
         lines = self.retries.parking.lines
         if lines:
             for key in keys:
@@ -202,7 +202,7 @@ class RetryPartition:
                     self.retries.settle(key, now)
 
     def unstarted(self) -> list[Lease]:
-        """Leases that no handler will see: the partition is revoked."""
+        """Leases that no callback will see: the partition is revoked."""
         return [lease for suspects in self._both for lease in suspects.unstarted()]
 
     # What is sent

@@ -161,7 +161,7 @@ class RetryState:
     # Where keys stand
 
     def settle(self, key: bytes, now: float) -> None:
-        """Finds out where a parked key stands, unless a holder has it."""
+        """Finds out where a parked key stands, unless a lease runner has it."""
         lines = self.parking.lines
         if key not in lines:
             return
@@ -228,7 +228,7 @@ class RetryState:
     def release(
         self, record: RetryRecord, now: float, *, drop: bool = False
     ) -> Move | PendingDeadLetter | None:
-        """A message that waits may go at once; `drop`: to the dead letters. None: a handler holds it."""
+        """A message that waits may go at once; `drop`: to the dead letters. None: a callback holds it."""
         touched: dict[bytes, None] = {}
         if not self._leaves(record, touched, now):
             return None
@@ -247,7 +247,7 @@ class RetryState:
         return left
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
-        """Takes a parked message out of the index; False if it isn't there: a holder has it."""
+        """Takes a parked message out of the index; False if it isn't there: a lease runner has it."""
         key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset, now)
         self.bodies.forget(entry.offset)
         if key is None:

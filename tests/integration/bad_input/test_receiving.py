@@ -106,7 +106,7 @@ def test_deadlines_that_cannot_be_are_refused_and_nothing_is_made(
     assert existing.options.ack_deadline == 10
 
 
-def test_a_negative_delay_of_a_nack_is_refused_and_the_message_is_still_the_handlers(
+def test_a_negative_delay_of_a_nack_is_refused_and_the_message_is_still_the_callbacks(
     room: Room, log: Deliveries
 ) -> None:
     topic, subscription = room.pair()

@@ -90,7 +90,7 @@ def test_a_member_that_stood_still_acts_on_nothing(company: Company) -> None:
     assert any(company.told("ack", other))
 
 
-def test_a_handler_outlives_a_revoke_and_its_partition_comes_back(company: Company) -> None:
+def test_a_callback_outlives_a_revoke_and_its_partition_comes_back(company: Company) -> None:
     owner = company.hire(nacks=0)
     for number in range(8):
         company.topic.publish(b"slow", ordering_key=f"slow-{number}", attributes={"takes": "15"})

@@ -74,8 +74,8 @@ def _troubled(world: SimulatedWorld) -> float:
     plan, now = world.plan, world.now()
     if plan.refused or plan.answer_lost or plan.retry.late_commits:
         return now
-    times = [max(each.stalled_until, each.relocating.failed_at) for each in world.processes]
-    return now if any(each.relocating.busy for each in world.processes) else max(times, default=now)
+    times = [max(each.stalled_until, each.retry_side.failed_at) for each in world.processes]
+    return now if any(each.retry_side.busy for each in world.processes) else max(times, default=now)
 
 
 def forgetting(plan: Plan) -> Plan:

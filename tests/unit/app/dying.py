@@ -60,12 +60,12 @@ def kill(
 
 def deliver(sub: Subscription, count: int) -> list[Message]:
     """What is delivered next; fails if more comes than that."""
-    handler = Handler()
-    with sub.pull(handler):
-        handler.wait_for(count)
+    callback = Handler()
+    with sub.pull(callback):
+        callback.wait_for(count)
         until(lambda: sub.state().lag == 0)
-    assert len(handler.acked) == count
-    return handler.acked
+    assert len(callback.acked) == count
+    return callback.acked
 
 
 def starts(backend: MemoryBackend) -> dict[int, int]:

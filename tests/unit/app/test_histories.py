@@ -53,8 +53,8 @@ def lived(directory: Path, open_stream: Callable[[Subscription, Handler], Stream
         topic = ps.create_topic("orders", partitions=2, message_ordering=True)
         policy = RetryPolicy(min_backoff=0.001, max_backoff=0.01)
         billing = ps.create_subscription("billing", topic, message_ordering=True, retry=policy)
-        handler = Handler()
-        with open_stream(billing, handler) as stream:
+        callback = Handler()
+        with open_stream(billing, callback) as stream:
             for at in range(MESSAGES):
                 key = None if at % 10 == 0 else f"key-{at % 13}"
                 topic.publish(b"%d" % at, ordering_key=key, attributes={"number": str(at)})
@@ -64,9 +64,9 @@ def lived(directory: Path, open_stream: Callable[[Subscription, Handler], Stream
 @pytest.mark.parametrize(
     "open_stream",
     [
-        lambda subscription, handler: subscription.pull(handler),
-        lambda subscription, handler: subscription.pull(handler, max_workers=1),
-        lambda subscription, handler: subscription.pull_batch(handler.batch),
+        lambda subscription, callback: subscription.pull(callback),
+        lambda subscription, callback: subscription.pull(callback, max_workers=1),
+        lambda subscription, callback: subscription.pull_batch(callback.batch),
     ],
     ids=["many", "one", "batches"],
 )
@@ -89,8 +89,8 @@ def test_a_life_of_coroutines(tmp_path: Path) -> None:
             topic = await ps.create_topic("orders", partitions=2, message_ordering=True)
             policy = RetryPolicy(min_backoff=0.001, max_backoff=0.01)
             billing = await ps.create_subscription("billing", topic, message_ordering=True, retry=policy)
-            handler = Handler()
-            async with await billing.pull(handler.coroutine) as stream:
+            callback = Handler()
+            async with await billing.pull(callback.coroutine) as stream:
                 for at in range(MESSAGES):
                     await topic.publish(b"%d" % at, ordering_key=f"key-{at % 13}")
                 await asyncio.to_thread(wait_for_all, lambda: stream.stats.acked)

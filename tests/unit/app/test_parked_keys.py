@@ -96,7 +96,7 @@ def test_a_key_in_backoff_says_when_it_comes_again(ps: PubSub, sub: Subscription
     assert timedelta(seconds=500) < state.next_due - datetime.now(UTC) < timedelta(seconds=601)
 
 
-def test_a_key_with_its_handler_is_leased(ps: PubSub, sub: Subscription, cluster: MemoryCluster) -> None:
+def test_a_key_with_its_callback_is_leased(ps: PubSub, sub: Subscription, cluster: MemoryCluster) -> None:
     go, begun = threading.Event(), threading.Event()
 
     def slow(message: Message) -> None:
@@ -211,8 +211,8 @@ def test_a_message_that_fails_again_after_its_release_is_parked_again(ps: PubSub
     publish(ps, ("a", b"1"))
     (first,) = park(sub, b"1")
     sub.release()
-    handler = Handler(lambda message: message.data == b"1")
-    with sub.pull(handler):
+    callback = Handler(lambda message: message.data == b"1")
+    with sub.pull(callback):
         until(lambda: any(each.state != "parked" for each in held_up(sub)))
         until(lambda: len(parked(sub)) == 1)
     (again,) = parked(sub)

@@ -70,7 +70,7 @@ def test_a_sweep_ticks_only_the_partition_that_something_happened_to(watched: Wa
     watched.sweep()
     assert +watched.ticked == Counter([7])
     assert watched.asked == Counter([7]), "once, after its tick and its delivery"
-    (lease,) = watched.world.crew.leases
+    (lease,) = watched.world.worker_pool.leases
     watched.sweep()
     assert +watched.ticked == Counter([7]), "its handler runs"
     watched.world.end(lease, now=watched.now)
@@ -83,7 +83,7 @@ def test_a_sweep_ticks_only_the_partition_that_something_happened_to(watched: Wa
 def test_a_partition_that_is_due_gets_its_tick(watched: Watched) -> None:
     watched.world.fetch(7, b"a")
     watched.sweep()
-    watched.world.end(watched.world.crew.leases[0], now=watched.now)
+    watched.world.end(watched.world.worker_pool.leases[0], now=watched.now)
     assert watched.world.coordinator.wakeup_at() is not None
     watched.sweep()
     assert watched.world.coordinator.owned[7].commits.stored.offset == 1
@@ -101,7 +101,7 @@ def test_a_partition_that_is_about_to_go_gets_no_tick_and_wakes_none(watched: Wa
     world = watched.world
     world.fetch(7, b"a")
     watched.sweep()
-    world.end(world.crew.leases[0], now=watched.now)
+    world.end(world.worker_pool.leases[0], now=watched.now)
     assert world.coordinator.wakeup_at() is not None
     world.coordinator.hold_still([7])
     assert world.coordinator.wakeup_at() is None

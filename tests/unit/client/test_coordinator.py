@@ -77,9 +77,11 @@ class World:
     """A coordinator, its crew, and what the log has stored: both positions, and the retry topic."""
 
     def __init__(self, **flow: int) -> None:
-        self.crew, self.moving = Hands(), Moving()
+        self.worker_pool, self.moving = Hands(), Moving()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
-        self.coordinator = Coordinator(rules, FlowControl(**flow), self.crew, 7, lambda: 0.5, self.moving)
+        self.coordinator = Coordinator(
+            rules, FlowControl(**flow), self.worker_pool, 7, lambda: 0.5, self.moving
+        )
         self.stored: dict[int, CommitBoth] = {}
         self.retry: dict[int, list[Stored]] = {}
 
@@ -123,10 +125,10 @@ class World:
         self.coordinator.fetched({number: records}, 0.0)
 
     def deliver(self, now: float = 0.0) -> list[Lease]:
-        before = len(self.crew.leases)
+        before = len(self.worker_pool.leases)
         self.coordinator.deliver(now)
         self.coordinator.check()
-        return self.crew.leases[before:]
+        return self.worker_pool.leases[before:]
 
     def end(self, lease: Lease, verdict: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
         done = len(lease.records) if verdict is LeaseOutcome.FINISHED else 0
@@ -301,13 +303,13 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("verdict", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
-def test_a_key_waits_for_its_old_handler_and_no_other_key_does(world: World, verdict: LeaseOutcome) -> None:
+def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, verdict: LeaseOutcome) -> None:
     world.fetch(0, b"a", b"b")
     old = world.deliver()[0]
     world.coordinator.lose([0], 0.0)
     world.assign(0)
     world.fetch(0, b"a", b"b", b"c")
-    world.end(world.crew.on(b"b"), LeaseOutcome.NACKED)
+    world.end(world.worker_pool.on(b"b"), LeaseOutcome.NACKED)
     assert [lease.key for lease in world.deliver()] == [b"b", b"c"]
     assert world.coordinator.lingering() == {0: 1}
     world.end(old, verdict)
@@ -315,7 +317,7 @@ def test_a_key_waits_for_its_old_handler_and_no_other_key_does(world: World, ver
     assert not world.coordinator.lingering()
 
 
-def test_an_old_handler_holds_its_key_back_over_several_ownerships(world: World) -> None:
+def test_an_old_callback_holds_its_key_back_over_several_ownerships(world: World) -> None:
     world.fetch(0, b"a")
     (old,) = world.deliver()
     for _ in range(3):
@@ -328,7 +330,7 @@ def test_an_old_handler_holds_its_key_back_over_several_ownerships(world: World)
     assert lease.epoch == 4
 
 
-def test_an_old_handler_that_ends_between_two_ownerships_holds_nothing_back(world: World) -> None:
+def test_an_old_callback_that_ends_between_two_ownerships_holds_nothing_back(world: World) -> None:
     world.fetch(0, b"a")
     (old,) = world.deliver()
     world.coordinator.lose([0], 0.0)
@@ -338,7 +340,7 @@ def test_an_old_handler_that_ends_between_two_ownerships_holds_nothing_back(worl
     assert [lease.key for lease in world.deliver()] == [b"a"]
 
 
-def test_a_message_that_its_user_keeps_has_no_handler_and_holds_nothing_back(world: World) -> None:
+def test_a_message_that_its_user_keeps_has_no_callback_and_holds_nothing_back(world: World) -> None:
     world.fetch(0, b"a")
     (old,) = world.deliver()
     world.end(old, LeaseOutcome.KEPT)
@@ -351,7 +353,7 @@ def test_a_message_that_its_user_keeps_has_no_handler_and_holds_nothing_back(wor
     assert lease.state is LeaseState.WALKING
 
 
-def test_an_old_handler_whose_lease_had_expired_holds_its_key_back_too(world: World) -> None:
+def test_an_old_callback_whose_lease_had_expired_holds_its_key_back_too(world: World) -> None:
     world.fetch(0, b"a")
     (old,) = world.deliver()
     world.coordinator.tick(0.0)

@@ -78,13 +78,13 @@ def test_credits_are_right_after_every_change_of_ownership() -> None:
     assert len(world.deliver()) == 2
 
 
-def test_a_crew_that_wants_less_gets_less(world: World) -> None:
-    world.crew.most = 1
+def test_a_worker_pool_that_wants_less_gets_less(world: World) -> None:
+    world.worker_pool.most = 1
     world.fetch(0, b"a", b"b")
     assert len(world.deliver()) == 1
 
 
-def test_a_closing_stream_begins_nothing_and_stops_its_holders(world: World) -> None:
+def test_a_closing_stream_begins_nothing_and_stops_its_lease_runners(world: World) -> None:
     world.fetch(0, b"a", b"b")
     (lease, _) = world.deliver()
     holder = lease.holder
@@ -100,7 +100,7 @@ def test_a_closing_stream_begins_nothing_and_stops_its_holders(world: World) -> 
 # Time
 
 
-def test_a_running_handler_has_its_deadline_from_when_it_was_seen_to_run(world: World) -> None:
+def test_a_running_callback_has_its_deadline_from_when_it_was_seen_to_run(world: World) -> None:
     world.fetch(0, b"a")
     (lease,) = world.deliver(5.0)
     world.coordinator.tick(5.0)

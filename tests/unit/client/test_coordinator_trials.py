@@ -24,10 +24,10 @@ class AfterCrash:
     """A stream whose predecessor died while the first messages ran; the log takes every commit."""
 
     def __init__(self, max_messages: int, turn: TrialLock, partitions: int = 1, suspects: int = 1) -> None:
-        self.crew = Hands()
+        self.worker_pool = Hands()
         rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
         flow = FlowControl(max_messages=max_messages)
-        self.coordinator = Coordinator(rules, flow, self.crew, 7, lambda: 0.5, Moving(), turn)
+        self.coordinator = Coordinator(rules, flow, self.worker_pool, 7, lambda: 0.5, Moving(), turn)
         found = Notes(notes.as_runs(range(suspects)))
         retry = RetryStart("t", "id", 0, main_notes=found, main_doubt=Doubt(suspects, twice=True))
         stored = dict.fromkeys(range(partitions), NOTHING)
@@ -52,11 +52,11 @@ class AfterCrash:
         self.coordinator.deliver(self.now)
 
     def end(self, key: bytes) -> None:
-        self.coordinator.released([LeaseReport(self.crew.on(key), 1, LeaseOutcome.FINISHED)], self.now)
+        self.coordinator.released([LeaseReport(self.worker_pool.on(key), 1, LeaseOutcome.FINISHED)], self.now)
 
     @property
     def started(self) -> list[bytes | None]:
-        return [lease.key for lease in self.crew.leases]
+        return [lease.key for lease in self.worker_pool.leases]
 
 
 def test_a_trial_takes_a_place_like_any_other_message() -> None:

@@ -65,32 +65,32 @@ class Gate:
             assert self.begun.acquire(timeout=PATIENCE), "it never began"
 
 
-def hire_all(crew: WorkerPool, gate: Gate, count: int) -> None:
+def hire_all(worker_pool: WorkerPool, gate: Gate, count: int) -> None:
     """Lets the runner's sweeps pass until `count` callbacks run beside each other."""
     for _ in range(count):
         while not gate.begun.acquire(timeout=0.03):
-            crew.wants(1000)
+            worker_pool.wants(1000)
 
 
 def test_every_lease_is_walked_and_released(make: Make, reports: Reported) -> None:
-    crew = make(lambda message: message.ack(), 4, reports)
-    crew.take([lease_of(10 * number, 10, b"%d" % number) for number in range(50)])
+    worker_pool = make(lambda message: message.ack(), 4, reports)
+    worker_pool.take([lease_of(10 * number, 10, b"%d" % number) for number in range(50)])
     reports.wait_until(lambda: len(reports.releases) == 50)
     assert {release.verdict for release in reports.releases} == {LeaseOutcome.FINISHED}
     assert sum(release.done for release in reports.releases) == 500
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
 
 
 def test_keys_run_beside_each_other_up_to_the_number_of_workers(make: Make, reports: Reported) -> None:
     gate = Gate()
-    crew = make(gate, 4, reports)
-    crew.take([lease_of(number, 1, b"%d" % number) for number in range(4)])
-    hire_all(crew, gate, 4)
-    walking = list(crew.walking())
+    worker_pool = make(gate, 4, reports)
+    worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(4)])
+    hire_all(worker_pool, gate, 4)
+    walking = list(worker_pool.walking())
     assert sorted(holder.lease.records[0].offset() for holder in walking) == [0, 1, 2, 3]
     assert all(holder.begun for holder in walking)
     gate.go.set()
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
     assert len(reports.releases) == 4
 
 
@@ -103,14 +103,14 @@ def test_a_stuck_callback_does_not_stop_the_others(make: Make, reports: Reported
             assert stuck.wait(PATIENCE)
         message.ack()
 
-    crew = make(handle, 2, reports)
-    crew.take([lease_of(0, 1, b"stuck")])
+    worker_pool = make(handle, 2, reports)
+    worker_pool.take([lease_of(0, 1, b"stuck")])
     assert begun.wait(PATIENCE)
-    crew.take([lease_of(number, 1, b"%d" % number) for number in range(1, 20)])
+    worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(1, 20)])
     reports.wait_until(lambda: len(reports.releases) == 19)
-    assert [holder.lease.key for holder in crew.walking()] == [b"stuck"]
+    assert [holder.lease.key for holder in worker_pool.walking()] == [b"stuck"]
     stuck.set()
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
@@ -122,25 +122,25 @@ def test_a_worker_survives_whatever_its_callback_raises(
             raise error("no")
         message.ack()
 
-    crew = make(handle, 1, reports)
-    crew.take([lease_of(number, 1, b"%d" % number) for number in range(10)])
+    worker_pool = make(handle, 1, reports)
+    worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(10)])
     reports.wait_until(lambda: len(reports.releases) == 10)
     verdicts = {release.lease.records[0].offset(): release.verdict for release in reports.releases}
     assert verdicts == {n: LeaseOutcome.NACKED if n % 2 else LeaseOutcome.FINISHED for n in range(10)}
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
 
 
-def test_closing_waits_for_handlers_that_run_and_says_when_they_do_not_end(
+def test_closing_waits_for_callbacks_that_run_and_says_when_they_do_not_end(
     make: Make, reports: Reported
 ) -> None:
     gate = Gate()
-    crew = make(gate, 1, reports)
-    crew.take([lease_of(0, 1)])
+    worker_pool = make(gate, 1, reports)
+    worker_pool.take([lease_of(0, 1)])
     gate.wait_for(1)
-    assert not crew.close(0.01)
-    assert [holder.lease.records[0].offset() for holder in crew.walking()] == [0]
+    assert not worker_pool.close(0.01)
+    assert [holder.lease.records[0].offset() for holder in worker_pool.walking()] == [0]
     gate.go.set()
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
     assert len(reports.releases) == 1
 
 
@@ -148,38 +148,38 @@ def test_closing_inside_a_callback_does_not_wait_for_itself(reports: Reported) -
     closed: list[bool] = []
 
     def handle(message: Message) -> None:
-        closed.append(crew.close(PATIENCE))
+        closed.append(worker_pool.close(PATIENCE))
         message.ack()
 
-    crew = ThreadWorkers(handle, 1, reports, "test")
-    crew.take([lease_of(0, 1)])
+    worker_pool = ThreadWorkers(handle, 1, reports, "test")
+    worker_pool.take([lease_of(0, 1)])
     reports.wait_until(lambda: len(reports.releases) == 1)
     assert closed == [True]
 
 
-def test_a_crew_that_gets_nothing_more_runs_dry(reports: Reported) -> None:
+def test_a_worker_pool_that_gets_nothing_more_runs_dry(reports: Reported) -> None:
     gate, aside = Gate(), deque[LeaseRunner]()
-    crew = ThreadWorkers(gate, 3, reports, "test")
-    assert crew.busy() == 0
-    crew.take([lease_of(at, 1, b"%d" % at) for at in range(10)])
-    hire_all(crew, gate, 3)
-    assert (crew.busy(), crew.spares()) == (3, False)
-    crew.put_aside(aside)
-    assert (crew.busy(), len(aside)) == (3, 7)
+    worker_pool = ThreadWorkers(gate, 3, reports, "test")
+    assert worker_pool.busy() == 0
+    worker_pool.take([lease_of(at, 1, b"%d" % at) for at in range(10)])
+    hire_all(worker_pool, gate, 3)
+    assert (worker_pool.busy(), worker_pool.spares()) == (3, False)
+    worker_pool.put_aside(aside)
+    assert (worker_pool.busy(), len(aside)) == (3, 7)
     gate.go.set()
-    until(lambda: crew.busy() == 0)
-    assert crew.spares()
+    until(lambda: worker_pool.busy() == 0)
+    assert worker_pool.spares()
     assert len(reports.releases) == 3, "what a thread was with is reported before it counts as through"
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
 
 
 def test_a_lease_that_was_stopped_before_its_turn_is_given_back_untouched(
     make: Make, reports: Reported
 ) -> None:
     gate = Gate()
-    crew = make(gate, 1, reports)
+    worker_pool = make(gate, 1, reports)
     first, second = lease_of(0, 2, b"a"), lease_of(2, 1, b"b")
-    crew.take([first])
+    worker_pool.take([first])
     gate.wait_for(1)
     holder = first.holder
     assert isinstance(holder, LeaseRunner)
@@ -187,10 +187,10 @@ def test_a_lease_that_was_stopped_before_its_turn_is_given_back_untouched(
     gate.go.set()
     reports.wait_until(lambda: len(reports.releases) == 1)
     assert (reports.releases[0].done, reports.releases[0].verdict) == (1, LeaseOutcome.UNTOUCHED)
-    crew.take([second])
+    worker_pool.take([second])
     reports.wait_until(lambda: len(reports.releases) == 2)
     assert reports.releases[1].verdict is LeaseOutcome.FINISHED
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
 
 
 # A user's executor
@@ -200,13 +200,13 @@ def test_an_executor_gets_no_more_than_it_may_run_at_once(
     pool: ThreadPoolExecutor, reports: Reported
 ) -> None:
     gate = Gate()
-    crew = ExecutorWorkers(gate, pool, 3, reports)
-    assert (crew.wants(100), crew.wants(2)) == (3, 2)
-    crew.take([lease_of(number, 1, b"%d" % number) for number in range(2)])
-    assert crew.wants(100) == 1
+    worker_pool = ExecutorWorkers(gate, pool, 3, reports)
+    assert (worker_pool.wants(100), worker_pool.wants(2)) == (3, 2)
+    worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(2)])
+    assert worker_pool.wants(100) == 1
     gate.go.set()
-    assert crew.close(PATIENCE)
-    assert crew.wants(100) == 3
+    assert worker_pool.close(PATIENCE)
+    assert worker_pool.wants(100) == 3
 
 
 def test_a_process_pool_is_refused(reports: Reported) -> None:
@@ -218,11 +218,11 @@ def test_a_process_pool_is_refused(reports: Reported) -> None:
 
 
 def test_an_executor_that_was_shut_down_is_named(pool: ThreadPoolExecutor, reports: Reported) -> None:
-    crew = ExecutorWorkers(print, pool, 1, reports)
+    worker_pool = ExecutorWorkers(print, pool, 1, reports)
     pool.shutdown()
     with pytest.raises(FailedPrecondition, match="takes no more work"):
-        crew.take([lease_of(0, 1)])
-    assert crew.close(0)
+        worker_pool.take([lease_of(0, 1)])
+    assert worker_pool.close(0)
 
 
 # Batches
@@ -234,7 +234,7 @@ class Batches:
     def __init__(self, size: int, latency: float, workers: int = 1) -> None:
         self.reports = Reported()
         self.got: list[list[tuple[bytes | None, int]]] = []
-        self.crew = BatchWorkers(self.handle, size, latency, workers, self.reports, "test")
+        self.worker_pool = BatchWorkers(self.handle, size, latency, workers, self.reports, "test")
 
     def handle(self, messages: list[Message]) -> None:
         self.got.append([(message.key, message.offset) for message in messages])
@@ -243,12 +243,12 @@ class Batches:
 
     def wait_for(self, releases: int) -> None:
         self.reports.wait_until(lambda: len(self.reports.releases) == releases)
-        assert self.crew.close(PATIENCE)
+        assert self.worker_pool.close(PATIENCE)
 
 
 def test_a_batch_holds_distinct_keys_and_is_called_when_full() -> None:
     batches = Batches(size=3, latency=PATIENCE)
-    batches.crew.take([lease_of(number, 1, b"%d" % number) for number in range(6)])
+    batches.worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(6)])
     batches.wait_for(6)
     assert [len(batch) for batch in batches.got] == [3, 3]
     assert {release.verdict for release in batches.reports.releases} == {LeaseOutcome.FINISHED}
@@ -256,14 +256,14 @@ def test_a_batch_holds_distinct_keys_and_is_called_when_full() -> None:
 
 def test_a_batch_that_does_not_fill_is_called_after_its_latency() -> None:
     batches = Batches(size=100, latency=0.01)
-    batches.crew.take([lease_of(number, 1, b"%d" % number) for number in range(3)])
+    batches.worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(3)])
     batches.wait_for(3)
     assert sum(map(len, batches.got)) == 3
 
 
 def test_a_run_of_one_key_is_a_batch_of_its_own_in_its_order() -> None:
     batches = Batches(size=4, latency=0.0)
-    batches.crew.take([lease_of(0, 1, b"a"), lease_of(1, 4, b"run"), lease_of(5, 1, b"b")])
+    batches.worker_pool.take([lease_of(0, 1, b"a"), lease_of(1, 4, b"run"), lease_of(5, 1, b"b")])
     batches.wait_for(3)
     assert [(b"run", offset) for offset in (1, 2, 3, 4)] in batches.got
     for batch in batches.got:
@@ -278,15 +278,20 @@ def test_a_batch_callback_that_raises_nacks_what_it_had_not_acked() -> None:
         messages[0].ack()
         raise SystemExit
 
-    crew = BatchWorkers(handle, 2, PATIENCE, 1, reports, "test")
-    crew.take([lease_of(0, 1, b"a"), lease_of(1, 1, b"b")])
+    worker_pool = BatchWorkers(handle, 2, PATIENCE, 1, reports, "test")
+    worker_pool.take([lease_of(0, 1, b"a"), lease_of(1, 1, b"b")])
     reports.wait_until(lambda: len(reports.releases) == 2)
     by_key = {release.lease.key: release.verdict for release in reports.releases}
     assert by_key == {b"a": LeaseOutcome.FINISHED, b"b": LeaseOutcome.NACKED}
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)
 
 
 def test_batches_ask_for_what_their_workers_can_take() -> None:
-    crew = Batches(size=5, latency=0, workers=2).crew
-    assert (crew.wants(1000), crew.wants(3), crew.run, crew.spread) == (10, 3, 5, True)
-    assert crew.close(0)
+    worker_pool = Batches(size=5, latency=0, workers=2).worker_pool
+    assert (worker_pool.wants(1000), worker_pool.wants(3), worker_pool.run, worker_pool.spread) == (
+        10,
+        3,
+        5,
+        True,
+    )
+    assert worker_pool.close(0)

@@ -135,7 +135,7 @@ def with_batches(sub: Subscription, durable: Durable) -> Stream:
 
 
 @pytest.mark.parametrize("pull", [with_threads, with_one_thread, with_batches])
-def test_a_handler_that_waits_is_told_once_the_log_knows(
+def test_a_callback_that_waits_is_told_once_the_log_knows(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, pull: Callable[[Subscription, Durable], Stream]
 ) -> None:
     durable = Durable(cluster)

@@ -117,7 +117,7 @@ def log() -> Valves:
 
 @pytest.fixture
 def engine(log: Valves) -> Iterator[StreamRunner]:
-    relocating = RetryIO(MemoryBackend(), RECORD, RETRY, 7, log.membership)
+    retry_side = RetryIO(MemoryBackend(), RECORD, RETRY, 7, log.membership)
     engine = StreamRunner(
         log,
         RECORD,
@@ -125,10 +125,12 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
         look_up=lambda: RECORD,
         on_end=lambda: None,
         on_handed_out=lambda ack_id, message: None,
-        relocating=relocating,
+        retry_side=retry_side,
     )
-    crew = PullQueue(engine, engine.ring)
-    engine.coordinator = Coordinator(Rules(ordered=True), FlowControl(), crew, 7, random.random, relocating)
+    worker_pool = PullQueue(engine.inbox, engine.ring)
+    engine.coordinator = Coordinator(
+        Rules(ordered=True), FlowControl(), worker_pool, 7, random.random, retry_side
+    )
     engine.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
     yield engine
     engine.finish()

@@ -86,7 +86,7 @@ def _events(stream: Stream) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
-def test_a_handler_that_raises_has_ended_and_nacked(stream: Stream) -> None:
+def test_a_callback_that_raises_has_ended_and_nacked(stream: Stream) -> None:
     def handle(message: Message) -> None:
         raise ValueError("broken")
 
@@ -126,7 +126,7 @@ def test_extending_to_nothing_is_a_nack(stream: Stream) -> None:
     assert [verb for verb, _ in stream.told()] == ["deliver", "nack", "handler_end"]
 
 
-def test_an_expiry_is_told_of_the_message_with_the_handler(stream: Stream) -> None:
+def test_an_expiry_is_told_of_the_message_with_the_callback(stream: Stream) -> None:
     holder = stream.holder(3)
 
     def handle(message: Message) -> None:
@@ -168,7 +168,7 @@ def test_of_a_kept_message_the_deadline_wins(stream: Stream) -> None:
     assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "ack", "expire"]
 
 
-def test_a_holder_that_is_through_doesnt_expire(stream: Stream) -> None:
+def test_a_lease_runner_that_is_through_doesnt_expire(stream: Stream) -> None:
     holder = stream.holder()
     stream.walk(holder, lambda message: message.ack())
     stream.expire(holder.lease)
@@ -177,10 +177,10 @@ def test_a_holder_that_is_through_doesnt_expire(stream: Stream) -> None:
 
 def batch(stream: Stream, length: int, callback: Callable[[list[Message]], object]) -> LeaseReport:
     lease = stream.lease(length)
-    crew = BatchWorkers(callback, 10, 0.0, 1, stream.reports, "test")
-    crew.take([lease])
+    worker_pool = BatchWorkers(callback, 10, 0.0, 1, stream.reports, "test")
+    worker_pool.take([lease])
     stream.reports.wait_until(lambda: bool(stream.reports.releases))
-    crew.close(PATIENCE)
+    worker_pool.close(PATIENCE)
     return stream.reports.releases[0]
 
 
@@ -254,9 +254,9 @@ def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int
     """These records, and a checkpoint, are written."""
     parts = split(made((1, 2), (4, 6), main=[(3, 4)], nonce=nonce))
     forecast = both(0, named=Named(0, nonce))
-    stream.evidence.relocating(0, epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
-    flight = MoveRequest(0, epoch, [], {}, Membership("", None), len(moves))
-    stream.evidence.landed(MoveResult(flight, Ending.STORED if offsets else Ending.ABORTED, offsets))
+    stream.evidence.retry_side(0, epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
+    move_request = MoveRequest(0, epoch, [], {}, Membership("", None), len(moves))
+    stream.evidence.landed(MoveResult(move_request, Ending.STORED if offsets else Ending.ABORTED, offsets))
 
 
 def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: Stream) -> None:

@@ -21,8 +21,8 @@ from tests.unit.client.walking import (
     Moments,
     acked,
     at,
-    holder_of,
     is_passed,
+    lease_runner_of,
     left,
     offsets,
 )
@@ -31,7 +31,7 @@ from tests.unit.client.walking import (
 
 
 def test_all_acked_is_one_word() -> None:
-    holder, reports = holder_of()
+    holder, reports = lease_runner_of()
     seen: list[tuple[int, int]] = []
 
     def handle(message: Message) -> None:
@@ -48,7 +48,7 @@ def test_all_acked_is_one_word() -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None:
-    holder, _ = holder_of()
+    holder, _ = lease_runner_of()
     passed = is_passed(holder.pass_through(at(0, VERBS[name])))
     if name == "keep":
         (release,) = passed.left
@@ -65,28 +65,28 @@ def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None
 
 
 def test_records_without_a_key_are_never_passed_over() -> None:
-    holder, _ = holder_of([None, None, None])
+    holder, _ = lease_runner_of([None, None, None])
     passed = is_passed(holder.pass_through(lambda message: message.nack()))
     assert list(left(passed)) == [0, 1, 2]
     assert not passed.skipped
 
 
 def test_without_an_order_no_key_is_blocked_nor_passed_over() -> None:
-    holder, _ = holder_of([b"a", b"a"], ordered=False)
+    holder, _ = lease_runner_of([b"a", b"a"], ordered=False)
     passed = is_passed(holder.pass_through(at(0, VERBS["keep"])))
     assert [release.lease.key for release in passed.left] == [None]
     assert offsets(inline_lease.finished(passed)) == [1]
 
 
 def test_the_delay_of_a_nack_is_its_own() -> None:
-    holder, _ = holder_of([b"a", b"b", b"c"])
+    holder, _ = lease_runner_of([b"a", b"b", b"c"])
     verbs = [VERBS["nack later"], VERBS["nack"], VERBS["raise"]]
     passed = is_passed(holder.pass_through(lambda message: verbs[message.offset](message)))
     assert [delay for _, delay, _ in passed.nacked] == [2.5, None, None]
 
 
 def test_a_nack_that_crossed_the_end_of_its_callback_does_not_delay_the_next_one() -> None:
-    holder, reports = holder_of([b"a", b"b"])
+    holder, reports = lease_runner_of([b"a", b"b"])
     kept: list[Message] = []
 
     def handle(message: Message) -> None:
@@ -104,7 +104,7 @@ def test_a_nack_that_crossed_the_end_of_its_callback_does_not_delay_the_next_one
 
 @pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt()])
 def test_whatever_a_callback_raises_the_walk_goes_on(error: BaseException) -> None:
-    holder, _ = holder_of([b"a", b"b"])
+    holder, _ = lease_runner_of([b"a", b"b"])
 
     def raises(message: Message) -> None:
         raise error
@@ -115,7 +115,7 @@ def test_whatever_a_callback_raises_the_walk_goes_on(error: BaseException) -> No
 
 
 def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
-    holder, _ = holder_of([b"a"])
+    holder, _ = lease_runner_of([b"a"])
 
     def handle(message: Message) -> None:
         message.ack()
@@ -127,7 +127,7 @@ def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
 @pytest.mark.parametrize("twice", ["ack", "nack"])
 @pytest.mark.parametrize("once", ["ack", "nack"])
 def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) -> None:
-    holder, reports = holder_of([b"a"])
+    holder, reports = lease_runner_of([b"a"])
 
     def handle(message: Message) -> None:
         getattr(message, once)()
@@ -140,7 +140,7 @@ def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) 
 
 @pytest.mark.parametrize("spare", [1, 2])
 def test_no_more_messages_are_kept_than_allowed_and_then_nothing_begins(spare: int) -> None:
-    holder, _ = holder_of([b"a", b"b", b"c", b"d"], spare=spare)
+    holder, _ = lease_runner_of([b"a", b"b", b"c", b"d"], spare=spare)
     seen: list[int] = []
     passed = is_passed(holder.pass_through(lambda message: seen.append(message.offset)))
     assert seen == list(range(spare))
@@ -149,7 +149,7 @@ def test_no_more_messages_are_kept_than_allowed_and_then_nothing_begins(spare: i
 
 
 def test_nacked_messages_are_not_out_so_they_use_up_no_allowance() -> None:
-    holder, _ = holder_of([b"a", b"b", b"c", b"d"], spare=1)
+    holder, _ = lease_runner_of([b"a", b"b", b"c", b"d"], spare=1)
     passed = is_passed(holder.pass_through(lambda message: message.nack()))
     assert passed.reached == 4
 
@@ -158,7 +158,7 @@ def test_nacked_messages_are_not_out_so_they_use_up_no_allowance() -> None:
 
 
 def kept(verb: Callable[[Message], object] = VERBS["keep"]) -> tuple[Message, Lease, Reported]:
-    holder, reports = holder_of([b"a", b"b"])
+    holder, reports = lease_runner_of([b"a", b"b"])
     messages: list[Message] = []
 
     def handle(message: Message) -> None:
@@ -206,7 +206,7 @@ def test_an_ack_id_from_inside_the_callback_acks_later() -> None:
 def test_nothing_is_left_to_the_collector(verb: str) -> None:
     gc.disable()
     try:
-        holder, _ = holder_of([b"a", b"b"])
+        holder, _ = lease_runner_of([b"a", b"b"])
         old = [weakref.ref(record) for record in holder.lease.records]
         passed = is_passed(holder.pass_through(at(0, VERBS[verb])))
         if verb == "keep":
@@ -220,7 +220,7 @@ def test_nothing_is_left_to_the_collector(verb: str) -> None:
 def test_who_is_taken_over_before_it_began_is_not_left_to_the_collector_either() -> None:
     gc.disable()
     try:
-        holder, _ = holder_of([b"a"])
+        holder, _ = lease_runner_of([b"a"])
         old = weakref.ref(holder.lease.records[0])
         holder.take_over()
         del holder
@@ -233,7 +233,7 @@ def test_who_is_taken_over_before_it_began_is_not_left_to_the_collector_either()
 
 
 def test_an_ack_between_the_callback_and_the_lock_counts_in_the_walk() -> None:
-    holder, reports = holder_of([b"a", b"a"])
+    holder, reports = lease_runner_of([b"a", b"a"])
     messages: list[Message] = []
     holder._lock = Moments(0, lambda: acked(messages[0]))  # type: ignore[assignment]
     passed = is_passed(holder.pass_through(at(0, messages.append)))
@@ -244,10 +244,10 @@ def test_an_ack_between_the_callback_and_the_lock_counts_in_the_walk() -> None:
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_a_verdict_that_crosses_the_change_of_its_holder_is_told_by_one_of_them(verb: str) -> None:
+def test_a_verdict_that_crosses_the_change_of_its_lease_runner_is_told_by_one_of_them(verb: str) -> None:
     """On another thread, at any moment: by the walk, by itself, or by both; never by neither."""
     for _ in range(300):
-        holder, reports = holder_of([b"a", b"b"])
+        holder, reports = lease_runner_of([b"a", b"b"])
         threads: list[threading.Thread] = []
 
         def handle(message: Message, threads: list[threading.Thread] = threads) -> None:
@@ -264,9 +264,9 @@ def test_a_verdict_that_crosses_the_change_of_its_holder_is_told_by_one_of_them(
         assert not reports.late
 
 
-def test_an_ack_that_had_read_the_old_holder_reaches_the_new_one() -> None:
+def test_an_ack_that_had_read_the_old_lease_runner_reaches_the_new_one() -> None:
     """The ack has looked at the state, then the message is left, then the ack goes on."""
-    holder, reports = holder_of([b"a"])
+    holder, reports = lease_runner_of([b"a"])
     messages: list[Message] = []
     passed: list[Passed] = []
 
@@ -286,7 +286,7 @@ def test_an_ack_that_had_read_the_old_holder_reaches_the_new_one() -> None:
         return holder._end()
 
     holder.pass_through(messages.append)  # a message of this holder's kind, undecided
-    holder, reports = holder_of([b"a"])
+    holder, reports = lease_runner_of([b"a"])
     message = messages[0]
     message._sink = Slow()  # type: ignore[assignment]
     message.ack()

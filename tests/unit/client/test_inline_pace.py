@@ -18,7 +18,7 @@ from kafka_pubsub.client.workers.inline_runner import (
     Pace,
 )
 from tests.unit.client.walking import (
-    holder_of,
+    lease_runner_of,
 )
 
 # The pace
@@ -114,7 +114,7 @@ def test_callbacks_that_keep_many_messages_are_not_called_inline() -> None:
 
 
 def test_a_callback_that_stands_is_found_by_how_long_nothing_has_moved() -> None:
-    holder, _ = holder_of([b"a", b"b"])
+    holder, _ = lease_runner_of([b"a", b"b"])
     walk = InlineRun([holder])
     assert walk.stands(5.0) == 0
     assert walk.stands(5.06) == pytest.approx(0.06)
@@ -124,7 +124,7 @@ def test_a_callback_that_stands_is_found_by_how_long_nothing_has_moved() -> None
 
 
 def test_a_walk_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long() -> None:
-    holder, _ = holder_of([b"%d" % at for at in range(1000)])
+    holder, _ = lease_runner_of([b"%d" % at for at in range(1000)])
     walk, now = InlineRun([holder]), 5.0
     while walk.stands(now) < 0.05:
         next(holder._records)
@@ -132,5 +132,5 @@ def test_a_walk_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long()
     assert LONGEST_WALK <= now - 5.0 < 2 * LONGEST_WALK
 
 
-def test_a_walk_without_holders_can_be_looked_at() -> None:
+def test_a_walk_without_lease_runners_can_be_looked_at() -> None:
     assert InlineRun([]).stands(1.0) == 0

@@ -199,7 +199,7 @@ def test_one_worker_is_one_callback_whoever_runs_it(ps: PubSub, sub: Subscriptio
     assert settled(sub)
 
 
-def test_one_worker_is_one_callback_when_an_old_handler_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_worker_is_one_callback_when_an_old_callback_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group has taken its partitions away and given them back; its lease is over, it isn't."""
     monkeypatch.setattr(
         "kafka_pubsub.client.workers.inline_runner.PENALTY", 0.0

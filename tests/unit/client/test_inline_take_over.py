@@ -25,8 +25,8 @@ from tests.unit.client.walking import (
     Moments,
     acked,
     at,
-    holder_of,
     is_passed,
+    lease_runner_of,
     left,
     narrow,
     offsets,
@@ -36,7 +36,7 @@ from tests.unit.client.walking import (
 
 
 def test_before_it_began_all_goes_back() -> None:
-    holder, _ = holder_of()
+    holder, _ = lease_runner_of()
     passed = holder.take_over()
     assert passed == Passed(holder.lease, 0, [], [], False, [])
     assert holder.pass_through(lambda message: pytest.fail("it was called")) is None, (
@@ -60,7 +60,7 @@ def test_before_it_began_all_goes_back() -> None:
 def test_inside_a_callback_its_record_goes_on_alone(
     offset: int, verb: str, verdict: LeaseOutcome, first: str
 ) -> None:
-    holder, _ = holder_of()
+    holder, _ = lease_runner_of()
     lease, taken, seen = holder.lease, [], []
 
     def handle(message: Message) -> None:
@@ -91,7 +91,7 @@ def test_inside_a_callback_its_record_goes_on_alone(
 
 @pytest.mark.parametrize("late", ["ack", "nack"])
 def test_a_message_that_its_callback_kept_after_a_take_over_is_settled_later(late: str) -> None:
-    holder, reports = holder_of()
+    holder, reports = lease_runner_of()
     messages: list[Message] = []
 
     def handle(message: Message) -> None:
@@ -105,7 +105,7 @@ def test_a_message_that_its_callback_kept_after_a_take_over_is_settled_later(lat
 
 
 def test_what_was_left_and_passed_over_before_a_take_over_is_told_by_it() -> None:
-    holder, _ = holder_of([b"a", b"b", b"a", b"b", b"a"])
+    holder, _ = lease_runner_of([b"a", b"b", b"a", b"b", b"a"])
     taken: list[Passed] = []
 
     def handle(message: Message) -> None:
@@ -129,7 +129,7 @@ class Story:
     """One walk with a take-over at a chosen moment; `holds` says whether all records are accounted for."""
 
     def __init__(self, keys: Sequence[bytes | None], verbs: Sequence[str], chosen: int) -> None:
-        self.holder, self.reports = holder_of(keys)
+        self.holder, self.reports = lease_runner_of(keys)
         self.lease, self.verbs = self.holder.lease, verbs
         self.records = list(self.lease.records)
         self.called: list[int] = []
@@ -203,7 +203,7 @@ def test_a_take_over_at_any_moment_leaves_each_record_in_one_place(verbs: Sequen
 
 def test_who_is_through_says_so_by_the_take_over_too() -> None:
     """Or else the next fetcher would read on before anybody has heard which keys are blocked."""
-    holder, _ = holder_of([b"a", b"a"])
+    holder, _ = lease_runner_of([b"a", b"a"])
     passed = holder.pass_through(lambda message: None)
     assert passed is not None
     assert holder.take_over() is passed
@@ -228,7 +228,7 @@ class Engine(Reported):
 
 def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineLeaseRunner, Engine]:
     reports = Engine()
-    holder, _ = holder_of(keys)
+    holder, _ = lease_runner_of(keys)
     holder.reports = reports
     reports.holder = holder
     return holder, reports

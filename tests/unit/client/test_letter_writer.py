@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from kafka_pubsub.client.retry import dead_letter_writer
-from kafka_pubsub.client.retry import retry_io as relocating_module
+from kafka_pubsub.client.retry import retry_io as retry_side_module
 from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
@@ -102,7 +102,7 @@ def scene() -> Iterator[Scene]:
     assert scene.writer.close(PATIENCE)
 
 
-def flight(partition: int = 0, epoch: int = 1, count: int = 1) -> MoveRequest:
+def move_request(partition: int = 0, epoch: int = 1, count: int = 1) -> MoveRequest:
     return MoveRequest(partition, epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
 
 
@@ -112,18 +112,22 @@ def rest(partition: int, epoch: int) -> MoveRequest:
 
 
 def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
-    scene.writer.send(flight(count=2))
+    scene.writer.send(move_request(count=2))
     written = scene.next_written()
-    assert (written.taken, written.flight.partition) == (True, 0)
+    assert (written.taken, written.move_request.partition) == (True, 0)
     assert scene.landings.empty()
     assert scene.writer.complete(rest(0, 1))
     landing = scene.landed()
-    assert (landing.ending, landing.flight.positions, list(landing.offsets)) == (Ending.STORED, TO, [0, 1])
+    assert (landing.ending, landing.move_request.positions, list(landing.offsets)) == (
+        Ending.STORED,
+        TO,
+        [0, 1],
+    )
     assert scene.log.stored == [TO]
 
 
 def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(scene: Scene) -> None:
-    scene.writer.send(flight(count=2))
+    scene.writer.send(move_request(count=2))
     assert scene.next_written().taken
     place = TopicPartition("orders", 0)
     parts = [NewRecord("retry", 0, None, value) for value in (b"part 1", b"part 2")]
@@ -139,7 +143,7 @@ def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(
 
 def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_writer, "PATIENCE", 0.01)
-    scene.writer.send(flight())
+    scene.writer.send(move_request())
     assert scene.next_written().taken
     assert scene.log.aborted.get(timeout=PATIENCE) == 1
     assert not scene.writer.complete(rest(0, 1))
@@ -147,7 +151,7 @@ def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: p
 
 
 def test_positions_of_another_ownership_complete_nothing(scene: Scene) -> None:
-    scene.writer.send(flight(epoch=2))
+    scene.writer.send(move_request(epoch=2))
     assert scene.next_written().taken
     assert not scene.writer.complete(rest(0, 1))
     assert not scene.writer.complete(rest(1, 2))
@@ -160,14 +164,14 @@ def test_what_waits_in_line_is_not_tried_when_the_topic_is_away(scene: Scene) ->
     away = DeadlineExceeded("no answer")
     scene.log.answers = [lambda _: Outcome(Ending.ABORTED, (), away)]
     for partition in range(3):
-        scene.writer.send(flight(partition))
+        scene.writer.send(move_request(partition))
     scene.log.go.set()
     told = [scene.next_written() for _ in range(3)]
-    assert [(each.flight.partition, each.taken, each.reason) for each in told] == [
+    assert [(each.move_request.partition, each.taken, each.reason) for each in told] == [
         (partition, False, away) for partition in range(3)
     ]
     assert scene.log.answers == []
-    scene.writer.send(flight(1))
+    scene.writer.send(move_request(1))
     assert scene.next_written().taken, "what is sent afterwards is tried"
     assert scene.writer.complete(rest(1, 1))
     assert scene.landed().ending is Ending.STORED
@@ -177,17 +181,17 @@ def test_a_refused_record_is_told_and_the_next_batch_is_tried(scene: Scene) -> N
     scene.log.go.clear()
     refused = {1: InvalidArgument("too large")}
     scene.log.answers = [lambda _: Outcome(Ending.ABORTED, (), refused[1], refused)]
-    scene.writer.send(flight(0, count=2))
-    scene.writer.send(flight(1))
+    scene.writer.send(move_request(0, count=2))
+    scene.writer.send(move_request(1))
     scene.log.go.set()
     first, second = scene.next_written(), scene.next_written()
     assert (first.taken, first.refused) == (False, refused)
-    assert (second.taken, second.flight.partition) == (True, 1)
+    assert (second.taken, second.move_request.partition) == (True, 1)
 
 
 def test_an_unknown_outcome_is_told_though_the_topic_is_away(scene: Scene) -> None:
     scene.log.ending = Ending.UNKNOWN
-    scene.writer.send(flight())
+    scene.writer.send(move_request())
     assert scene.next_written().taken
     assert scene.writer.complete(rest(0, 1))
     assert scene.landed().ending is Ending.UNKNOWN
@@ -196,7 +200,7 @@ def test_an_unknown_outcome_is_told_though_the_topic_is_away(scene: Scene) -> No
 
 
 def test_closing_waits_for_no_positions(scene: Scene) -> None:
-    scene.writer.send(flight())
+    scene.writer.send(move_request())
     assert scene.next_written().taken
     assert scene.writer.close(PATIENCE)
     with pytest.raises(Empty):
@@ -207,9 +211,9 @@ def test_closing_waits_for_no_positions(scene: Scene) -> None:
 def test_what_a_dead_owner_left_open_is_ended_under_both_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     fenced: list[str] = []
     monkeypatch.setattr(MemoryTransactions, "fence", lambda self, name: fenced.append(name))
-    relocating = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
-    relocating.fence("billing", 7)
-    assert relocating.close(PATIENCE)
+    retry_side = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    retry_side.fence("billing", 7)
+    assert retry_side.close(PATIENCE)
     assert sorted(fenced) == ["billing-7", "billing-7-dead"]
 
 
@@ -223,9 +227,9 @@ def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
             away.wait(PATIENCE)
 
     monkeypatch.setattr(MemoryTransactions, "fence", fence)
-    monkeypatch.setattr(relocating_module, "LETTERS_FENCING", 0.01)
-    monkeypatch.setattr(relocating_module, "LETTERS_CLOSING", 0.01)
-    relocating = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
-    relocating.fence("billing", 7)
-    assert relocating.close(PATIENCE)
+    monkeypatch.setattr(retry_side_module, "LETTERS_FENCING", 0.01)
+    monkeypatch.setattr(retry_side_module, "LETTERS_CLOSING", 0.01)
+    retry_side = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    retry_side.fence("billing", 7)
+    assert retry_side.close(PATIENCE)
     away.set()

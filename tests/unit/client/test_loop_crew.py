@@ -25,8 +25,8 @@ def run(
     reports = Reported()
 
     async def main() -> None:
-        crew = AsyncioWorkers(callback, asyncio.get_running_loop(), workers, reports)
-        await asyncio.wait_for(work(crew, reports), PATIENCE)
+        worker_pool = AsyncioWorkers(callback, asyncio.get_running_loop(), workers, reports)
+        await asyncio.wait_for(work(worker_pool, reports), PATIENCE)
 
     asyncio.run(main())
     return reports.releases
@@ -52,12 +52,12 @@ def test_leases_run_beside_each_other_and_each_in_its_order() -> None:
         message.ack()
         beside.discard(message.key)
 
-    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
-        crew.take([lease_of(10 * number, 10, b"%d" % number) for number in range(20)])
-        assert crew.wants(1000) == 80
+    async def work(worker_pool: AsyncioWorkers, reports: Reported) -> None:
+        worker_pool.take([lease_of(10 * number, 10, b"%d" % number) for number in range(20)])
+        assert worker_pool.wants(1000) == 80
         await until(lambda: len(reports.releases) == 20)
-        assert crew.wants(1000) == 100
-        assert crew.close(0)
+        assert worker_pool.wants(1000) == 100
+        assert worker_pool.close(0)
 
     releases = run(work, handle)
     assert {(release.done, release.verdict) for release in releases} == {(10, LeaseOutcome.FINISHED)}
@@ -70,8 +70,8 @@ def test_a_coroutine_that_raises_or_says_nothing_ends_its_lease() -> None:
         if message.offset == 0:
             raise RuntimeError("no")
 
-    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
-        crew.take([lease_of(0, 2, b"a"), lease_of(2, 2, b"b")])
+    async def work(worker_pool: AsyncioWorkers, reports: Reported) -> None:
+        worker_pool.take([lease_of(0, 2, b"a"), lease_of(2, 2, b"b")])
         await until(lambda: len(reports.releases) == 2)
 
     verdicts = {release.lease.key: release.verdict for release in run(work, handle)}
@@ -87,10 +87,10 @@ def test_a_cancelled_task_nacks_its_message_and_keeps_what_was_acked() -> None:
             await asyncio.sleep(0)
         message.ack()
 
-    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
-        crew.take([lease_of(0, 3)])
+    async def work(worker_pool: AsyncioWorkers, reports: Reported) -> None:
+        worker_pool.take([lease_of(0, 3)])
         await until(lambda: bool(reports.releases))
-        assert crew.close(0)
+        assert worker_pool.close(0)
 
     (release,) = run(work, handle)
     assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
@@ -99,17 +99,17 @@ def test_a_cancelled_task_nacks_its_message_and_keeps_what_was_acked() -> None:
 def test_a_task_that_is_cancelled_before_its_first_step_gives_its_key_back() -> None:
     cancelled: list[bool] = []
 
-    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
+    async def work(worker_pool: AsyncioWorkers, reports: Reported) -> None:
         loop = asyncio.get_running_loop()
         before = asyncio.all_tasks()
 
         def cancel() -> None:  # in the step of the loop that has made the task
             cancelled.extend(task.cancel() for task in asyncio.all_tasks(loop) - before)
 
-        crew.take([lease_of(0, 3)])
+        worker_pool.take([lease_of(0, 3)])
         loop.call_soon(cancel)
         await until(lambda: bool(reports.releases))
-        assert crew.close(0)
+        assert worker_pool.close(0)
 
     async def handle(message: Message) -> None:
         raise AssertionError("begun")
@@ -123,11 +123,11 @@ def test_a_loop_that_was_closed_gives_everything_back_untouched() -> None:
     reports = Reported()
     loop = asyncio.new_event_loop()
     loop.close()
-    crew = AsyncioWorkers(ack, loop, 10, reports)
-    crew.take([lease_of(0, 2, b"a"), lease_of(2, 1, b"b")])
+    worker_pool = AsyncioWorkers(ack, loop, 10, reports)
+    worker_pool.take([lease_of(0, 2, b"a"), lease_of(2, 1, b"b")])
     assert [release.verdict for release in reports.releases] == [LeaseOutcome.UNTOUCHED] * 2
-    assert crew.wants(100) == 10
-    assert crew.close(0)
+    assert worker_pool.wants(100) == 10
+    assert worker_pool.close(0)
 
 
 def test_what_stops_a_loop_keeps_what_was_acked() -> None:
@@ -139,8 +139,8 @@ def test_what_stops_a_loop_keeps_what_was_acked() -> None:
         message.ack()
 
     async def main() -> None:
-        crew = AsyncioWorkers(handle, asyncio.get_running_loop(), 10, reports)
-        crew.take([lease_of(0, 4)])
+        worker_pool = AsyncioWorkers(handle, asyncio.get_running_loop(), 10, reports)
+        worker_pool.take([lease_of(0, 4)])
         await asyncio.Event().wait()
 
     try:
@@ -154,13 +154,13 @@ def test_what_stops_a_loop_keeps_what_was_acked() -> None:
 
 
 def test_closing_says_when_a_task_does_not_end() -> None:
-    async def work(crew: AsyncioWorkers, reports: Reported) -> None:
-        crew.take([lease_of(0, 1)])
-        await until(lambda: bool(list(crew.walking())))
-        assert not crew.close(0.0)
+    async def work(worker_pool: AsyncioWorkers, reports: Reported) -> None:
+        worker_pool.take([lease_of(0, 1)])
+        await until(lambda: bool(list(worker_pool.walking())))
+        assert not worker_pool.close(0.0)
         go.set()
         await until(lambda: bool(reports.releases))
-        assert crew.close(0)
+        assert worker_pool.close(0)
 
     go = asyncio.Event()
 

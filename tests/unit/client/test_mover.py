@@ -83,13 +83,13 @@ class Scene:
     def land(self, count: int) -> dict[int, MoveResult]:
         """The next landings, by partition."""
         some = [self.landings.get(timeout=PATIENCE) for _ in range(count)]
-        return {landing.flight.partition: landing for landing in some}
+        return {landing.move_request.partition: landing for landing in some}
 
-    def together(self, *flights: MoveRequest) -> None:
+    def together(self, *move_requests: MoveRequest) -> None:
         """Sent while the mover is busy, so that they are there when it looks."""
         self.log.go.clear()
-        self.mover.send(flight(99))
-        for each in flights:
+        self.mover.send(move_request(99))
+        for each in move_requests:
             self.mover.send(each)
         self.log.go.set()
 
@@ -102,14 +102,16 @@ def scene() -> Iterator[Scene]:
     assert scene.mover.close(PATIENCE)
 
 
-def flight(partition: int, *values: bytes, membership: Membership = HERE) -> MoveRequest:
+def move_request(partition: int, *values: bytes, membership: Membership = HERE) -> MoveRequest:
     records = [NewRecord("orders.sub.billing.retry", partition, b"k", value) for value in values or (b"v",)]
     positions = {TopicPartition("orders", partition): Committed(5, "map")}
     return MoveRequest(partition, 1, records, positions, membership)
 
 
-def test_flights_that_come_together_share_a_transaction_and_each_learns_its_offsets(scene: Scene) -> None:
-    scene.together(flight(0, b"a", b"b"), flight(1, b"c"))
+def test_move_requests_that_come_together_share_a_transaction_and_each_learns_its_offsets(
+    scene: Scene,
+) -> None:
+    scene.together(move_request(0, b"a", b"b"), move_request(1, b"c"))
     landings = scene.land(3)
     assert {number: list(landing.offsets) for number, landing in landings.items() if number != 99} in (
         {0: [100, 101], 1: [102]},
@@ -119,8 +121,8 @@ def test_flights_that_come_together_share_a_transaction_and_each_learns_its_offs
     assert all(landing.ending is Ending.STORED for landing in landings.values())
 
 
-def test_positions_of_all_flights_are_in_the_transaction(scene: Scene) -> None:
-    scene.together(flight(0), flight(1))
+def test_positions_of_all_move_requests_are_in_the_transaction(scene: Scene) -> None:
+    scene.together(move_request(0), move_request(1))
     scene.land(3)
     places = {place.partition for _, positions, _ in scene.log.asked for place in positions}
     assert places == {0, 1, 99}
@@ -129,12 +131,12 @@ def test_positions_of_all_flights_are_in_the_transaction(scene: Scene) -> None:
 def test_each_checkpoint_is_named_by_its_own_offset(scene: Scene) -> None:
     def with_checkpoint(number: int, *values: bytes) -> MoveRequest:
         place = TopicPartition("orders", number)
-        made = flight(number, *values, b"checkpoint")
+        made = move_request(number, *values, b"checkpoint")
         return made._replace(
             checkpoint=len(values), named=lambda offset: {place: Committed(5, f"checkpoint at {offset}")}
         )
 
-    scene.together(with_checkpoint(0, b"a", b"b"), flight(1), with_checkpoint(2))
+    scene.together(with_checkpoint(0, b"a", b"b"), move_request(1), with_checkpoint(2))
     landings = scene.land(4)
     said = {
         place.partition: to.metadata for _, positions, _ in scene.log.asked for place, to in positions.items()
@@ -146,13 +148,13 @@ def test_each_checkpoint_is_named_by_its_own_offset(scene: Scene) -> None:
     assert landings[1].checkpoint is None
 
 
-def test_a_full_transaction_takes_no_further_flight(scene: Scene) -> None:
+def test_a_full_transaction_takes_no_further_move_request(scene: Scene) -> None:
     half = bytes(MOST_BYTES // 2)
-    scene.together(*(flight(number, half) for number in range(4)))
+    scene.together(*(move_request(number, half) for number in range(4)))
     scene.land(5)
-    flights = [{record.partition for record in records} - {99} for records, _, _ in scene.log.asked]
-    assert max(map(len, flights)) == 2
-    assert set().union(*flights) == {0, 1, 2, 3}
+    move_requests = [{record.partition for record in records} - {99} for records, _, _ in scene.log.asked]
+    assert max(map(len, move_requests)) == 2
+    assert set().union(*move_requests) == {0, 1, 2, 3}
 
 
 class Records(list[NewRecord]):
@@ -160,9 +162,9 @@ class Records(list[NewRecord]):
 
 
 def test_what_has_landed_isnt_held_while_there_is_nothing_to_do(scene: Scene) -> None:
-    records = Records(flight(0).records)
+    records = Records(move_request(0).records)
     watched = weakref.ref(records)
-    scene.mover.send(flight(0)._replace(records=records))
+    scene.mover.send(move_request(0)._replace(records=records))
     del records
     scene.land(1)
     scene.mover.fence("another", PATIENCE)  # the mover has gone on
@@ -170,14 +172,14 @@ def test_what_has_landed_isnt_held_while_there_is_nothing_to_do(scene: Scene) ->
     assert watched() is None
 
 
-def test_a_flight_is_never_sent_under_a_newer_membership(scene: Scene) -> None:
-    scene.together(flight(0), flight(1, membership=LATER))
+def test_a_move_request_is_never_sent_under_a_newer_membership(scene: Scene) -> None:
+    scene.together(move_request(0), move_request(1, membership=LATER))
     scene.land(3)
     for records, _, membership in scene.log.asked:
         assert all((record.partition == 1) == (membership is LATER) for record in records)
 
 
-def test_a_refused_record_concerns_its_own_flight_only(scene: Scene) -> None:
+def test_a_refused_record_concerns_its_own_move_request_only(scene: Scene) -> None:
     def refuse(records: Sequence[NewRecord]) -> Outcome:
         values = [record.value for record in records]
         if b"too large" not in values:  # on a busy machine it may come alone
@@ -187,9 +189,9 @@ def test_a_refused_record_concerns_its_own_flight_only(scene: Scene) -> None:
         return Outcome(Ending.ABORTED, (), why, {at: why})
 
     scene.log.go.clear()
-    scene.mover.send(flight(0, b"fine"))
-    scene.mover.send(flight(1, b"fine", b"too large"))
-    scene.mover.send(flight(2, b"fine"))
+    scene.mover.send(move_request(0, b"fine"))
+    scene.mover.send(move_request(1, b"fine", b"too large"))
+    scene.mover.send(move_request(2, b"fine"))
     scene.log.answers = [refuse] * 4
     scene.log.go.set()
     landings = scene.land(3)
@@ -201,7 +203,7 @@ def test_a_refused_record_concerns_its_own_flight_only(scene: Scene) -> None:
 def test_an_aborted_transaction_lands_all_of_it_with_the_reason(scene: Scene) -> None:
     why = FailedPrecondition("the group has moved on")
     scene.log.answers = [lambda records: Outcome(Ending.ABORTED, (), why)]
-    scene.mover.send(flight(0))
+    scene.mover.send(move_request(0))
     landing = scene.land(1)[0]
     assert (landing.ending, landing.reason, dict(landing.refused)) == (Ending.ABORTED, why, {})
 
@@ -215,7 +217,7 @@ def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_told(sce
         scene.landings.put(landing)
 
     scene.mover._landed = landed
-    scene.mover.send(flight(0))
+    scene.mover.send(move_request(0))
     assert scene.land(1)[0].ending is Ending.UNKNOWN
     assert fenced_when_told == [["me"]]
 
@@ -225,7 +227,7 @@ def test_what_no_log_could_take_is_aborted(scene: Scene) -> None:
         raise InvalidArgument("a record without a topic")
 
     scene.log.answers = [refuse]
-    scene.mover.send(flight(0))
+    scene.mover.send(move_request(0))
     assert scene.land(1)[0].ending is Ending.ABORTED
 
 
@@ -238,13 +240,13 @@ def test_a_dead_owners_id_is_fenced_in_between(scene: Scene) -> None:
 
 
 def test_closing_lets_land_what_was_sent(scene: Scene) -> None:
-    scene.mover.send(flight(0))
+    scene.mover.send(move_request(0))
     assert scene.mover.close(PATIENCE)
     assert scene.land(1)[0].ending is Ending.STORED
     assert scene.log.closed
 
 
-def test_flights_that_fail_together_without_a_name_go_alone_afterwards(scene: Scene) -> None:
+def test_move_requests_that_fail_together_without_a_name_go_alone_afterwards(scene: Scene) -> None:
     def without_culprit(records: Sequence[NewRecord]) -> Outcome:
         if any(record.value == b"bad" for record in records):
             return Outcome(Ending.ABORTED, (), BrokerUnavailable("no answer"))
@@ -253,7 +255,7 @@ def test_flights_that_fail_together_without_a_name_go_alone_afterwards(scene: Sc
     scene.log.answers = [without_culprit] * 100
     left = {0, 1, 2, 3}
     for _ in range(2):
-        scene.together(*(flight(number, b"bad" if number == 2 else b"good") for number in sorted(left)))
+        scene.together(*(move_request(number, b"bad" if number == 2 else b"good") for number in sorted(left)))
         landings = scene.land(1 + len(left))
         left -= {number for number, landing in landings.items() if landing.ending is Ending.STORED}
     assert left == {2}

@@ -55,9 +55,9 @@ class Reports:
     def close(self) -> None: ...
 
 
-def publish_until_reported(pump: ReportThread) -> None:
+def publish_until_reported(reporter: ReportThread) -> None:
     until = time.monotonic() + PATIENCE
-    while not pump.take_turn() and time.monotonic() < until:
+    while not reporter.take_turn() and time.monotonic() < until:
         pass
 
 
@@ -65,12 +65,12 @@ def test_ctrl_c_does_not_cut_a_report_short() -> None:
     """A report that is lost leaves a future that never resolves, and a flush that never returns."""
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     writer = Reports()
-    pump = ReportThread(writer, "pump of a test")
+    reporter = ReportThread(writer, "pump of a test")
     try:
         with pytest.raises(KeyboardInterrupt):
-            publish_until_reported(pump)
+            publish_until_reported(reporter)
         assert (writer.begun, writer.done) == (1, 1)
     finally:
         signal.signal(signal.SIGINT, old)
         writer.idle.set()
-        pump.stop()
+        reporter.stop()

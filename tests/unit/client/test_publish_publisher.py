@@ -276,7 +276,7 @@ def test_a_key_that_was_paused_while_the_writer_was_busy_queues_nothing(world: W
             raise BufferError
         original(*arguments)  # type: ignore[arg-type]
 
-    world.publisher._pump.append = append  # type: ignore[union-attr]
+    world.publisher._reporter.append = append  # type: ignore[union-attr]
     assert isinstance(world.publisher.publish(b"2", ordering_key="K").exception(PATIENCE), OrderingKeyPaused)
     assert len(writer.appended) == 1
 

@@ -145,7 +145,7 @@ def members(cluster: MemoryCluster) -> set[str]:
         return set(cluster.group("billing").members)
 
 
-def test_a_flight_that_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
+def test_a_move_request_that_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
     cluster: MemoryCluster, plan: Stuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RetryIO.wait, "__defaults__", (0.05,))

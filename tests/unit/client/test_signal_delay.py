@@ -30,7 +30,7 @@ def test_ctrl_c_comes_after_the_work() -> None:
     assert done == ["all of it"]
 
 
-def test_a_handler_that_raises_keeps_no_other_from_running() -> None:
+def test_a_callback_that_raises_keeps_no_other_from_running() -> None:
     calls: list[int] = []
     old = signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
 
@@ -46,7 +46,7 @@ def test_a_handler_that_raises_keeps_no_other_from_running() -> None:
         signal.signal(signal.SIGUSR1, old)
 
 
-def test_afterwards_the_handlers_are_the_users_own() -> None:
+def test_afterwards_the_callbacks_are_the_users_own() -> None:
     calls: list[int] = []
     old = signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
     mine = signal.getsignal(signal.SIGUSR1)
@@ -67,7 +67,7 @@ def test_a_signal_that_is_ignored_or_at_its_default_is_left_alone() -> None:
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == before
 
 
-def test_what_the_work_raises_comes_out_and_the_handlers_are_back() -> None:
+def test_what_the_work_raises_comes_out_and_the_callbacks_are_back() -> None:
     def work() -> None:
         raise ValueError("the work's own")
 

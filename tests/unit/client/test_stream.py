@@ -106,7 +106,7 @@ def test_who_listens_is_told_once_who_left_is_not_and_late_ones_are_told_at_once
     assert told == ["once", "late"]
 
 
-def test_a_handler_that_does_not_end_is_named_and_its_message_comes_again(
+def test_a_callback_that_does_not_end_is_named_and_its_message_comes_again(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun, go = threading.Event(), threading.Event()

@@ -198,10 +198,16 @@ def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
     moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
     told = NewRecord(held.retry, 0, None, b"", headers())
     buried = NewRecord("dead", 0, b"k", b"")
-    flights = [([moved, buried, told], 2), ([told], 0), ([moved, moved], None), ([buried], None), ([], None)]
-    for records, at in flights:
-        flight = MoveRequest(0, 1, records, {}, Membership("", None), at)
-        beside.landed(MoveResult(flight, Ending.STORED, range(4, 4 + len(records))))
+    move_requests = [
+        ([moved, buried, told], 2),
+        ([told], 0),
+        ([moved, moved], None),
+        ([buried], None),
+        ([], None),
+    ]
+    for records, at in move_requests:
+        move_request = MoveRequest(0, 1, records, {}, Membership("", None), at)
+        beside.landed(MoveResult(move_request, Ending.STORED, range(4, 4 + len(records))))
     assert held.moved == [1, 0, 2, 0, 0]
     assert [answer.checkpoint for answer in held.answers] == [6, 4, None, None, None]
 

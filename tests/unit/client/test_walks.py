@@ -39,7 +39,7 @@ class Stage:
     def __init__(self, deciding: float = 0.0, calling: float = 0.0, steps: int = 5, leases: int = 10) -> None:
         self.now = 0.0
         self.core = threading.RLock()
-        self.coordinator = self
+        self.coordinator = self.inbox = self
         self.callback: Callback = self.called
         self.seat: Inline = self
         self.aside: deque[LeaseRunner] | None = None
@@ -76,7 +76,7 @@ class Stage:
     def stand_in_ends(self) -> None: ...
     def lend(self, lent: bool) -> None: ...
     def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None: ...
-    def queue(self, holders: Iterable[LeaseRunner]) -> None: ...
+    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None: ...
     def hand_in(self, batches: object, count: int) -> None: ...
     def busy(self) -> int:
         return 0
@@ -186,8 +186,8 @@ class Full(Stage):
             aside.extend(self.waiting)
             self.waiting.clear()
 
-    def queue(self, holders: Iterable[LeaseRunner]) -> None:
-        self.waiting.extend(holders)
+    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
+        self.waiting.extend(lease_runners)
         self.at_work = self.workers
 
     def trials(self, count: int) -> list[float]:
@@ -202,7 +202,7 @@ class Full(Stage):
         return distances
 
 
-def test_a_full_crew_whose_threads_only_wait_for_the_interpreter_is_relieved() -> None:
+def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relieved() -> None:
     """Its rate says nothing: in the time in which it has finished nothing at all, the fetcher takes everything."""
     go, reports = threading.Event(), Reported()
     stage = Stage(calling=1e-6, steps=0)
@@ -213,18 +213,18 @@ def test_a_full_crew_whose_threads_only_wait_for_the_interpreter_is_relieved() -
         by.append(threading.current_thread().name)
         message.ack()
 
-    crew = stage.seat = ThreadWorkers(called, 8, reports, "crew", stage.clock)
+    worker_pool = stage.seat = ThreadWorkers(called, 8, reports, "crew", stage.clock)
     stage.inline = lambda partitions: False  # type: ignore[method-assign]
-    crew.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
-    while crew._workers.hired < 8:
+    worker_pool.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
+    while worker_pool._workers.hired < 8:
         stage.now += 1.0
-        crew.wants(1000)
-    until(lambda: len(crew.walking()) == 8)
+        worker_pool.wants(1000)
+    until(lambda: len(worker_pool.walking()) == 8)
 
     def nap(seconds: float) -> None:
         stage.now += seconds
         go.set()
-        until(lambda: not crew.busy())
+        until(lambda: not worker_pool.busy())
 
     stage.nap = nap  # type: ignore[attr-defined]
     assert stage.walk() is True
@@ -232,7 +232,7 @@ def test_a_full_crew_whose_threads_only_wait_for_the_interpreter_is_relieved() -
     assert len(stage.released_) == 492
     assert by[8:] == [threading.current_thread().name] * 492
     assert stage.walks.pace.limit(stage.now) > SHORTEST
-    assert crew.close(SECONDS)
+    assert worker_pool.close(SECONDS)
 
 
 def test_a_trial_that_is_quick_takes_more_and_more_and_all_in_the_end() -> None:
@@ -247,7 +247,7 @@ def test_a_trial_that_is_quick_takes_more_and_more_and_all_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("calling", [0.002, 0.005, LOOK])
-def test_a_trial_of_slow_callbacks_gives_the_crew_its_leases_back_after_two(calling: float) -> None:
+def test_a_trial_of_slow_callbacks_gives_the_worker_pool_its_leases_back_after_two(calling: float) -> None:
     stage = Full(calling=calling)
     before = list(stage.waiting)
     assert stage.walk() is True
@@ -270,7 +270,7 @@ def test_where_threads_take_longer_than_patience_nothing_is_called() -> None:
     assert not stage.walks.pace.limit(stage.now)
 
 
-def test_a_crew_that_does_not_get_through_is_no_proof_so_trials_go_on() -> None:
+def test_a_worker_pool_that_does_not_get_through_is_no_proof_so_trials_go_on() -> None:
     """A machine that is busy for half a minute does that, and the stream falls behind until it is found out."""
     stage = Full(calling=5e-6, ends=0)
     assert max(stage.trials(9)) == pytest.approx(LONGEST_DOUBT)

@@ -158,7 +158,7 @@ def _of_batches(
 
 
 @pytest.mark.parametrize("make", [_of_threads, _of_batches])
-def test_a_crew_of_an_idle_stream_has_one_thread_left_and_takes_work_again(
+def test_a_worker_pool_of_an_idle_stream_has_one_thread_left_and_takes_work_again(
     make: Callable[
         [Callable[[Message], object], Reported, Callable[[], float]], ThreadWorkers | BatchWorkers
     ],
@@ -172,25 +172,25 @@ def test_a_crew_of_an_idle_stream_has_one_thread_left_and_takes_work_again(
     def alive() -> int:
         return sum(thread.name.startswith("resting-") for thread in threading.enumerate())
 
-    crew = make(handle, reports, lambda: now[0])
+    worker_pool = make(handle, reports, lambda: now[0])
     for round_ in range(1, 4):
         go.clear()
-        crew.take([lease_of(at, 1, b"%d" % at) for at in range(8)])
+        worker_pool.take([lease_of(at, 1, b"%d" % at) for at in range(8)])
 
         def all_run() -> bool:
             now[0] += 0.1
-            crew.wants(1000)
-            return len(list(crew.walking())) == 8
+            worker_pool.wants(1000)
+            return len(list(worker_pool.walking())) == 8
 
         until(all_run)
         go.set()
         reports.wait_until(lambda: len(reports.releases) == 8 * round_)  # noqa: B023
-        until(lambda: not list(crew.walking()))
+        until(lambda: not list(worker_pool.walking()))
 
         def rested() -> bool:
             now[0] += IDLE
-            crew.wants(1000)
+            worker_pool.wants(1000)
             return alive() == 1
 
         until(rested)
-    assert crew.close(PATIENCE)
+    assert worker_pool.close(PATIENCE)

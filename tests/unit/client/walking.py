@@ -18,12 +18,23 @@ from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 
-__all__ = ["KEYS", "VERBS", "Moments", "acked", "at", "holder_of", "is_passed", "left", "narrow", "offsets"]
+__all__ = [
+    "KEYS",
+    "VERBS",
+    "Moments",
+    "acked",
+    "at",
+    "is_passed",
+    "lease_runner_of",
+    "left",
+    "narrow",
+    "offsets",
+]
 
 KEYS = [b"a", b"b", b"a", None, b"b", b"c"]
 
 
-def holder_of(
+def lease_runner_of(
     keys: Sequence[bytes | None] = KEYS, *, ordered: bool = True, spare: int = LONGEST
 ) -> tuple[InlineLeaseRunner, Reported]:
     reports = Reported()

@@ -129,8 +129,8 @@ def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
 
 def test_a_key_that_is_parked_anew_is_waited_for_anew() -> None:
     scene = failing(50, HOARD + 200)
-    (flight,) = [effect for effect in scene.tick(LOOK) if isinstance(effect, StoreMoves)]
-    scene.take(flight)
+    (move_request,) = [effect for effect in scene.tick(LOOK) if isinstance(effect, StoreMoves)]
+    scene.take(move_request)
     assert wait(scene, 0.5 * SOON, stuffed=False) == []
     again = scene.begun(50)
     assert len(again) == 50

@@ -87,7 +87,7 @@ def test_more_of_them_than_may_wait_in_memory_move_behind_it() -> None:
     assert [info.origin for info in infos(scene.tick())] == list(range(BACKLOG + 2))
 
 
-def test_what_is_kept_beside_it_stays_with_its_holder() -> None:
+def test_what_is_kept_beside_it_stays_with_its_lease_runner() -> None:
     scene = Scene()
     walk = walked(scene, b"a", b"b")
     release = kept(walk, 1)

@@ -57,7 +57,7 @@ def test_without_dead_letters_nothing_is_dropped() -> None:
     assert scene.partition.half.retries.releasing == {}
 
 
-def test_a_replayed_message_goes_before_what_waits_of_its_key_and_after_what_is_with_its_handler() -> None:
+def test_a_replayed_message_goes_before_what_waits_of_its_key_and_after_what_is_with_its_callback() -> None:
     scene = Scene([parked(0, 5, attempt=2)])
     scene.fetch((9, b"k"))
     (lease,) = scene.begun()

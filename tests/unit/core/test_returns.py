@@ -12,7 +12,7 @@ from tests.unit.core.test_retry_scenes import Scene, leases_of
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_only_a_commit_that_was_made_after_the_return_lets_handlers_begin(moves: bool) -> None:
+def test_only_a_commit_that_was_made_after_the_return_lets_callbacks_begin(moves: bool) -> None:
     """One that was in flight then, plain or with a transaction, doesn't tell that the partition is still ours."""
     scene = Scene()
     scene.fetch((0, b"a"), (1, b"b"))
@@ -31,7 +31,7 @@ def test_only_a_commit_that_was_made_after_the_return_lets_handlers_begin(moves:
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_a_handler_that_waited_for_a_note_waits_for_one_that_was_made_after_the_return(moves: bool) -> None:
+def test_a_callback_that_waited_for_a_note_waits_for_one_that_was_made_after_the_return(moves: bool) -> None:
     scene = Scene(main_doubt=Doubt(10, twice=True))  # two owners have died
     scene.fetch((0, b"a"), (1, b"b"))
     scene.begun()

@@ -144,8 +144,8 @@ class ScriptedWorkers:
             aside.extend(hand.holder for hand in waiting)
             self.hands = [hand for hand in self.hands if hand not in waiting]
 
-    def queue(self, holders: Iterable[LeaseRunner]) -> None:
-        self.hands += [Hand(holder) for holder in holders]
+    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
+        self.hands += [Hand(holder) for holder in lease_runners]
 
     def lend(self, lent: bool) -> None:
         self._lent = lent

@@ -1,0 +1,34 @@
+"""Where the lease runners of a simulated process report to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.client.subscribe.inbox import Inbox
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
+from kafka_pubsub.core.events import LeaseReport
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+__all__ = ["SimulatedInbox"]
+
+
+class SimulatedInbox(Inbox):
+    """Tells the ledger which acks came."""
+
+    owner: Process
+
+    def released(self, release: LeaseReport) -> None:
+        self._acked(release.lease, range(release.done))
+        super().released(release)
+
+    def settled(self, settlement: Settlement) -> None:
+        if settlement.acked:
+            self._acked(settlement.lease, [settlement.done])
+        super().settled(settlement)
+
+    def _acked(self, lease: Lease, done: Iterable[int]) -> None:
+        reported = self.owner.ownership_of(lease).reported
+        reported.update(lease.records[at].offset() for at in done)
