@@ -26,7 +26,7 @@ from kafka_pubsub.client.publish.publisher import TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, fresh
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
-from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, OrderingKeyPaused
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, OrderingKeyPaused, PubSubError
 from kafka_pubsub.model import Header
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
 
@@ -121,9 +121,12 @@ class _IngestPublisher(TopicPublisher):
         self._look(data, key, headers)
         with self._lock:
             future = PublishFuture(self._outstanding.current)
-            self._publish_with_care(future, data, key, headers)
-        if self._last_pump is not None:
-            self._last_pump.take_turn()
+            if key is not None and key in self._paused:
+                future.fail(_refuse_paused(key, self._paused[key]))
+            else:
+                self._publish_with_care(future, data, key, headers)
+        if self._last_reporter is not None:
+            self._last_reporter.take_turn()
         return future
 
     def resume_key(self, key: bytes) -> None:
@@ -132,13 +135,13 @@ class _IngestPublisher(TopicPublisher):
             self.flush(30.0)
             self._paused.pop(key, None)
 
-    def _paused_error(self, key: bytes) -> OrderingKeyPaused:
-        home, _, own = key.partition(b"\0")
-        return OrderingKeyPaused(
-            f"ordering key {own.decode()!r:.200} is paused for delayed messages of topic {home.decode()!r}, since an "
-            f"earlier one failed ({self._paused[key].message}); decide about that message, then call "
-            "topic.resume(ordering_key)"
-        )
+
+def _refuse_paused(key: bytes, reason: PubSubError) -> OrderingKeyPaused:
+    home, _, own = key.partition(b"\0")
+    return OrderingKeyPaused(
+        f"ordering key {own.decode()!r:.200} is paused for delayed messages of topic {home.decode()!r}, since an "
+        f"earlier one failed ({reason.message}); decide about that message, then call topic.resume(ordering_key)"
+    )
 
 
 def _header(home: str, due: Due) -> Header:

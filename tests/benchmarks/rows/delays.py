@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import resource
 import time
+from typing import cast
 
 from confluent_kafka import Consumer, Producer
 
@@ -31,6 +32,8 @@ BODY = bytes(100)
 #: Records of one transaction, as the router's.
 AT_ONCE = 4000
 _UNLIMITED = 1e9
+
+Headers = list[tuple[str, str | bytes | None]]
 
 
 def router(bootstrap: str, topic: str, messages: int) -> Measured:
@@ -100,10 +103,9 @@ def bare(bootstrap: str, topic: str, messages: int) -> Measured:
         started, busy = started or time.perf_counter(), busy or time.process_time()
         producer.begin_transaction()
         for record in records:
-            headers = [(DELAY_HEADER, BODY[:28]), *(record.headers() or [])[1:]]
-            producer.produce(
-                f"{source}-out", record.value(), record.key(), record.partition(), headers=headers
-            )
+            headers: Headers = [(DELAY_HEADER, BODY[:28]), *cast("Headers", record.headers() or [])[1:]]
+            place = record.partition() or 0
+            producer.produce(f"{source}-out", record.value(), record.key(), place, headers=headers)
         producer.send_offsets_to_transaction(
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
         )
@@ -120,7 +122,7 @@ def _publish(bootstrap: str, home: str, count: int, to: str = INGEST) -> None:
     for number in range(count):
         request = DelayRequest(home, None, uniform.randrange(LONGEST_MS))
         key = f"{home}\0key-{number % 1000}".encode()
-        headers = [(DELAY_HEADER, encode_request(request)), ("kind", b"created")]
+        headers: Headers = [(DELAY_HEADER, encode_request(request)), ("kind", b"created")]
         while True:
             try:
                 producer.produce(to, BODY, key, headers=headers)
