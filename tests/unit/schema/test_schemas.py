@@ -26,7 +26,7 @@ RECORDS = Path(__file__).parent / "records"
 CHECKSUMS = {
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
     "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
-    "delayed/v1.avsc": "a7ee350bc790703f2d308b0775ac02285ced961b8c8aa38e1263c27df96561e7",
+    "delayed/v1.avsc": "df81cf7af0d483649e30598bfdedf612de9b0fee49caf2de4b59c11ea244d47a",
     "tick/v1.avsc": "b14174d127e4d1566e772eb9ba048cbec3ed28fa2e09cfbf216f8e84360d8fa5",
 }
 

@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from kafka_pubsub import InvalidArgument, Message, PubSub
+from kafka_pubsub import InvalidArgument, Message, OrderingKeyPaused, PublishError, PubSub
 from kafka_pubsub.config import Batching
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
 from kafka_pubsub.services import delay_router
@@ -290,3 +290,29 @@ def test_a_router_that_left_in_order_is_not_fenced(ps: PubSub, caplog: pytest.Lo
             topic.publish(b"x", delay=0.01).result(10)
             until(partial(has_brought_home, router))
     assert "killed" not in caplog.text
+
+
+class RefusedOnce(FaultPlan):
+    """The log refuses the first delayed message of a key."""
+
+    def __init__(self) -> None:
+        self.refused = False
+
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
+        if topic == INGEST and value == b"first" and not self.refused:
+            self.refused = True
+            return RequestOutcome.REFUSED
+        return RequestOutcome.DONE
+
+
+def test_after_a_failed_message_its_key_is_paused_until_it_is_resumed() -> None:
+    with PubSub.in_memory(MemoryBackend(faults=RefusedOnce())) as ps:
+        topic = ps.create_topic("orders")
+        with pytest.raises(PublishError):
+            topic.publish(b"first", ordering_key="k", delay=1).result(10)
+        with pytest.raises(OrderingKeyPaused, match="'k' is paused for delayed messages of topic 'orders'"):
+            topic.publish(b"second", ordering_key="k", delay=1).result(10)
+        topic.publish(b"other", ordering_key="l", delay=1).result(10)
+        topic.publish(b"now", ordering_key="k").result(10)
+        topic.resume("k")
+        assert topic.publish(b"first", ordering_key="k", delay=1).result(10)
