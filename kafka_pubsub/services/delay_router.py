@@ -168,6 +168,8 @@ class DelayTask:
         self._commit_at = time.monotonic() + _COMMIT_S
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
         self._announced = False
+        # What is committed of ingest by us; None: nothing is yet.
+        self._stored: IngestProgress | None = None
         # Ingest offsets of the messages in the last work, by the number of their records.
         self._sent: list[int] = []
 
@@ -262,8 +264,8 @@ class DelayTask:
 
     def farewell(self) -> Mapping[int, Committed]:
         """The same position without our id: there is nothing of ours to wait for."""
-        said = self.router.told()
-        return {0: Committed(said.position, said.text(""))} if self._announced and said else {}
+        said = self._stored
+        return {} if said is None else {0: Committed(said.position, said.text(""))}
 
     def refuse(self, number: int, reason: str) -> None:
         """The home topic won't take a message: it is a dead letter next time."""
@@ -271,6 +273,7 @@ class DelayTask:
 
     def stored(self) -> None:
         """The last work is stored."""
+        self._stored = self.router.told()
         if self._role.refused:
             for offset in self._sent:
                 self._role.refused.pop((self._number, offset), None)

@@ -126,15 +126,16 @@ class Engine:
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """Begins the tasks of the partitions that came as a whole."""
+        mine = set(partitions)
         try:
-            mine = set(partitions)
             numbers = sorted({each.partition for each in partitions})
             whole = [number for number in numbers if mine.issuperset(self._places(number))]
             self._begin(whole)
         except PubSubError as error:
             self._fatal = error
             self.tasks = {}
-        self._paused, self._stale, self.joined = set(), False, True
+        self._paused -= mine
+        self.joined = True
         self._metrics.partitions = len(self.tasks)
         return {
             place: position
@@ -177,6 +178,8 @@ class Engine:
         for number in {each.partition for each in partitions}:
             self.tasks.pop(number, None)
         self._paused -= set(partitions)
+        # What is left of a failed transaction concerns the other tasks, if there are any.
+        self._stale = self._stale and bool(self.tasks)
         self._metrics.partitions = len(self.tasks)
 
     # -- beginning ---------------------------------------------------------------------------------------------
@@ -208,7 +211,6 @@ class Engine:
 
     def _begin_again(self) -> None:
         """Makes all tasks anew from what is committed."""
-        self._stale = False
         numbers = sorted(self.tasks)
         self._begin(numbers)
         for number in numbers:
@@ -216,6 +218,7 @@ class Engine:
                 self._reader.seek(place, position)
         self._reader.resume(list(self._paused))
         self._paused = set()
+        self._stale = False
 
     # -- transactions ------------------------------------------------------------------------------------------
 

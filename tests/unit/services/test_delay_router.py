@@ -13,7 +13,7 @@ from kafka_pubsub import InvalidArgument, Message, OrderingKeyPaused, PublishErr
 from kafka_pubsub.config import Batching
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
 from kafka_pubsub.services import delay_router
@@ -316,3 +316,35 @@ def test_after_a_failed_message_its_key_is_paused_until_it_is_resumed() -> None:
         topic.publish(b"now", ordering_key="k").result(10)
         topic.resume("k")
         assert topic.publish(b"first", ordering_key="k", delay=1).result(10)
+
+
+class FailingTransactions(FaultPlan):
+    """Of the commits of transactions some are refused, some are done without an answer."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
+        if step is not Step.COMMIT:
+            return RequestOutcome.DONE
+        self.commits += 1
+        if self.commits % 4 == 2:
+            return RequestOutcome.REFUSED
+        return RequestOutcome.ANSWER_LOST if self.commits % 4 == 0 else RequestOutcome.DONE
+
+
+def test_transactions_that_fail_or_are_not_answered_lose_and_double_nothing() -> None:
+    faults = FailingTransactions()
+    backend = MemoryBackend(faults=faults)
+    with PubSub.in_memory(backend) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
+            for n in range(40):
+                topic.publish(b"%d" % n, ordering_key=f"k{n % 3}", delay=n / 15)
+            topic.flush(10)
+            until(lambda: len(bodies(backend)) >= 39)
+            until(lambda: router.metrics()["aborted"] > 2)
+        with DelayRouter(ps):
+            until(lambda: len(bodies(backend)) >= 40)
+    assert sorted(map(str, bodies(backend))) == sorted(str(b"%d" % n) for n in range(40))
+    assert faults.commits > 8
