@@ -1,0 +1,63 @@
+"""`publish --delay` and `service router`, over an in-memory cluster."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kafka_pubsub.cli import service
+from kafka_pubsub.cli.signals import StopFlag
+from kafka_pubsub.services.delays import DelayRouter
+from tests.support import until
+from tests.unit.cli.conftest import CommandLine
+
+
+def test_a_delayed_message_waits_and_says_so_when_no_router_runs(run: CommandLine) -> None:
+    run.pubsub.create_topic("orders")
+    result = run("publish", "orders", "later", "--delay", "1500ms")
+    assert result.stdout.startswith("Published _kafka_pubsub.delay.in:")
+    assert "No delay router is running: `kafka-pubsub service router` starts one." in result.stderr
+    with DelayRouter(run.pubsub) as router:
+        router.wait_until_running()
+        result = run("publish", "orders", "later", "--deliver-at", "2030-03-01T08:00Z")
+        assert "No delay router" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--delay", "soon"], "is not a duration"),
+        (["--deliver-at", "soon"], "is not a time"),
+        (["--delay", "5m", "--deliver-at", "2030-03-01"], "give --delay or --deliver-at, not both"),
+        (["--delay", "9000d"], "longer than the 3106 days"),
+    ],
+)
+def test_a_wrong_delay_is_refused(run: CommandLine, options: list[str], said: str) -> None:
+    run.pubsub.create_topic("orders")
+    result = run("publish", "orders", "x", *options)
+    assert result.exit_code != 0
+    assert said in result.output
+
+
+def test_the_router_says_what_it_does_until_it_is_stopped(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopFlag()
+    said: list[str] = []
+    monkeypatch.setattr(service, "_LOOK", 0.05)
+
+    class Output:
+        def line(self, data: bytes) -> None:
+            said.append(data.decode())
+
+    with DelayRouter(run.pubsub, tiers=3, partitions=1) as router:
+        watching: Callable[..., None] = service._watch
+        thread = threading.Thread(target=watching, args=(Output(), router, stop), kwargs={"as_json": True})
+        thread.start()
+        until(lambda: any('"running"' in line for line in said))
+        stop.set()
+        thread.join()
+    assert json.loads(said[-1])["partitions"] == 1
