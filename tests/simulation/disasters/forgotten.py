@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafka_pubsub.client.assignment.lost_tails import Recovery
 from kafka_pubsub.client.retry.checkpoint_reader import stored_by
 from kafka_pubsub.core.commit import checkpoint_schedule, commits
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
@@ -50,6 +51,10 @@ def befall(world: SimulatedWorld) -> None:
     ledger, record = world.ledger, world.record()
     assert record.retry_topic is not None
     copies = record.positions, record.retry_topic.positions
+    # A loss that came after the newest checkpoint is found once more, so an operator says again where to go on.
+    Recovery(world.backend, record).run("oldest")
+    with world.cluster.changed:
+        recovered = dict(world.cluster.group(GROUP).offsets)
     for number, (log, beside) in enumerate(zip(ledger.logs, ledger.beside, strict=True)):
         known, finished = set(log.durable), dict(log.finished_at)
         main, retry = (copy.get(number, 0) for copy in copies)
@@ -60,6 +65,10 @@ def befall(world: SimulatedWorld) -> None:
                 stored_by(named, told.main, max(told.main.position, main)),
                 stored_by(named, told.retry, max(told.retry.position, retry)),
             )
+        main_at, retry_at = (
+            recovered.get(place, each) for place, each in zip(beside.places, stored, strict=True)
+        )
+        stored = main_at, retry_at
         ledger.goes_on_from(number, *stored)
         again = known - log.durable
         world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
