@@ -250,8 +250,9 @@ class InlineScheduler:
         seat.lend(False)
         seat.put_aside(None)
         rest = walk.leave_aside()
-        seat.queue(rest)
+        # Its callback goes on, as a worker: only then is it known how many threads the rest may have.
         if (current := walk.current) is not None:  # else it is about to find that it is through
             seat.adopt(current, walk.thread)
+        seat.queue(rest)
         self.pace.slow(now, proved=current is not None)
         return walk

@@ -193,12 +193,12 @@ class ThreadWorkers:
 
     def _hire_if_slow(self) -> None:
         workers, now = self._workers, self._clock()
-        count, seconds = workers.hired, now - self._looked_at
+        count, seconds = max(1, workers.hired), now - self._looked_at
         if seconds < LOOK:
             return
         finished = workers.walked + sum(holder.done for holder in self.walking())
         if finished - self._looked_upon < seconds * count / QUICK:
-            for _ in range(min(count, self._places() - count, workers.waiting)):
+            for _ in range(min(count, self._places() - workers.hired, workers.waiting)):
                 workers.hire()
         self._looked_at, self._looked_upon = now, finished
 

@@ -235,6 +235,43 @@ def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relie
     assert worker_pool.close(SECONDS)
 
 
+def test_what_a_take_over_leaves_waits_for_the_old_callback_where_there_is_one_worker() -> None:
+    go, begun, stage = threading.Event(), threading.Event(), Stage()
+    leases = [lease_of(at, 1, b"%d" % at) for at in range(3)]
+    by: list[threading.Thread] = []
+
+    def called(message: Message) -> None:
+        by.append(threading.current_thread())
+        begun.set()
+        assert go.wait(SECONDS)
+        message.ack()
+
+    worker_pool = stage.seat = ThreadWorkers(called, 1, Reported(), "crew", stage.clock)
+
+    def step(now: float, *, hand_out: bool = True, inline: bool = False) -> None:
+        worker_pool.take(leases)
+        leases.clear()
+
+    stage.step = step  # type: ignore[method-assign]
+    fetcher = threading.Thread(target=stage.walk)
+    fetcher.start()
+    assert begun.wait(SECONDS)
+    with stage.core:
+        assert stage.walks.take_over()
+    assert worker_pool._workers._made == 0, "the old callback is the one that may run"
+    go.set()
+    fetcher.join(SECONDS)
+
+    def pass_on() -> bool:
+        stage.now += 1.0
+        worker_pool.wants(10)
+        return len(by) == 3
+
+    until(pass_on)
+    assert by.count(fetcher) == 1
+    assert worker_pool.close(SECONDS)
+
+
 def test_a_trial_that_is_quick_takes_more_and_more_and_all_in_the_end() -> None:
     stage = Full(calling=5e-6)
     for _ in range(5):
