@@ -47,7 +47,7 @@ class HotKey(NamedTuple):
 
 
 class HotKeys:
-    """Watches the messages of one topic as they are received."""
+    """A detector of hot keys among the messages of one topic."""
 
     def __init__(self, window: int = WINDOW, mean_gap: int = MEAN_GAP) -> None:
         self._window = window

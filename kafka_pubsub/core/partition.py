@@ -146,7 +146,7 @@ class Partition:
             return False
         return bool(self.queues.ready or self.queues.loose) or self.half.lending.ready
 
-    # What comes in
+    # Incoming records
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
@@ -195,7 +195,7 @@ class Partition:
             self.verdicts.release(release, now)
         return ()
 
-    # What goes out
+    # Outgoing leases
 
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:

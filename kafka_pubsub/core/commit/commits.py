@@ -82,18 +82,18 @@ class Commits:
         return self.dirty and self.open(now)
 
     def hurry(self) -> None:
-        """Makes the next commit due at once, because a caller waits for it."""
+        """Makes the next commit due at once, unless the last one was refused."""
         self.dirty = True
         if not self.refused:
             self._not_before = 0.0
 
     def soon(self, at: float) -> None:
-        """Makes the next commit due at `at`, so that it also holds acks that come until then."""
+        """Makes the next commit due at `at`, unless the last one was refused, to hold acks until then."""
         self.dirty = True
         if not self.refused:
             self._not_before = min(self._not_before, at)
 
-    # What is sent
+    # Sending
 
     def make(self, now: float) -> CommitBoth:
         """Makes the plain commit to send; it is unanswered from now on."""
@@ -179,7 +179,7 @@ class Commits:
         self.in_flight = self._named = None
         self.on_answered(accepted)
 
-    # What it says
+    # Content
 
     def _progress(self, moves: Sequence[Move]) -> Progress:
         gone = {move.origin for move in moves if move.source is None}

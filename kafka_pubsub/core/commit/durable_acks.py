@@ -64,7 +64,7 @@ class Durability:
 
     @property
     def waiting(self) -> int:
-        """Counts the acks that have a waiter."""
+        """The number of acks that have a waiter."""
         return len(self._walked) + len(self._booked) + len(self._sent) + len(self._doubtful)
 
     def awaited(self, event: Awaited, now: float) -> Sequence[Effect]:

@@ -46,7 +46,7 @@ class Change(NamedTuple, Generic[Partition]):
 
 
 class BufferGate(Generic[Partition]):
-    """Decides which partitions are fetched, by what each of them holds."""
+    """The decision which partitions are fetched, by what each of them holds."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

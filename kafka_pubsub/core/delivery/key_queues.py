@@ -8,8 +8,8 @@ log. Records without a key wait in a line of their own and never block each othe
 Rules
 1. A blocked key keeps its queue, even an empty one: records that arrive meanwhile wait behind its lease runner (I1).
 2. A key's queue is in order of offset. Records that come back go to the front, so the order survives. Records without
-   a key come back in any order and are sorted in: the oldest must come first, because with a full ack map only the
-   oldest record of all may be handed out.
+   a key come back in any order and are sorted in: the oldest must come first, because `oldest` decides
+   whether records must be noted before they start.
 3. A key is in `ready` exactly once while it is ready, and not otherwise. A key that is parked meanwhile leaves its
    entry there, and `_void` notes that the entry is void: removing it from the heap would cost a look at all entries.
 4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless records of it wait.

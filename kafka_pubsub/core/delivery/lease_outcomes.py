@@ -26,7 +26,7 @@ __all__ = ["RecordOutcomes"]
 
 
 class RecordOutcomes:
-    """Applies the outcomes of one partition's leases to its records."""
+    """The outcomes of one partition's leases, applied to its records."""
 
     def __init__(
         self,

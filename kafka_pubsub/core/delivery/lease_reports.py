@@ -42,7 +42,7 @@ class LeaseOutcomes(Protocol):
 
 
 class LeaseReports:
-    """Takes the reports on the leases of one partition."""
+    """The reports on the leases of one partition, and their application."""
 
     def __init__(self, leases: Leases, rules: Rules, epoch: int, home: LeaseOutcomes) -> None:
         self._leases = leases

@@ -39,9 +39,8 @@ from kafka_pubsub.errors import InvariantViolated
 __all__ = ["CrashSuspects", "TrialLock"]
 
 
-#: Messages that aren't suspected and that are noted at a time. After the next crash each of them is a suspect, and a
-#: trial costs a commit; beside so many suspects others must have room to go on. With fewer the backlog behind a crash
-#: would take longer: so many messages are delivered for each commit.
+#: Messages that aren't suspected and are noted at a time. After a crash each is a suspect, and its trial costs a
+#: commit. Fewer would slow the backlog behind a crash: so many are delivered for each commit.
 FRESH = 48
 #: Messages of one key that are noted together, and the share of the room for notes that they may take.
 TOGETHER, SHARE = 8, 4

@@ -18,7 +18,7 @@ __all__ = ["DeadLettering"]
 
 
 class DeadLettering:
-    """Dead-letters the messages of one partition."""
+    """The dead-lettering of one partition's messages."""
 
     def __init__(self, retries: RetryState) -> None:
         self._retries = retries

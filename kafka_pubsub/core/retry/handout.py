@@ -38,7 +38,7 @@ class Taken(NamedTuple):
 
 
 class Handout:
-    """Hands out what waits in the retry partition."""
+    """The handout of messages that wait in the retry partition."""
 
     def __init__(self, retries: RetryState, queues: KeyQueues, offsets: Offsets) -> None:
         self._retries = retries

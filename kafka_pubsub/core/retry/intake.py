@@ -21,9 +21,8 @@ from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
 
-#: Bodies of a key that are kept when they are read anyway, if its first message is due within so many seconds, or when
-#: it is asked for. A body that waits for longer is read again: a million that wait for an hour would fill the room for
-#: nothing.
+#: Messages of a key whose bodies are kept when they are read anyway, and the seconds within which its first one must be
+#: due. Later ones are read again: a million that wait for an hour would fill the room for nothing.
 NEAR = 16
 SOON = 60.0
 #: Due time and flags of a message that only waits behind others of its key.
@@ -31,7 +30,7 @@ _FOLLOWS = 0, flags_of(1, 0, Why.BACKLOG)
 
 
 class Intake:
-    """Takes in what was read from the retry partition."""
+    """The intake of records that were read from the retry partition."""
 
     def __init__(self, retries: RetryState, queues: KeyQueues, *, ordered: bool) -> None:
         self._retries = retries

@@ -29,9 +29,10 @@ __all__ = ["Maintenance"]
 #: Unreadable records that are dead-lettered together.
 BURIED = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
-#: stops at (`fetch_window.WINDOW`). Then the seconds between two looks at these messages, at least, and for each key
-#: that is looked at: two thousandths of a processor for each partition, however many keys there are.
+#: stops at (`fetch_window.WINDOW`).
 HOARD = 1000
+#: Seconds between two looks at these messages, at least, and for each of their keys: two thousandths of a processor
+#: for each partition, however many keys there are.
 LOOK, LOOK_EACH = 0.05, 0.0001
 #: Seconds within which a parked key goes on "soon": some times the shortest backoff and the transaction before it, and
 #: not so long that other keys would miss their share of the window.

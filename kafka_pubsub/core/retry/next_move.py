@@ -50,7 +50,7 @@ _NO_WORDS = {
 
 
 class NextMoves:
-    """Decides the next moves of one partition's messages."""
+    """The decisions on the next moves of one partition's messages."""
 
     def __init__(
         self, number: int, start: RetryStart, rules: Rules, jitter: Callable[[], float], outage: Outage

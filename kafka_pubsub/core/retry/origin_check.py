@@ -25,7 +25,7 @@ __all__ = ["OriginCheck"]
 
 
 class OriginCheck:
-    """Reads the records of one retry partition."""
+    """A reader of one retry partition's records that checks their origins."""
 
     def __init__(self, number: int, start: RetryStart, offsets: Offsets) -> None:
         self._number = number

@@ -33,7 +33,7 @@ DEAD_LETTERS_EVERY = 10.0
 
 
 class Outage:
-    """Watches the deliveries of one partition."""
+    """A detector of outages in the deliveries of one partition."""
 
     def __init__(self) -> None:
         #: True while one message at a time is tried.

@@ -45,8 +45,7 @@ class Standing(IntEnum):
     NEXT = 5
 
 
-#: Keys with due times in one span of so many microseconds (a power of two: four seconds) are sorted together. The same
-#: holds for offsets of main: 4,096.
+#: The spans of appointments, as powers of two: 2**22 microseconds (four seconds), and 4,096 offsets of main.
 _TIMES, _ORIGINS = 22, 12
 
 

@@ -77,10 +77,10 @@ class Why(IntEnum):
     EXHAUSTED = 5  #: attempts used up, parked until released
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
-    DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
+    DROP = 8  #: no message: a command asks to dead-letter such a parked message
     UNBURIED = 9  #: attempts used up: to become a dead letter, not to be delivered
     CHECKPOINT = 10  #: no message: a record of a checkpoint (`checkpoint`)
-    DELAYED = 11  #: nacked, to wait for as long as the callback said
+    DELAYED = 11  #: nacked with a delay that the callback chose
 
 
 _CHECKPOINT = bytes([Why.CHECKPOINT])

@@ -88,7 +88,7 @@ class RetryPartition:
         self._before: CommitBoth | None = None
         self._trimmed = start.retry.position
 
-    # What begins
+    # Starting
 
     @property
     def may_begin(self) -> bool:
@@ -202,10 +202,10 @@ class RetryPartition:
                     self.retries.settle(key, now)
 
     def unstarted(self) -> list[Lease]:
-        """Returns the leases that no callback will see: the partition is revoked."""
+        """Takes back the leases that no callback will see: the partition is revoked."""
         return [lease for suspects in self._both for lease in suspects.unstarted()]
 
-    # What is sent
+    # Sending
 
     def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
         """Yields what is due to be sent; `closing`: the partition is given up when no callback runs (rule 5)."""
@@ -279,7 +279,7 @@ class RetryPartition:
             times.append(retries.burials.due_at())
         return times
 
-    # What is answered
+    # Answers
 
     def answered(self, *, accepted: bool, checkpoint: int | None = None) -> Sequence[Effect]:
         """Takes the answer to the plain commit or the transaction: leases that waited for their notes may start."""

@@ -88,7 +88,7 @@ class RetryState:
         #: News for the client.
         self.news: list[Announce] = []
 
-    # What is read (`intake`)
+    # Reading (`intake`)
 
     def settle_everybody(self, now: float) -> None:
         """Settles all keys: everything that waits has been read."""
@@ -158,7 +158,7 @@ class RetryState:
             self._queues.park(key)
             self.parking.lines[key] = b""
 
-    # Where keys stand
+    # Settling keys
 
     def settle(self, key: bytes, now: float) -> None:
         """Finds out where a parked key stands, unless a lease runner has it."""
