@@ -63,7 +63,7 @@ class AckMap(NamedTuple):
     `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` is one of
     the ownership. `clean`: nothing that was started is left. `checkpoint`: the one that `runs` count from; None: `runs`
     are all. `more`: the checkpoint holds finished records above this position. `older`: of messages above the position
-    newer copies may lie in the retry partition. `doubt`: what may have been started by owners without a clean end.
+    newer copies may lie in the retry partition. `doubt`: what may have been started by owners that ended in disorder.
     `read`: the end of what was ever read.
     """
 

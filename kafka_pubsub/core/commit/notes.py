@@ -49,9 +49,9 @@ NOTHING = Notes()
 
 
 class Doubt(NamedTuple):
-    """A doubt: an owner without a clean end may have started messages below `end` that aren't all finished.
+    """A doubt: an owner that ended in disorder may have started messages below `end` that aren't all finished.
 
-    `twice`: another owner has ended without a clean end since, so one of these messages may be what kills.
+    `twice`: another owner has ended in disorder since, so one of these messages may be what kills.
     """
 
     end: int = 0

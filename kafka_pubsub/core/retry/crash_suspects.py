@@ -1,8 +1,8 @@
 """After crashes: finds the message that killed the process by giving each suspect a trial of its own.
 
-Theory. An owner without a clean end was mostly killed by something else, so the next one starts at full speed. Its
-commits say how far its predecessor may have come (`doubt`), until the position has passed that. If it has no clean end
-either, one of those messages may be what kills. A commit's metadata notes what was started (`notes`), so the next owner
+Theory. An owner that ends in disorder was mostly killed by something else, so the next one starts at full speed. Its
+commits say how far its predecessor may have come (`doubt`), until the position has passed that. If it ends in disorder
+too, one of those messages may be what kills. A commit's metadata notes what was started (`notes`), so the next owner
 finds suspects in it, but a message that kills at once may not have been noted. So until the position has passed (`end`)
 no callback starts unnoted: a lease waits until a commit that notes it has been answered.
 The next crash then leaves the culprit among the noted ones. Suspects are delivered one at a time, over all partitions
@@ -78,9 +78,9 @@ class CrashSuspects:
 
     def __init__(self, turn: TrialLock, found: Notes = notes.NOTHING, doubt: Doubt = NO_DOUBT) -> None:
         self._turn = turn
-        #: The doubt that the commits record of owners without a clean end.
+        #: The doubt that the commits record of owners that ended in disorder.
         self.doubt = doubt
-        #: Below this offset no callback starts unnoted; 0: not more than one owner has had no clean end.
+        #: Below this offset no callback starts unnoted; 0: not more than one owner has ended in disorder.
         self.end = end = doubt.end if doubt.twice else 0
         #: Offsets noted by dead owners and not finished since: the suspects.
         self.left: set[int] = set(notes.offsets(found)) if end else set()
