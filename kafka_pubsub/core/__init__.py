@@ -1,1 +1,1 @@
-"""The pure core: events in, effects out. No clock, no thread, no socket, no logging, no randomness."""
+"""The pure core: events in, effects out. It has no clock, thread, socket, logging or randomness."""

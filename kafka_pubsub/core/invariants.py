@@ -1,4 +1,4 @@
-"""The promises of a partition that no part of it can see alone; each part checks its own."""
+"""The invariants of a partition that span several of its parts; each part checks its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALL = 1_000_000
 
 
 class Parts(Protocol):
-    """What a partition (`partition.Partition`) is made of."""
+    """The parts of a partition (`partition.Partition`)."""
 
     open: bool
     offsets: Offsets
@@ -33,7 +33,7 @@ class Parts(Protocol):
 
 
 def check(partition: Parts) -> None:
-    """Raises `InvariantViolated` if a promise is broken."""
+    """Raises `InvariantViolated` if an invariant is broken."""
     partition.offsets.check()
     partition.queues.check()
     partition.leases.check()
@@ -84,7 +84,7 @@ def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
 
 
 def _handed(partition: Parts) -> list[Record]:
-    """What lease runners have."""
+    """Returns the records that lease runners have."""
     return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
 
 
@@ -107,7 +107,7 @@ def _check_retry_places(partition: Parts, retries: RetryState) -> None:
 
 
 def _check_parked(partition: Parts, retries: RetryState) -> None:
-    """What waits in main behind a parked key is noted."""
+    """Checks that records of main behind a parked key are noted as its backlog."""
     queues = partition.queues.queues
     for key in queues.keys() & retries.parking.lines.keys():
         noted = key in retries.parking.backlogged or not retries.caught_up

@@ -2,23 +2,24 @@
 
     handle(event, now) -> effects      one call for each batch
     wakeup_at() -> time or None        when to call again with a Tick; changes nothing
-    check()                            raises InvariantViolated if a promise is broken
+    check()                            raises InvariantViolated if an invariant is broken
 
-Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that no lease
+Theory. Records come in by offset and queue up by key (`key_queues`). When the client can take work, keys that no lease
 runner has are leased: one lease runner for each, which takes the key's records one by one (`leases`,
-`lease_reports`). Finished records are booked (`offsets`) and committed as a position plus a map of what is finished
-above it (`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
+`lease_reports`). Finished records are noted (`offsets`) and committed as a position, with metadata that lists what is
+finished above it (`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
 
 Rules
-1. I1: a key is with one lease runner at a time, and comes back only when that lease runner's callback has ended.
-2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
-3. I3: a received record is in one of: waiting, leased, parked, on its way there, finished.
-4. I4: a verdict counts only while its lease is active.
+1. I1: a key is with one lease runner at a time, and is free again only when that lease runner's callback has ended.
+2. I2: what is committed is `offsets.committable`, never more; the metadata lists what is finished above it.
+3. I3: a received record is in one of these places: waiting, leased, parked, moving, finished.
+4. I4: a lease report counts only while its lease is active.
 5. I5: whatever is finished can be committed, if need be with a checkpoint (`commits`).
-6. One commit in flight, plain or in a transaction. A partition that was revoked begins nothing, but keeps its books: it
-   may come back. One whose transaction's outcome is unknown is over: it starts again from what is committed.
-7. Nothing begins before the retry partition was read up to its high watermark, nor before the first commit has told
-   the log who works here: else a message that kills at once would leave no trace.
+6. One commit is unanswered at a time, plain or in a transaction. A revoked partition begins nothing, but keeps what it
+   knows as finished: it may come back. If a transaction's outcome is unknown, the partition is over and starts again
+   from what is committed.
+7. Nothing begins before the retry partition was read up to its high watermark, nor before the first commit has noted
+   this owner in the log: else a message that kills its process at once would leave no trace.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Partition:
         self.acks = Durability(self.leases, self.verdicts, self.commits, prompt=rules.exactly_once)
         for key in start.held_back:
             self.queues.block(key)
-        #: False from revoke on: nothing is begun any more.
+        #: False from a revoke on: nothing is begun any more.
         self.open = True
         self._callbacks = self._table()
 
@@ -116,13 +117,13 @@ class Partition:
         }
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
-        """Decides what to do about one batch of what happened."""
+        """Decides what to do about one batch of events."""
         self.places.now = now
         effects = self._callbacks[type(event)](event, now)
         return self.acks.after(event, effects, now) if self.acks.busy else effects
 
     def wakeup_at(self) -> float | None:
-        """When something becomes due by itself."""
+        """Returns when something becomes due because time has passed."""
         times = [self.leases.next_deadline()]
         if self.open:
             times += (self.commits.due_at(), *self.half.wakeup_at())
@@ -130,12 +131,12 @@ class Partition:
 
     @property
     def finished(self) -> int:
-        """Records finished so far."""
+        """The number of records finished so far."""
         return self.places.finished
 
     @property
     def buffered(self) -> int:
-        """Bytes that the received and unfinished records take."""
+        """The bytes that the received and unfinished records take."""
         return self.offsets.size + RECORD_OVERHEAD * len(self.offsets.unfinished)
 
     @property
@@ -145,7 +146,7 @@ class Partition:
             return False
         return bool(self.queues.ready or self.queues.loose) or self.half.lending.ready
 
-    # What comes in
+    # Incoming records
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
@@ -159,7 +160,7 @@ class Partition:
         return () if lease is None else (Deliver([lease]),)
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
-        """The news as one lease (`inline_lease`), if they may be taken at all, and those of them that have to queue."""
+        """Returns one lease of the new records (`inline_lease`), if any may be taken, and those that have to queue."""
         busy, parked = self.queues.queues, self.queues.parked
         free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
@@ -169,7 +170,7 @@ class Partition:
         return lease, queued
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
-        """An inline lease has ended, or its current record goes on as a lease like any other."""
+        """Ends an inline lease, or lets its current record go on as a lease like any other."""
         lease, acked = event.lease, inline_lease.finished(event)
         if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
             return (Stale(len(acked)),)
@@ -194,7 +195,7 @@ class Partition:
             self.verdicts.release(release, now)
         return ()
 
-    # What goes out
+    # Outgoing leases
 
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
@@ -213,7 +214,7 @@ class Partition:
         return effects
 
     def _due(self, now: float) -> list[Effect]:
-        """One inline lease of what is due (`inline_lease`)."""
+        """Returns one inline lease of due messages (`inline_lease`)."""
         records, keys = self.half.lending.gather(DUE, now)
         if not records:
             return []
@@ -223,7 +224,7 @@ class Partition:
         return [Deliver([lease], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
-        """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""
+        """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""
         half = self.half
         limit = half.limit(event.limit, now)
         taken = 0
@@ -246,7 +247,7 @@ class Partition:
         return left
 
     def _run(self, event: Demand) -> int:
-        """How long a run may be: short where many keys wait, so that they go forward together."""
+        """Returns how long a run may be: short where many keys wait, so that they go forward together."""
         queues = self.queues
         if event.spread and queues.ready_count + len(queues.loose) > 1:
             return 1
@@ -287,11 +288,11 @@ class Partition:
             return [*self._lost(Lost(), now), Restart()]
         effects = list(self.half.relocated(event, now))
         if not self.open and event.ending is Ending.ABORTED and (last := self.half.plain_last_word()):
-            effects.append(last)  # it was the last word of a partition that is given up
+            effects.append(last)  # it was the final commit of a revoked partition
         return effects
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
-        """The shell has seen every commit answered before it says so; this one is the last word."""
+        """Stops the partition with a final commit; the client has seen every other commit answered before."""
         self.open = False
         walking = [lease for lease in self.leases.active if lease.state is LeaseState.WALKING]
         for lease in self.half.unstarted():
@@ -316,5 +317,5 @@ class Partition:
         return (Withdraw(active),) if active else ()
 
     def check(self) -> None:
-        """Raises `InvariantViolated` if a promise is broken."""
+        """Raises `InvariantViolated` if an invariant is broken."""
         check(self)

@@ -1,4 +1,4 @@
-"""What is finished, and what may be committed: positions, maps, checkpoints.
+"""Decides what is finished and what may be committed: positions, metadata, checkpoints.
 
 Begin with `offsets.py`, then `commits.py`.
 """

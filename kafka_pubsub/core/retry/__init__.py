@@ -1,4 +1,4 @@
-"""What waits in the retry partition, when it goes, and what moves there.
+"""Decides what waits in the retry partition, when it goes, and what moves there.
 
 Begin with `retry_partition.py`, then `retry_state.py`.
 """

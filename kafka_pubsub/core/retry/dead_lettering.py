@@ -1,7 +1,7 @@
-"""What becomes dead letters, and when: connects `dead_letter_queue` with the retry half of a partition.
+"""Decides what becomes a dead letter, and when: connects `dead_letter_queue` with `retry_state`.
 
-`dead_letter_queue` tells the two steps of a dead-lettering and its rules. The second step takes its place among the
-partition's commits like any other: one is in flight.
+`dead_letter_queue` explains the two steps of dead-lettering and its rules. The second step takes its place among the
+partition's commits like any other: one is unanswered at a time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["DeadLettering"]
 
 
 class DeadLettering:
-    """The dead-letterings of one partition, and what they wait for."""
+    """The dead-lettering of one partition's messages."""
 
     def __init__(self, retries: RetryState) -> None:
         self._retries = retries
         self._burials = retries.burials
 
     def write(self, now: float) -> Sequence[Move]:
-        """The dead letters to be written next; none: nothing may go."""
+        """Returns the dead letters to be written next; none if nothing may go."""
         if (due := self._burials.due_at()) is None or now < due:
             return ()
         batch: list[PendingDeadLetter] = []
@@ -48,14 +48,14 @@ class DeadLettering:
         return [burial.move for burial in batch if burial.move is not None]
 
     def _find_body(self, burial: PendingDeadLetter, now: float) -> bool:
-        """Makes the move from the body, if that is at hand and the policy still says that it is to be dead-lettered."""
+        """Makes the move if the body is in memory and the policy still says that it is to be dead-lettered."""
         retries = self._retries
         body = retries.bodies.kept.get(burial.offset)
         if body is None:
             retries.bodies.want(burial.offset, burial.key)
             return False
         move = retries.fates.spent(body, burial.key, now)
-        if move.death is None:  # such messages are parked until released, by now
+        if move.death is None:  # the policy now parks such messages until released
             self._burials.take_back(burial.offset)
             self._leave(burial)
             retries.depart(move)
@@ -68,7 +68,7 @@ class DeadLettering:
             self._retries.parking.arrives(burial.key, burial.origin)
 
     def written(self, event: Written, now: float) -> Sequence[Effect]:
-        """The log has taken the dead letters, or it hasn't."""
+        """Takes the answer to `WriteDeadLetters`."""
         if event.taken:
             self._burials.written = True
         else:
@@ -76,7 +76,7 @@ class DeadLettering:
         return ()
 
     def finish(self) -> Sequence[Move]:
-        """What is written, and waits for the commit that finishes it; from now on that is in flight."""
+        """Returns the written dead letters, for the commit that finishes them and is unanswered from now on."""
         burials = self._burials
         if not burials.written or burials.flying:
             return ()
@@ -84,7 +84,7 @@ class DeadLettering:
         return [burial.move for burial in burials.out if burial.move is not None]
 
     def stored(self, now: float) -> None:
-        """They are dead-lettered."""
+        """Finishes the records that were dead-lettered."""
         retries = self._retries
         touched: dict[bytes, None] = {}
         for burial in self._burials.stored():
@@ -99,7 +99,7 @@ class DeadLettering:
         retries.settle_all(touched, now)
 
     def aborted(self, refused: Mapping[int, str], now: float, reason: str = "") -> None:
-        """They wait again."""
+        """Lets the records wait for another try."""
         batch = self._burials.out
         refused = {at: why for at, why in refused.items() if at < len(batch)}
         for at, why in refused.items():

@@ -1,8 +1,8 @@
-"""What is read from the retry partition: messages that wait, records of our own that come back, rubbish, requests.
+"""Takes in what is read from the retry partition: messages, moves read back, checkpoints, unreadable records, requests.
 
 Rules
-1. A record that can't be read is told and kept apart (`stranded`); one that is gone is told and finished.
-2. At the assignment a million may come: each becomes a few numbers, none is looked at until all have been read.
+1. A record that can't be read is reported and kept apart (`stranded`); one that is gone is reported and finished.
+2. At the assignment a million may come: each becomes a few numbers, none is settled until all have been read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Intake"]
 
-#: Bodies of a key that are kept when they come by, if its first message is due within so many seconds, or when it
-#: is asked for. What waits for longer is read again: a million that wait for an hour would fill the room for nothing.
+#: Messages of a key whose bodies are kept when they are read anyway, and the seconds within which its first one must be
+#: due. Later ones are read again: a million that wait for an hour would fill the room for nothing.
 NEAR = 16
 SOON = 60.0
-#: The fate of a message that waits behind others of its key only.
+#: Due time and flags of a message that only waits behind others of its key.
 _FOLLOWS = 0, flags_of(1, 0, Why.BACKLOG)
 
 
 class Intake:
-    """Takes in what was read."""
+    """The intake of records that were read from the retry partition."""
 
     def __init__(self, retries: RetryState, queues: KeyQueues, *, ordered: bool) -> None:
         self._retries = retries
@@ -38,7 +38,7 @@ class Intake:
         self._ordered = ordered
 
     def fetched(self, records: Sequence[StoredRecord], now: float) -> None:
-        """Records of the retry partition were read, ours and others'."""
+        """Takes in records of the retry partition, ours and those of other programs."""
         retries = self._retries
         touched: dict[bytes, None] = {}
         culprit = retries.suspects.culprit
@@ -63,23 +63,23 @@ class Intake:
             retries.settle_all(touched, now)
 
     def _news(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
-        """Those that weren't finished before they were read."""
+        """Yields the records that weren't finished before they were read."""
         receive = self._retries.books.receive
         for record in records:
             if not self._is_passed(record) and receive(cast("int", record.offset())):
                 yield record
 
     def _is_passed(self, record: StoredRecord) -> bool:
-        """Whether it is a checkpoint's: where that lies there is nothing to be read, as at a transaction's marker."""
+        """Passes over a checkpoint's record, a hole like a transaction's marker; returns whether it is one."""
         if record.key() is not None or not is_checkpoint(record.headers() or ()):
             return False
         self._retries.books.advance(cast("int", record.offset()) + 1)
         return True
 
     def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
-        """Parks the messages whose bodies aren't kept; yields the other news.
+        """Parks the messages whose bodies aren't kept; yields the other new records.
 
-        A million may come, and nothing begins before: each call costs a tenth of a second.
+        A million may come, and nothing begins before that: one more call for each costs a tenth of a second.
         """
         retries = self._retries
         lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
@@ -132,7 +132,7 @@ class Intake:
         touched[key] = None
 
     def _is_first_near(self, key: bytes, now: float) -> bool:
-        """Whether the key's first message is due soon, and few wait behind it."""
+        """Returns whether the key's first message is due soon, and few wait behind it."""
         lines = self._retries.parking.lines
         first = lines.peek(key) if lines.count(key) <= NEAR else None
         return first is not None and _is_near(first.due, now)
@@ -143,7 +143,7 @@ class Intake:
         retries.stranded[offset] = record if len(retries.stranded) < AHEAD else None
 
     def bodies(self, event: Bodies, now: float) -> None:
-        """What was asked for."""
+        """Takes in the bodies that were asked for."""
         retries = self._retries
         touched: dict[bytes, None] = {}
         for offset in event.missing:
@@ -166,7 +166,7 @@ class Intake:
         retries.settle_all(touched, now)
 
     def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
-        """Retention has eaten a record, or a client has deleted it."""
+        """Finishes a record that retention or a client has deleted."""
         retries = self._retries
         asked, key = retries.bodies.missing(offset)
         if not asked or retries.books.finished(offset):
