@@ -2,7 +2,7 @@
 
 Theory. A key with messages in the retry topic is *parked*. Of it only the message of the smallest origin may go next,
 and a message that is on its way into the retry partition (*moving*) counts as well, though it lies nowhere yet. The
-index holds no bodies (`parked` tells how small it is).
+index holds no bodies (`key_line` tells how small it is).
 
 Where a parked key stands (`settle` says so, and wakes it by `due` or `passed`)
   GONE    nothing of it waits or moves: the key is like any other again

@@ -1,6 +1,6 @@
 """The retry half of a partition: what waits in the retry partition, when it goes, and what moves there.
 
-Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
+Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `body_cache`
 what is at hand, `moves` what is on its way, `next_move` what becomes of a message, `crash_suspects` what must not
 start unnoted. This file connects them, as `partition` connects the main half; it shares `queues` and `offsets` with
 it.
