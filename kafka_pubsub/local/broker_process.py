@@ -4,7 +4,7 @@ Theory: a broker is prepared (files written, data directory formatted once), lau
 so that Ctrl-C reaches only us, and then waited for: until it answers on its port or is dead. What it died of
 is read from its logs (`diagnosis`).
 Rules: a directory is formatted beside its place and renamed into it, so that a kill in between leaves nothing
-half made. Nothing here knows whether the broker is to outlive this process; `guard` ties it to us when it
+half made. Nothing here knows whether the broker is to outlive this process; `orphan_guard` ties it to us when it
 must not.
 """
 

@@ -28,7 +28,7 @@ SHOWN = 150
 
 
 class HistoryFolder:
-    """Makes history files; fits `client.history.Histories`."""
+    """Makes history files; fits `client.history.protocol.Histories`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -68,7 +68,7 @@ class HistoryFolder:
 
 
 class PublisherFile:
-    """A publisher's history; fits `client.history.PublishHistory`."""
+    """A publisher's history; fits `client.history.protocol.PublishHistory`."""
 
     def __init__(self, file: HistoryFile) -> None:
         self._file = file

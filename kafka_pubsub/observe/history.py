@@ -94,7 +94,10 @@ def _standing(standing: tuple[int, Sequence[Run]] | None) -> str:
 
 
 class HistoryFile:
-    """Writes one stream's history. Fits `client.history.History`, and has what publishers and test drivers tell."""
+    """Writes one stream's history. Fits `client.history.protocol.History`.
+
+    It also has what publishers and test drivers tell.
+    """
 
     def __init__(
         self,
@@ -173,7 +176,7 @@ class HistoryFile:
                 self._file.truncate(self._begins + self._at)
                 self._file.close()
 
-    # A stream (client.history.History)
+    # A stream (client.history.protocol.History)
 
     def assign(
         self,

@@ -7,7 +7,7 @@ What is promised
   durable   nobody is told so before the stored map calls the record finished (and then it never begins again)
   late      who is told that his ack came too late or is gone gets the message again
   answered  once all is settled nobody waits
-Each rule of `durability` is taken out in turn; somebody must notice.
+Each rule of `durable_acks` is taken out in turn; somebody must notice.
 """
 
 from __future__ import annotations

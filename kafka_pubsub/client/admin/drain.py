@@ -13,7 +13,7 @@ Rules
    one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only
    unreadable records come: another program may have written thousands.
 4. An unreadable record has no place in any order, but a newer client may be able to read it: it counts, and is named.
-   A checkpoint has no key, and tells what is finished (`checkpoints.py`).
+   A checkpoint has no key, and tells what is finished (`checkpoint_reader.py`).
 """
 
 from __future__ import annotations

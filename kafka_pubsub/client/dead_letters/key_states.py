@@ -1,8 +1,9 @@
 """Which keys of a subscription are held up, and by what: read from Kafka alone, for consumers in any process.
 
 Theory. Messages that wait for a redelivery lie in the retry topic above its committed position, less those that the
-ack map of the commit calls finished, or the checkpoint that it may name (`checkpoints.py`). Messages with a callback
-are noted in the metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
+ack map of the commit calls finished, or the checkpoint that it may name (`checkpoint_reader.py`). Messages with a
+callback are noted in the metadata of the last commits. So the two topics and the group's positions tell it all,
+0.2 s later.
 
 Rules
 1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; if it is

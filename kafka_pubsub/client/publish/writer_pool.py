@@ -116,7 +116,7 @@ class ReportThread:
     Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
     at each report. So a fast publisher serves the reports that are there itself, every few hundred messages, on the
     processor that has them in its cache, and the pump stands by. When no publisher has done so for a moment, or a
-    thread waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`signal_delay`).
+    thread waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`deferred_signals`).
     """
 
     def __init__(self, writer: LogWriter, name: str) -> None:

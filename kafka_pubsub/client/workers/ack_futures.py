@@ -1,7 +1,7 @@
 """The futures of acks that callers want to know durable.
 
-Theory. Which ack is durable when, `core.durability` decides; here it is told. A future belongs to one stream: whatever
-ends that, ends them all.
+Theory. Which ack is durable when, `core.commit.durable_acks` decides; here it is told. A future belongs to one
+stream: whatever ends that, ends them all.
 
 Rules
 1. Every future is told once: by the core, or by the end of the stream. So no caller waits for ever.

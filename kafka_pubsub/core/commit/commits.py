@@ -7,7 +7,7 @@ Rules
 3. Commits are up to `COMMIT_INTERVAL` apart, except the final commit at a revoke, and those that a caller waits for.
 4. A move's commit calls its sources finished; `Offsets` and `FinishedRuns` note that only when it has been stored.
 5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
-   checkpoint, which the metadata names (`checkpoints`).
+   checkpoint, which the metadata names (`checkpoint_schedule`).
 """
 
 from __future__ import annotations
