@@ -152,7 +152,7 @@ REPLAY = """
 import sys
 from kafka_pubsub import PubSub
 from kafka_pubsub.client.dead_letters import replay
-replaying.BATCH = 50
+replay.BATCH = 50
 with PubSub(sys.argv[1]) as ps:
     def tell(progress):
         print(progress.phase, progress.done, flush=True)

@@ -200,6 +200,8 @@ class RetryLedger(Ledger):
         self._graves_ahead: set[int] = set()
         #: Partitions of which nothing may begin before an operator has said where.
         self.cut: set[int] = set()
+        #: Partitions of which a log has ever lost its tail, and perhaps a checkpoint with it.
+        self.ever_cut: set[int] = set()
 
     def opens(self) -> None:
         """The topics are there."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.client.assignment import lost_tails
 from kafka_pubsub.client.assignment import paired_partitions as takeovers
 from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
 from kafka_pubsub.core.commit import ack_map
@@ -57,6 +56,7 @@ def befall(world: SimulatedWorld) -> None:
         return
     world.say(f"{place} loses its tail from {end} on")
     world.ledger.cut.add(place.partition)
+    world.ledger.ever_cut.add(place.partition)
     lost, must = (_lose_main if place.topic == TOPIC else _lose_retry)(world, place.partition, end)
     world.cluster.lose_tail(place.topic, place.partition, end)
     for _ in range(world.random.choice([0, 1, 5, 20])):
@@ -185,13 +185,6 @@ def cutting(plan: Plan) -> Plan:
     return DISASTER.often(replace(foci.failing(plan), grows=0), 1.5)
 
 
-def poisoned(plan: Plan) -> Plan:
-    """The same now and then, while messages become dead letters."""
-    plan = replace(foci.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0, grows=0)
-    plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0})
-    return DISASTER.often(plan, 0.5)
-
-
 def losses_unrefused(patch: Patch) -> None:
     """Who takes a partition on doesn't mind what its logs have lost."""
     patch.setattr(takeovers, "refuse", lambda name, findings: None)
@@ -224,11 +217,6 @@ def lost_stays_finished(patch: Patch) -> None:
     patch.setattr(Recovery, "_kept", lambda self, fetch, place, stored, at, since, older=False: stored)
 
 
-def earlier_checkpoint_unused(patch: Patch) -> None:
-    """Where the last checkpoint is lost, nothing takes its place."""
-    patch.setattr(lost_tails, "newest", lambda fetch, ranges, ids: {})
-
-
 def epoch_of_markers_unsaid(patch: Patch) -> None:
     """What lies behind the last record counts as read, and nothing says under which leader."""
     for books in (Offsets, FinishedRuns):
@@ -242,7 +230,6 @@ MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
     read_unsaid: cutting,
     end_forgets_all: cutting,
     lost_stays_finished: cutting,
-    earlier_checkpoint_unused: poisoned,
     epoch_of_markers_unsaid: cutting,
 }
 

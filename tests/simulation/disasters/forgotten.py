@@ -69,7 +69,12 @@ def befall(world: SimulatedWorld) -> None:
             recovered.get(place, each) for place, each in zip(beside.places, stored, strict=True)
         )
         stored = main_at, retry_at
+        rubbish = beside.rubbish(beside.stored[1], ())
         ledger.goes_on_from(number, *stored)
+        if (
+            number in ledger.ever_cut
+        ):  # what said that a record is with the dead letters may be lost: it goes there again
+            world.rubbish_written += beside.rubbish(beside.stored[1], ()) - rubbish
         again = known - log.durable
         world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
         limit = died - checkpoint_schedule.EVERY - SLACK
