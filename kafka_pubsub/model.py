@@ -89,7 +89,7 @@ class LogEnd(NamedTuple):
     epoch: int | None = None
 
     def epoch_at(self, position: int) -> int | None:
-        """Returns the epoch for a position up to `offset`; None for a higher one, where a later leader may write."""
+        """Returns the epoch for a position up to `offset`; None above, where a later leader may have written."""
         return self.epoch if position <= self.offset else None
 
 
