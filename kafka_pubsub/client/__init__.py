@@ -1,1 +1,1 @@
-"""Publisher and subscriber over the ports of a log; knows no Kafka."""
+"""The publisher and the subscriber; they use a log only through `ports.py`."""

@@ -1,7 +1,7 @@
-"""A handle on a topic: what a user publishes through.
+"""The handle on a topic, through which you publish.
 
 Rules
-1. Making a handle does no I/O; the first publish looks the topic up, and says `NotFound` if it isn't there.
+1. Making a handle does no I/O; the first publish looks up the topic, and raises `NotFound` if it doesn't exist.
 2. All handles of one `PubSub` on one topic share one publisher, so the order of a key doesn't depend on the handle.
 3. What isn't built yet is refused, never ignored.
 """
@@ -56,7 +56,7 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """The topic's name, which is also the Kafka topic's."""
+        """Returns the topic's name, which is also the Kafka topic's."""
         return self._name
 
     @property
@@ -152,9 +152,9 @@ class Topic:
         self._publisher().resume(ordering_key)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published so far is stored or has failed.
+        """Waits until every message published so far is stored or has failed.
 
-        `DeadlineExceeded` after `timeout` seconds; None, the default, waits without an end.
+        Raises `DeadlineExceeded` after `timeout` seconds; None, the default, waits without a limit.
         """
         self._publisher().flush(timeout)
 
@@ -187,7 +187,7 @@ class Topic:
 
 
 def encode_json(obj: object) -> bytes:
-    """Compact JSON; `InvalidArgument` for what JSON can't say."""
+    """Encodes `obj` as compact JSON; raises `InvalidArgument` if JSON can't represent it."""
     try:
         return json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
