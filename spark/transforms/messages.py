@@ -265,13 +265,10 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
 def _filled(
     spark: SparkSession, connection: Connection, offsets: Offsets, other: int
 ) -> dict[str, dict[str, int]]:
-    (
-        """Adds the partitions that `offsets` doesn't name, because Spark needs all.
+    """Adds the partitions that `offsets` doesn't name, because Spark needs all.
 
     `other` is their offset: -2 for the earliest, -1 for the latest.
     """
-        ""
-    )
     # Over Spark Connect the caller must name all partitions; otherwise Spark's error says which are missing.
     if is_remote(spark):
         return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
