@@ -15,7 +15,7 @@ Rules
    needn't be installed on them: `session` sends it to them.
 3. Modules import each other relatively, because the package is called `kafka_pubsub_spark` where it is installed,
    and `spark` in a clone.
-4. To import this package or a job doesn't import pyspark: the command line lists jobs without it.
+4. Importing this package or a job doesn't import pyspark: the command line lists jobs without it.
 """
 
 from __future__ import annotations

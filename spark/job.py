@@ -77,8 +77,9 @@ class Context:
     metrics_port: int | None = None
 
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
-        """Returns a session, which this starts if there is none; `conf` are the job's settings, which --conf replaces.
+        """Returns a session for the job, and starts Spark first if it doesn't run yet.
 
+        `conf` are settings that the job needs, unless --conf replaces them (default: none).
         Raises `FailedPrecondition` if `metrics_port` is set and the session can't serve metrics there.
         """
         from .spark_session import OF_A_JOB, is_connect, is_remote, session

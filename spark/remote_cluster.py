@@ -76,7 +76,7 @@ class _RemoteCluster(Cluster):
             ) from error
 
     def __exit__(self, *_: object) -> None:
-        """An admin client of librdkafka ends when it isn't used any more."""
+        """Does nothing: an admin client of librdkafka ends when it isn't used any more."""
 
     def topics(self) -> set[str]:
         """Returns the names of all topics that this client may see."""

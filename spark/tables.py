@@ -114,7 +114,7 @@ class Table:
             raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
 
     def check(self) -> None:
-        """Raises `FailedPrecondition` if something else than a table of this kind is there, or if Delta is missing."""
+        """Raises `FailedPrecondition` if something other than a table of this kind is there, or if Delta is missing."""
         check_delta(self.spark)
         if self.exists():
             found = self._properties()
