@@ -21,9 +21,9 @@ __all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "Bell", "IdleWaits"]
 
 AFTER = 1.0
 #: Seconds between two sweeps of an idle stream.
-TICK_WAIT = 1.0
+TICK_WAIT = 1.4
 #: The most seconds that a read waits: half of them is what closing an idle stream takes on average.
-READ_WAIT = 0.8
+READ_WAIT = 1.0
 
 
 class Bell(SimpleQueue[None]):
