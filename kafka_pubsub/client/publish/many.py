@@ -62,7 +62,7 @@ class PublishItem(_Body, total=False):
 
 
 class Messages(NamedTuple):
-    """Checked items, field by field. `largest` is an upper bound of the bytes of one message, key and headers included."""
+    """Checked items, field by field. `largest` is an upper bound of one message's bytes, key and headers included."""
 
     data: list[bytes]
     keys: list[bytes | None]
