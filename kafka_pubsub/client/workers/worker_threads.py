@@ -118,7 +118,7 @@ class Workers(Generic[Item]):
 
     @property
     def waiting(self) -> int:
-        """Items that no thread has taken yet."""
+        """The number of items that no thread has taken yet."""
         if len(self._all) > self.hired:
             self._forget_ended()
         return max(0, self.queue.qsize() - (len(self._all) - self.hired))
@@ -130,12 +130,12 @@ class Workers(Generic[Item]):
 
     @property
     def ended(self) -> int:
-        """Items that are done with."""
+        """The number of items that have ended."""
         return self._past.ended + sum(worker.ended for worker in self._all)
 
     @property
     def walked(self) -> int:
-        """Records that were finished in these."""
+        """The number of records that were finished in these items."""
         return self._past.walked + sum(worker.walked for worker in self._all)
 
     def walking(self) -> list[Item]:
