@@ -75,7 +75,7 @@ def look(
 
 
 def refuse(subscription: str, findings: Findings) -> None:
-    """`FailedPrecondition` if any log lost something."""
+    """Raises `FailedPrecondition` if any log lost something."""
     read, lost = findings
     if not lost:
         return
@@ -118,7 +118,7 @@ class Recovery:
         self._record = record
 
     def run(self, start: Literal["oldest", "end"]) -> list[LostTail]:
-        """Commits where to go on; returns what was lost, nothing if no log lost anything."""
+        """Commits the positions at which to go on; returns the lost tails, none if no log lost anything."""
         record = self._record
         retry = None if record.retry_topic is None else record.retry_topic.name
         found, positions = [], dict[TopicPartition, Committed]()
@@ -140,7 +140,7 @@ class Recovery:
         return found
 
     def _stored(self, fetch: RecordFetch) -> dict[TopicPartition, Committed]:
-        """What the group has committed; where the broker has forgotten it, what the newest checkpoint says."""
+        """Returns the group's commits; where the broker has forgotten one, the newest checkpoint's."""
         record, retry = self._record, self._record.retry_topic
         admin = self._backend.admin
         names = [record.topic] if retry is None else [record.topic, retry.name]
@@ -191,7 +191,7 @@ class Recovery:
         while found is None or len(found) > ack_map.CAPACITY:
             kept = AckMap(said.writer, tuple(left), True, said.nonce, older=older or said.older, read=read)
             found = ack_map.encode(kept, position)
-            left = left[: len(left) * 3 // 4]  # what doesn't fit is delivered again
+            left = left[: len(left) * 3 // 4]  # runs that don't fit are delivered again
         return Committed(position, found)
 
     def _finished(
@@ -208,7 +208,7 @@ class Recovery:
         else:
             runs = finished_at_home(self._backend, beside, stored)
         if not older and beside != place:
-            return runs  # its own is there
+            return runs  # its own checkpoint is there
         try:
             left = newest(fetch, {beside: (low, end)}, (self._record.topic_id, retry.topic_id))
         except DeadlineExceeded:  # behind a transaction whose marker is lost: what it told is delivered again

@@ -62,7 +62,7 @@ _NOTHING = AckMap(0, ())
 
 
 class PairedPartitions:
-    """What one stream's fetcher does about the retry topic."""
+    """The work of one stream's fetcher on the retry topic."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class PairedPartitions:
         self._reader = reader
         self._nonce = nonce
         self._record: SubscriptionRecord
-        #: What the group has given us, whole or not.
+        #: The assigned partitions, whether or not their pair is complete.
         self._held: set[TopicPartition] = set()
         #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then.
         self._behind: dict[int, tuple[int, LogEnd]] = {}
@@ -93,7 +93,7 @@ class PairedPartitions:
     def take_on(
         self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, ReadFrom]:
-        """They are ours; where to read from, of those that begin now."""
+        """Takes assigned partitions on; returns where to read those that begin now."""
         self._record = record
         self._held.update(partitions)
         numbers = {place.partition for place in partitions if place.partition < record.partitions}
@@ -234,7 +234,7 @@ class PairedPartitions:
         return {place.partition: checkpoint for place, checkpoint in found.items()}
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
-        """Where to read main from, and the retry partition."""
+        """Returns where to read the home partition from, and the retry partition."""
         partition = self._runner.coordinator.owned.get(number)
         if partition is None:
             raise InvariantViolated(f"partition {number} was taken on, and isn't there")
@@ -306,7 +306,7 @@ class PairedPartitions:
     # What goes
 
     def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:
-        """They are no longer ours; returns the numbers of all that goes with them."""
+        """Drops partitions that are no longer ours; returns the numbers of the pairs that go with them."""
         gone = list(partitions)
         self._held.difference_update(gone)
         numbers = sorted({place.partition for place in gone})
@@ -395,7 +395,7 @@ class PairedPartitions:
     # What the runner says (Answers)
 
     def landed(self, landing: MoveResult) -> None:
-        """A move request has landed."""
+        """Takes a move result."""
         move_request, coordinator = landing.move_request, self._runner.coordinator
         moved = sum(record.topic == self.retry for record in move_request.records[: move_request.checkpoint])
         refused = {at: str(error) for at, error in landing.refused.items()}
@@ -404,7 +404,7 @@ class PairedPartitions:
         coordinator.landed(move_request.partition, move_request.epoch, answer, moved, now)
 
     def written(self, written: dead_letter_writer.Written) -> None:
-        """The log has taken dead letters, or it hasn't."""
+        """Takes the result of writing dead letters."""
         move_request, taken, refused, reason = written
         event = Written(taken, {at: str(error) for at, error in refused.items()}, str(reason or ""))
         self._runner.coordinator.replied(
@@ -412,14 +412,14 @@ class PairedPartitions:
         )
 
     def found(self, found: FoundBodies) -> None:
-        """Bodies were read."""
+        """Takes bodies that were read."""
         place, epoch, _ = found.request
         coordinator = self._runner.coordinator
         bodies = Bodies(found.records, found.missing)
         coordinator.replied(place.partition, epoch, bodies, self._runner.clock())
 
     def restart(self, number: int) -> None:
-        """A partition must begin anew."""
+        """Notes that a partition must begin anew."""
         self._again.append(number)
 
 

@@ -1,4 +1,4 @@
-"""What a coordinator works with: the side of the retry topic, an ack that is waited for, the counts of a stream."""
+"""Interfaces and data of a coordinator: the retry topic's side, an ack that a caller waits for, a stream's counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Counts", "RetrySide", "Waiter"]
 
 
 class RetrySide(Protocol):
-    """The side of the retry topic (`retry_io`): takes what a core asks for, and answers later."""
+    """The side of the retry topic (`retry_io`): takes a core's requests, and answers later."""
 
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None: ...
     def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
@@ -22,7 +22,7 @@ class RetrySide(Protocol):
 
 
 class Waiter(Protocol):
-    """An ack that is waited for until it is durable (`durable_acks`)."""
+    """An ack whose caller waits until it is durable."""
 
     def durable(self) -> None: ...
     def undone(self, why: Unstored) -> None: ...
@@ -30,7 +30,7 @@ class Waiter(Protocol):
 
 @dataclass
 class Counts:
-    """What a stream has done so far."""
+    """Counts what a stream has done so far."""
 
     received: int = 0
     redelivered: int = 0

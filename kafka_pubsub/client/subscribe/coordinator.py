@@ -1,15 +1,15 @@
-"""The subscription coordinator: owns the core's partitions, feeds them what happens, and does what they say.
+"""The subscription coordinator: owns the core's partitions, passes events to them and carries out their effects.
 
 Theory. One thread (the runner's) calls everything here, so there is no lock. Partitions come and go with the
-group's rebalances; effects become calls to the worker pool and commits to hand to the reader. The coordinator knows no
-thread and no clock: the simulation drives it step by step.
+group's rebalances; effects become calls to the worker pool, and commits for the reader. The coordinator uses no thread
+and no clock, so the simulation drives it step by step.
 
 Rules
-1. Which partitions there are, and which callbacks outlive them, is told in `owned_partitions`.
+1. `owned_partitions` keeps the partitions, and the callbacks that outlive an ownership.
 2. A partition that begins anew (`Restart`) is gone until it is assigned again; its callbacks linger.
-3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
-   because of its records only one is with a callback. One that waits for its trial isn't started; while it only waits
-   for room, the next place is its own, or others would take each that becomes free.
+3. `max_messages` counts messages that were started and not finished, over all partitions. A lease counts one, because
+   only one of its records is with a callback. A suspect that waits for its trial isn't started; while it waits only for
+   room, the next room is its own, or other messages would take all room that becomes free.
 """
 
 from __future__ import annotations
@@ -100,16 +100,16 @@ class Coordinator(OwnedPartitions):
         self._worker_pool = worker_pool
         self._beside = beside
         self.counts = Counts()
-        #: Leases that the fetcher may come to need for messages that its callbacks keep; no other thread gets them.
+        #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
-        #: Inline leases of what is due, that the fetcher is about to take.
+        #: Inline leases of due messages, which the fetcher is about to take.
         self._inline: list[Lease] = []
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
 
     def go_over(self, beside: RetrySide, now: float) -> None:
-        """Another retry topic takes the place of the one so far: nothing that rests comes back."""
+        """Goes over to another retry topic; resting partitions don't return."""
         self.lose(list(self.resting), now)
         self._beside = beside
 
@@ -118,9 +118,9 @@ class Coordinator(OwnedPartitions):
     def fetched(
         self, batches: Mapping[int, Sequence[Record]], now: float, *, inline: bool = False
     ) -> list[Lease]:
-        """Records were read; those of partitions that aren't ours are dropped (they stay in the log).
+        """Takes records that were read; drops those of partitions that aren't owned (they stay in the log).
 
-        Returns the leases that the caller, who asks for them with `inline`, has to take itself.
+        Returns the leases that a caller with `inline` has to take itself.
         """
         leases: list[Lease] = []
         for number, records in batches.items():
@@ -136,23 +136,23 @@ class Coordinator(OwnedPartitions):
         return leases
 
     def retry_fetched(self, batches: Mapping[int, Sequence[StoredRecord]], now: float) -> None:
-        """Records of retry partitions were read; those of partitions that aren't ours are dropped."""
+        """Takes records of retry partitions; drops those of partitions that aren't owned."""
         for number, records in batches.items():
             if number in self.owned:
                 self._do(number, RetryFetched(records, records[-1].leader_epoch()), now)
 
     def caught_up(self, number: int, position: LogEnd, now: float) -> None:
-        """A retry partition was read as far as it went at the assignment."""
+        """Notes that a retry partition was read up to its end at the assignment."""
         if number in self.owned:
             self._do(number, RetryCaughtUp(*position), now)
 
     def read_up_to(self, number: int, position: LogEnd, retry: LogEnd, now: float) -> None:
-        """A partition was read up to there, markers included; of the retry partition up to `retry`."""
+        """Notes up to where a partition and its retry partition were read, markers included."""
         if number in self.owned:
             self._do(number, ReadUpTo(position.offset, retry.offset, position.epoch, retry.epoch), now)
 
     def landed(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
-        """A transaction has ended; `moved` of its records went to the retry topic."""
+        """Takes a move result: the transaction has ended; `moved` of its records went to the retry topic."""
         if (partition := self._under(number, epoch)) is None:
             return
         if answer.ending is Ending.STORED:
@@ -163,7 +163,7 @@ class Coordinator(OwnedPartitions):
             self._lingering.update(old)
 
     def replied(self, number: int, epoch: int, event: Bodies | Written, now: float) -> None:
-        """Bodies of parked messages were read, or dead letters written."""
+        """Takes the bodies of parked messages that were read, or the result of writing dead letters."""
         if self._under(number, epoch) is not None:
             self._do(number, event, now)
 
@@ -172,21 +172,21 @@ class Coordinator(OwnedPartitions):
         return partition if partition is not None and partition.epoch == epoch else None
 
     def passed(self, passed: Passed, now: float) -> None:
-        """An inline lease has ended."""
+        """Takes the report of an inline lease that has ended."""
         self._to(passed.lease.partition, passed, now)
 
     def reserve(self, most: int) -> int:
-        """Keeps up to `most` leases free for what inline callbacks keep, from now on; returns how many (rule 3)."""
+        """Keeps up to `most` leases free for messages that inline callbacks keep; returns how many (rule 3)."""
         self._reserved = max(0, min(most, self._flow.max_messages - self._leased))
         return self._reserved
 
     @property
     def seat(self) -> Inline | None:
-        """Where the fetcher may sit down beside the worker pool; None: nowhere."""
+        """The worker pool's interface for inline callbacks; None if it has none."""
         return self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
-        """Whether leases of so many partitions may be taken inline."""
+        """Returns whether leases of so many partitions may be taken inline."""
         seat = self.seat
         return (
             not self.closing
@@ -196,7 +196,7 @@ class Coordinator(OwnedPartitions):
         )
 
     def released(self, releases: Sequence[LeaseReport], now: float) -> None:
-        """Lease runners let go."""
+        """Takes the reports of lease runners that have ended."""
         by_partition: defaultdict[int, list[LeaseReport]] = defaultdict(list)
         for release in releases:
             lease = release.lease
@@ -214,7 +214,7 @@ class Coordinator(OwnedPartitions):
             self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
-        """Verdicts that came outside of callbacks."""
+        """Takes acks and nacks that came outside of callbacks."""
         by_partition: defaultdict[int, list[Settlement]] = defaultdict(list)
         for settlement in settlements:
             by_partition[settlement.lease.partition].append(settlement)
@@ -222,7 +222,7 @@ class Coordinator(OwnedPartitions):
             self._to(number, Settled(some), now)
 
     def awaited(self, asks: Sequence[Ask], now: float) -> None:
-        """Messages were acked, and their callers wait for that to be durable."""
+        """Takes acks whose callers wait until they are durable."""
         by_partition: defaultdict[int, list[Ask]] = defaultdict(list)
         for ask in asks:
             by_partition[ask.lease.partition].append(ask)
@@ -241,11 +241,11 @@ class Coordinator(OwnedPartitions):
                 waiter.undone(effect.why)
 
     def extended(self, lease: Lease, done: int, seconds: float, now: float) -> None:
-        """A message's deadline was moved."""
+        """Moves a message's deadline."""
         self._to(lease.partition, Extended(lease, done, seconds), now)
 
     def answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
-        """The log answered these commits; to those that aren't in flight any more it is no answer."""
+        """Takes the log's answers to commits; answers to commits that aren't in flight any more are ignored."""
         for number, commit in commits.items():
             self.counts.commits += accepted[number]
             if self._in_flight(number) is commit:
@@ -256,9 +256,9 @@ class Coordinator(OwnedPartitions):
         return None if partition is None else partition.commits.in_flight
 
     def doubt(self, now: float) -> None:
-        """We were away for so long that others may own all: nothing begins before the log takes a commit of ours.
+        """Begins nothing before the log takes a commit: after a long standstill, others may own the partitions.
 
-        What runs goes on to the end of its record.
+        Running callbacks go on to the end of their record.
         """
         for number, partition in list(self.owned.items()):
             if number in self._leaving:
@@ -267,13 +267,13 @@ class Coordinator(OwnedPartitions):
             self._do(number, Returned(), now)
 
     def tick(self, now: float, wall: float | None = None) -> None:
-        """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
+        """Does what is due by time: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours."""
         self.progress(now)
-        benched = self._benched()  # none more come meanwhile
+        benched = self._benched()  # no more are added during the tick
         due = self.attention.to_tick(now, self.gate.paused, wall)
         numbers = [*self.owned, *self.resting] if due else []
         if benched and self._tried in numbers:
-            # Who had the last trial is asked last: one that always has suspects would leave its neighbours none.
+            # The partition of the last trial comes last: one that always has suspects would leave the others no trial.
             at = numbers.index(self._tried) + 1
             numbers = numbers[at:] + numbers[:at]
         for number in numbers:
@@ -288,7 +288,7 @@ class Coordinator(OwnedPartitions):
         return self.owned[number].half.tries
 
     def progress(self, now: float) -> None:
-        """Looks how far the lease runners are."""
+        """Notes how far the lease runners are."""
         steps: defaultdict[int, list[Progress]] = defaultdict(list)
         for holder in self._worker_pool.walking():
             lease, done = holder.lease, holder.done
@@ -300,18 +300,18 @@ class Coordinator(OwnedPartitions):
             self._to(number, Progressed(some), now)
 
     def wakeup_at(self) -> float | None:
-        """When something becomes due by itself."""
+        """Returns when something becomes due by itself; None if nothing does."""
         return 0.0 if self._wants_turn() and self._free() > 0 else self.attention.wakeup_at()
 
     @property
     def restless(self) -> bool:
-        """Whether the next tick may do something though nothing happens until then, and nothing is due."""
+        """Whether the next tick may do something though no event comes until then, and nothing is due."""
         return self.attention.restless or bool(self.gate.paused)
 
     # What is done about it
 
     def deliver(self, now: float, *, inline: bool = False) -> bool:
-        """Hands out what may be started now; True if anything was. `inline`: the caller takes what is due itself."""
+        """Hands out leases that may start now; True if there were any. `inline`: the caller takes due ones."""
         if self.closing:
             return False
         wanted = self._worker_pool.wants(max(0, self._free() - self._wants_turn()))
@@ -330,48 +330,48 @@ class Coordinator(OwnedPartitions):
         return handed
 
     def take_inline(self) -> list[Lease]:
-        """The inline leases of what is due, for the caller to take."""
+        """Returns the inline leases of due messages, which the caller takes."""
         leases, self._inline = self._inline, []
         return leases
 
     def _free(self) -> int:
-        """How many messages more may be started (rule 3)."""
+        """Returns how many more messages may be started (rule 3)."""
         return self._flow.max_messages - self._leased + self._benched() - self._reserved
 
     def _benched(self) -> int:
         return sum(self.attention.benched.values())
 
     def _wants_turn(self) -> bool:
-        """Whether a suspect waits for nothing but room."""
+        """Returns whether a suspect waits only for room."""
         some = (each for each in self.attention.benched if each not in self._leaving)
         return any(self.owned[each].half.wants_turn for each in some)
 
     def stop(self) -> None:
-        """Begin nothing more (closing); running callbacks go on to the end of their record."""
+        """Begins nothing more (closing); running callbacks go on to the end of their record."""
         self.closing = True
-        self.attention.stir_all(self.owned)  # a tick means more to them from now on
+        self.attention.stir_all(self.owned)  # a tick has more effects while closing
         for partition in self._all():
             self._stop(partition.leases.active)
 
     def held(self) -> dict[int, Held]:
-        """What each owned partition holds unfinished; any thread may ask."""
+        """Returns the unfinished records of each owned partition; any thread may call it."""
         return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
     def room(self) -> int:
-        """How many records may be fetched now."""
+        """Returns how many records may be fetched now."""
         return self.gate.room(self.attention.held, self.owned)
 
     def flow(self, *, waited: bool) -> Change[int]:
-        """Which partitions to pause and resume."""
+        """Returns which partitions to pause and resume."""
         return self.gate.change(self.attention.held, self.owned, waited=waited)
 
     def take_commits(self) -> dict[int, CommitBoth]:
-        """The commits to send now."""
+        """Returns the commits to send now."""
         commits, self.commits = self.commits, {}
         return commits
 
     def current(self, commits: Mapping[int, CommitBoth]) -> dict[int, CommitBoth]:
-        """Those that are still wanted: a partition that was revoked meanwhile has had its last word."""
+        """Returns the commits that are still wanted: a partition that was revoked meanwhile had its final commit."""
         owned = self.owned
         return {
             number: commit
@@ -395,7 +395,7 @@ class Coordinator(OwnedPartitions):
             self._effects(number, effects, now)
 
     def _expiring(self, effects: Sequence[Effect]) -> None:
-        """Deadlines have passed."""
+        """Reports deadlines that have passed."""
         if self.forgotten is not None:
             self.forgotten.expiring(effects)
 
@@ -424,7 +424,7 @@ class Coordinator(OwnedPartitions):
             self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
             self._inline += leases
             return
-        if self.closing:  # they waited for their notes; no thread takes them any more
+        if self.closing:  # these leases waited for their notes; no thread takes them now
             self._to(
                 number,
                 LeasesReported([LeaseReport(lease, 0, LeaseOutcome.UNTOUCHED) for lease in leases]),
@@ -443,7 +443,7 @@ class Coordinator(OwnedPartitions):
     def _have_done(
         self, number: int, effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart, now: float
     ) -> None:
-        """What concerns the retry topic."""
+        """Carries out an effect that concerns the retry topic."""
         beside, partition = self._beside, self.owned.get(number) or self.resting[number]
         match effect:
             case StoreMoves():
@@ -471,7 +471,7 @@ class Coordinator(OwnedPartitions):
     # Looking in
 
     def in_flight(self) -> int:
-        """Leases that aren't over."""
+        """The number of leases that aren't over."""
         return self._leased
 
     def check(self) -> None:

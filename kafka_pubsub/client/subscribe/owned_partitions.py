@@ -1,13 +1,13 @@
-"""What a stream holds: the partitions that are its own, those that rest, and callbacks that outlive their ownership.
+"""The partitions that a stream owns, those that rest, and callbacks that outlive an ownership.
 
-Theory. Partitions come and go with the group's rebalances, and mostly come back. Callbacks that began under an earlier
-ownership go on running; `OwnedPartitions` holds their keys back until they end. The coordinator does the rest.
+Theory. Rebalances of the group take partitions away and mostly bring them back. Callbacks that began under an earlier
+ownership go on running; `OwnedPartitions` holds their keys back until they end.
 
 Rules
-1. A revoked partition is *resting*: its books are kept, and no callback begins. If it returns and the log holds exactly
-   what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
+1. A revoked partition is *resting*: its state is kept, and no callback begins. If it returns and the log holds exactly
+   our last commit, it goes on where it was; otherwise its leases are over, and it starts anew under a new epoch.
 2. A key whose old callback still runs here is held back in the new ownership until that callback has ended.
-3. A partition that is about to be given up sends nothing of its own accord any more.
+3. A partition that is about to be given up sends no more commits by itself.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ class OwnedPartitions(ABC):
         turn: TrialLock | None = None,
     ) -> None:
         self._rules = rules
-        #: The number that its commits carry.
+        #: The number of this process in its commits.
         self.process = process
         self._jitter = jitter
         self._suspects = turn or TrialLock()
         self._epochs = 0
-        #: Partitions that are ours. Empty: nothing was assigned.
+        #: The assigned partitions.
         self.owned: dict[int, Partition] = {}
-        #: Revoked ones that may return.
+        #: Revoked partitions that may return.
         self.resting: dict[int, Partition] = {}
         #: Leases that are over while their callbacks still run; each holds its key back.
         self._lingering: set[Lease] = set()
-        #: Commits to send, by partition; the newest of each.
+        #: Commits to send, the newest of each partition.
         self.commits: dict[int, CommitBoth] = {}
-        #: Last commits of partitions that were given up, to send after all: their last move was aborted.
+        #: New final commits of partitions that were given up, because their last move was aborted.
         self.afterwords: dict[int, CommitBoth] = {}
-        #: Partitions that are about to be given up: they send nothing more of their own accord.
+        #: Partitions that are about to be given up (rule 3).
         self._leaving: set[int] = set()
-        #: What is known of partitions without asking them.
+        #: Which partitions a sweep must visit.
         self.attention = DuePartitions(self.owned, self.resting, self._leaving)
         self.gate: BufferGate[int] = BufferGate(max_bytes)
-        #: What partitions that are gone had finished and committed.
+        #: The finished records and committed positions of partitions that are gone.
         self._past_finished = 0
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
         self._leased = 0
-        #: Whether the stream ends: partitions that go don't come back.
+        #: Whether the stream ends: revoked partitions don't return then.
         self.closing = False
-        #: None: no warning is wanted.
+        #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
 
     @abstractmethod
@@ -97,7 +97,7 @@ class OwnedPartitions(ABC):
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
-        """Takes on partitions; returns where to read each. Resting ones that didn't return are dropped.
+        """Takes on partitions; returns the offset at which to read each. Drops resting partitions that didn't return.
 
         `beside`: the commits stored for their retry partitions.
         """
@@ -149,12 +149,12 @@ class OwnedPartitions(ABC):
         return {number: self.commits.pop(number) for number in numbers if number in self.commits}
 
     def hold_still(self, numbers: Iterable[int]) -> None:
-        """Stops new commits before a revoke; the last commit then holds all that is left."""
+        """Stops new commits before a revoke; the final commit then holds everything that is left."""
         self._leaving.update(numbers)
         self.attention.stir_all(self._leaving)
 
     def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
-        """Lets partitions go and begins nothing more of them; returns their last commits, to be sent and answered."""
+        """Revokes partitions and begins no more of their leases; returns their final commits, to be sent."""
         last: dict[int, CommitBoth] = {}
         self._leaving.difference_update(numbers)
         for number in numbers:
@@ -170,12 +170,12 @@ class OwnedPartitions(ABC):
         return last
 
     def take_afterwords(self) -> dict[int, CommitBoth]:
-        """The commits that partitions which were given up have left to send."""
+        """Returns the commits that partitions still have to send after they were given up."""
         words, self.afterwords = self.afterwords, {}
         return words
 
     def lose(self, numbers: Sequence[int], now: float) -> None:
-        """They are gone: nothing of them counts any more."""
+        """Drops partitions that were lost; their leases and commits no longer count."""
         self._leaving.difference_update(numbers)
         for number in numbers:
             if number in self.owned:
@@ -186,7 +186,7 @@ class OwnedPartitions(ABC):
         self._recount()
 
     def end(self, now: float) -> None:
-        """Ends all leases with the stream, so that later verdicts are stale."""
+        """Ends all leases with the stream, so that later lease reports are stale."""
         if self.forgotten is not None:
             self.forgotten.closing(lease for each in self._all() for lease in each.leases.active)
         self.lose([*self.owned, *self.resting], now)
@@ -212,30 +212,30 @@ class OwnedPartitions(ABC):
     # Looking in
 
     def finished(self) -> int:
-        """Records that were acked, since the stream began."""
+        """Returns the number of records finished since the stream began."""
         return self._past_finished + sum(partition.finished for partition in self._all())
 
     def committed_positions(self) -> dict[int, int]:
-        """The last committed position of each partition that this stream had."""
+        """Returns the last committed position of each partition that this stream had."""
         return {
             **self._past_positions,
             **{partition.number: partition.commits.stored.offset for partition in self._all()},
         }
 
     def retry_positions(self) -> dict[int, int]:
-        """The same of their retry partitions."""
+        """Returns the same for their partitions of the retry topic."""
         return {
             **self._past_retries,
             **{partition.number: partition.commits.stored.retry.offset for partition in self._all()},
         }
 
     def lingering(self) -> Counter[int]:
-        """Old callbacks that still run, by partition."""
+        """Counts the callbacks of earlier ownerships that still run, by partition."""
         return Counter(lease.partition for lease in self._lingering)
 
 
 def _stored(main: Committed, retry: Committed) -> CommitBoth:
-    """What the log holds, as a core has it."""
+    """Returns the stored commits of both partitions in the form in which a core has them."""
     beside = Commit(retry.offset or 0, retry.metadata, retry.epoch)
     return CommitBoth(main.offset or 0, main.metadata, beside, main.epoch)
 

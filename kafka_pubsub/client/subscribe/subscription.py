@@ -1,4 +1,4 @@
-"""A handle on a subscription: what a user receives through.
+"""The handle on a subscription, through which you receive.
 
 Rules
 1. Making a handle does no I/O; the first call that receives looks the subscription up.
@@ -64,7 +64,7 @@ class Subscription:
         self._subscriber = subscriber
         self._desk = desk
         self._delete = delete
-        #: Of each `with` block that is under way, whose `receive` it uses. Empty: there is none.
+        #: For each open `with` block, the receiver that it uses.
         self._entered: list[Receiver] = []
 
     @property
@@ -92,7 +92,7 @@ class Subscription:
     ) -> Stream:
         """Calls `callback` with each message until the stream is closed; one message of a key at a time.
 
-        `flow`: how much the stream takes on at once, by default `FlowControl()`. `max_workers`: callbacks that run at
+        `flow`: how much the stream holds at once, by default `FlowControl()`. `max_workers`: callbacks that run at
         the same time, 1 to 10,000, by default 16. `executor`: runs the callbacks; by default the stream has threads
         of its own.
         """
@@ -109,7 +109,7 @@ class Subscription:
         max_workers: int | None = None,
         executor: Executor | None = None,
     ) -> Stream:
-        """Calls `callback` with lists: messages of distinct keys, or one key's run in its order.
+        """Calls `callback` with lists: messages of distinct keys, or messages of one key in their order.
 
         `max_messages` (1 to 100,000, default 100) and `max_latency` (0 to 60 seconds, default 0.05): a list is handed
         out when the first of the two limits is reached. `flow` and `max_workers`: as with `pull`. `executor` isn't
@@ -133,11 +133,11 @@ class Subscription:
         flow: FlowControl | None = None,
         max_workers: int | None = None,
     ) -> Stream:
-        """Runs a coroutine function on `loop` for each message: what `kafka_pubsub.aio` stands on."""
+        """Runs a coroutine function on `loop` for each message; `kafka_pubsub.aio` uses it."""
         return self._subscriber().pull_async(callback, loop, flow=flow, max_workers=max_workers)
 
     def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came.
+        """Returns up to `max_messages`; waits up to `timeout` seconds for the first. The list is empty if none came.
 
         `timeout`: None, the default, waits until a message comes. Ack each message within the ack deadline; one that
         isn't acked by then is delivered again, and its attempt counts.
@@ -150,7 +150,7 @@ class Subscription:
         return self._subscriber().receiver.receive(max_messages, timeout)
 
     def close(self) -> None:
-        """Gives up at once what `receive` holds, of all handles of this `PubSub` on the subscription.
+        """Gives up at once the messages that `receive` holds, for all handles of this `PubSub` on the subscription.
 
         Messages that aren't acked are delivered again, no attempt is counted, and their acks come too late. Streams
         of `pull` go on, and `receive` may be called again.
@@ -167,16 +167,16 @@ class Subscription:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`, unless another `with` block on the subscription is under way."""
+        """Does the same as `close`, unless another `with` block on the subscription is open."""
         self._entered.pop().leave()
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
+        """Acks messages by `message.ack_id`; with `exactly_once` waits until all acks are durable."""
         self._subscriber().acknowledge(ack_ids)
 
     @property
     def acks_wait(self) -> bool:
-        """Whether `acknowledge` waits for the broker: as of the last stream that was opened here."""
+        """Whether `acknowledge` waits for the broker, as the last stream that was opened here does."""
         return self._subscriber().exactly_once
 
     def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
@@ -192,11 +192,11 @@ class Subscription:
         raise FailedPrecondition("detach is not supported yet: delete_subscription removes a subscription")
 
     def state(self) -> SubscriptionState:
-        """Lag, in flight, and the keys that are blocked, with the reason for each."""
+        """Returns the lag, the messages in flight, and the blocked keys with the reason for each."""
         return self._subscriber().state()
 
-    # What is dead, parked or waits. `keys`, `ids`, `since`, `until` and `error` select; what isn't given doesn't
-    # restrict. `topic` is the dead-letter topic, where it isn't the policy's.
+    # Dead letters, and messages that are parked or wait. `keys`, `ids`, `since`, `until` and `error` select; None
+    # doesn't restrict. `topic` is the dead-letter topic, if it isn't the policy's.
 
     def dead_letters(
         self,
@@ -208,10 +208,10 @@ class Subscription:
         error: str | None = None,
         topic: str | None = None,
     ) -> Iterator[DeadLetter]:
-        """Its dead letters that are neither replayed nor purged, by place; read as they are asked for.
+        """Yields the dead letters that are neither replayed nor purged, by partition and offset, while you iterate.
 
-        `keys`: of any of these ordering keys. `ids`: as `letter.id` says. `since`, `until`: died then. `error`: a part
-        of what was said of its failure.
+        `keys`: of any of these ordering keys. `ids`: as in `letter.id`. `since`, `until`: when they were dead-lettered.
+        `error`: a part of the text of the error.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._desk().letters.letters(self._name, selection, topic)
@@ -230,7 +230,7 @@ class Subscription:
     ) -> DeadLetterResult:
         """Delivers dead letters again, those of a key in the order in which they were published; attempts begin anew.
 
-        Each comes back once: a call that was interrupted is simply repeated. With `dry_run` nothing is changed.
+        Each comes back once: repeat a call that was interrupted. With `dry_run` nothing is changed.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._desk().letters.replay(
@@ -249,7 +249,7 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Gives dead letters up, and frees the disk of letters that replays and purges have finished.
+        """Gives dead letters up, and frees the disk space of those that replays and purges have finished.
 
         They aren't listed any more. Kafka deletes from the front of a topic only, so their bytes may stay a while.
         """
@@ -270,12 +270,11 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Has messages that wait in the retry topic tried again at once, their attempts beginning anew.
+        """Makes messages that wait in the retry topic due at once; their attempts begin anew.
 
-        Those that are parked for ever (`on_exhausted="park"`), and those whose time hasn't come, however far away it
-        is. `drop`: sends the messages that are parked for ever to the dead-letter topic instead, and their keys go on.
-        `ids` are `PARTITION:OFFSET` of the home topic, `since` and `until` when they failed first. A stream of the
-        subscription does it, now or when one is opened.
+        It takes parked messages (`on_exhausted="park"`) and messages whose backoff isn't over. `drop`: dead-letters
+        the parked messages instead, and their keys go on. `ids` are `PARTITION:OFFSET` of the home topic; `since` and
+        `until` are when the messages failed first. A stream of the subscription does it, now or when one is opened.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._desk().releases.release(
@@ -283,7 +282,7 @@ class Subscription:
         )
 
     def keys(self) -> list[KeyState]:
-        """Returns the keys that are parked, waiting or leased in any process, and why, as Kafka has it."""
+        """Returns the keys that are parked, waiting or leased in any process, and the reasons, as Kafka stores them."""
         return self._desk().keys(self._name)
 
     def delete(self) -> None:

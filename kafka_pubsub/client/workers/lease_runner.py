@@ -200,7 +200,7 @@ class LeaseRunner:
         return self.reports.observer.message or HeldMessage
 
     def raised(self, message: Message, error: BaseException) -> None:
-        """The callback raised: a nack, unless it had acked before."""
+        """Notes that the callback raised: a nack, unless it had acked before."""
         log.error("the callback of %r raised, which is a nack", message, exc_info=error)
         if message._state == PENDING:
             cast("HeldMessage", message)._fail()

@@ -40,22 +40,22 @@ class LeaseObserver:
         return callback
 
     def begins(self, message: Message, batch: int | None = None) -> None:
-        """The message is about to be handed over; those handed over in one call share a `batch`."""
+        """Notes that a message is about to be handed over; messages handed over in one call share a `batch`."""
 
     def ends(self, message: Message, error: BaseException | None = None) -> None:
-        """Its callback has returned, or raised `error`."""
+        """Notes that the message's callback has returned, or raised `error`."""
 
     def run_begins(self, messages: Iterable[Message]) -> None:
-        """One callback is about to get these together."""
+        """Notes that one callback is about to get these messages together."""
 
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
-        """That callback has ended; `delays` are those of its nacks, by offset."""
+        """Notes that this callback has ended; `delays` are those of its nacks, by offset."""
 
     def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """The log knows the ack of this delivery."""
+        """Notes that the ack of this delivery is durable."""
 
     def close(self) -> None:
-        """The stream has ended in good order."""
+        """Notes that the stream has ended in good order."""
 
 
 UNOBSERVED = LeaseObserver()

@@ -64,7 +64,7 @@ class PullQueue:
             self._changed.notify_all()
 
     def receive(self, most: int, timeout: float | None, ended: Callable[[], bool]) -> list[Message]:
-        """Up to `most` messages; waits up to `timeout` seconds for the first one."""
+        """Returns up to `most` messages; waits up to `timeout` seconds for the first one."""
         # Without a moment for the runner, a timeout of nothing would never find a message.
         until = None if timeout is None else time.monotonic() + max(timeout, COLLECT)
         messages: list[Message] = []
@@ -110,12 +110,12 @@ class PullQueue:
         return None
 
     def touch(self) -> None:
-        """A call is about to come."""
+        """Notes that a call is about to come."""
         with self._changed:
             self._used = self._clock()
 
     def idle(self, leases: int) -> float:
-        """For how many seconds it has been idle (rule 3); `leases`: how many are open, those in the box included."""
+        """Returns for how many seconds it has been idle (rule 3); `leases`: the open ones, also in the box."""
         with self._changed:
             now = self._clock()
             if self._waiting or leases > sum(not holder.withdrawn for holder in self._box):

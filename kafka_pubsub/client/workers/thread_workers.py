@@ -37,7 +37,7 @@ Callback = Callable[[Message], object]
 RUN = 128
 
 
-#: Threads that are hired without a look at the pace.
+#: Threads that are started without a look at the pace.
 AT_ONCE = 2
 #: Seconds between two looks at the pace: some switches of the interpreter's lock, which last 5 ms each.
 LOOK = 0.02
@@ -140,7 +140,7 @@ class ThreadWorkers:
             self._take_back(aside)
 
     def _take_back(self, aside: deque[LeaseRunner]) -> None:
-        """What no thread has begun."""
+        """Takes back the lease runners that no thread has begun."""
         queue = self._workers.queue
         for _ in range(queue.qsize()):
             try:
@@ -159,7 +159,7 @@ class ThreadWorkers:
             self._workers.dismiss()
 
     def _places(self) -> int:
-        """How many threads there may be."""
+        """Returns how many threads there may be."""
         if self._adopted:
             self._adopted = [each for each in self._adopted if each[1].is_alive()]
         return self._most - self._lent - len(self._adopted)
@@ -232,7 +232,7 @@ class ExecutorWorkers:
         self._executor = executor
         self._workers = workers
         self._reports = reports
-        #: Submitted and not ended.
+        #: The lease runners that were submitted and haven't ended.
         self._lease_runners: set[LeaseRunner] = set()
         self._ended = threading.Condition()
 

@@ -39,7 +39,7 @@ class Worker(Generic[Item]):
 
     def __init__(self) -> None:
         self.thread: threading.Thread
-        #: What it walks now.
+        #: The items that it runs now.
         self.current: Sequence[Item] = ()
         #: Items that it has done with, and the records in them that it has finished.
         self.ended = self.walked = 0
@@ -55,28 +55,28 @@ class Workers(Generic[Item]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue: SimpleQueue[Item | None] = SimpleQueue()
-        #: Threads that weren't told to end.
+        #: The number of threads that weren't told to end.
         self.hired = 0
-        #: Items that threads were given.
+        #: The number of items that threads were given.
         self.handed = 0
         self._work = work
         self._name = name
         self._clock = clock
         self._all: list[Worker[Item]] = []
         self._made = 0
-        #: What threads have done that have ended.
+        #: The counts of threads that have ended.
         self._past: Worker[Item] = Worker()
         #: When to count next which threads were needed, and the items that had ended when they were counted last.
         self._count_at = float("-inf")
         self._ended_before = 0
 
     def put(self, item: Item) -> None:
-        """Some thread is to take it."""
+        """Queues an item, which one of the threads takes."""
         self.handed += 1
         self.queue.put(item)
 
     def hire(self) -> None:
-        """One thread more."""
+        """Starts one more thread."""
         worker: Worker[Item] = Worker()
         worker.thread = threading.Thread(
             target=self._run, args=(worker,), name=f"{self._name}-{self._made}", daemon=True
@@ -92,12 +92,12 @@ class Workers(Generic[Item]):
             work(item, worker)
 
     def dismiss(self) -> None:
-        """One thread less, once it has nothing to do."""
+        """Ends one thread, once it has nothing to do."""
         self.hired -= 1
         self.queue.put(None)
 
     def rest(self) -> None:
-        """Lets those threads end that weren't needed for some seconds; to be called now and then."""
+        """Ends the threads that weren't needed for some seconds; call it now and then."""
         now = self._clock()
         if now < self._count_at:
             return
@@ -118,7 +118,7 @@ class Workers(Generic[Item]):
 
     @property
     def waiting(self) -> int:
-        """Items that no thread has taken yet."""
+        """The number of items that no thread has taken yet."""
         if len(self._all) > self.hired:
             self._forget_ended()
         return max(0, self.queue.qsize() - (len(self._all) - self.hired))
@@ -130,12 +130,12 @@ class Workers(Generic[Item]):
 
     @property
     def ended(self) -> int:
-        """Items that are done with."""
+        """The number of items that have ended."""
         return self._past.ended + sum(worker.ended for worker in self._all)
 
     @property
     def walked(self) -> int:
-        """Records that were finished in these."""
+        """The number of records that were finished in these items."""
         return self._past.walked + sum(worker.walked for worker in self._all)
 
     def walking(self) -> list[Item]:
