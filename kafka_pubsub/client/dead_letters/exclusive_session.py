@@ -67,7 +67,7 @@ class _Listener:
         self.failure: PubSubError | None = None
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Nothing is ever read of it."""
+        """Notes whether the partition came; the start doesn't matter, because no record is ever read."""
         self.held = MARKS in partitions
         return {}
 
