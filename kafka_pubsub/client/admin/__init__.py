@@ -1,4 +1,4 @@
-"""Topics and subscriptions: made, changed, repartitioned and deleted, over the ports.
+"""Makes, changes, repartitions and deletes topics and subscriptions, over the ports.
 
 Begin with `topics.py` and `subscriptions.py`.
 """

@@ -1,4 +1,4 @@
-"""How the topics beside a topic are made: retry and dead letter.
+"""The settings of the retry and dead-letter topics that are made beside a topic.
 
 Rules
 1. Whatever fits the home topic fits here, our headers and another compressor's worse ratio included.
@@ -16,7 +16,7 @@ from kafka_pubsub.model import TopicInfo
 
 __all__ = ["companion_settings"]
 
-#: Bytes above the home topic's limit for our headers (origin, attempt, why a message is dead).
+#: Bytes above the home topic's limit for this client's headers (origin, attempt, why a message is dead).
 _HEADERS = 1024 * 1024
 
 #: How many times larger our compression (zstd, default level) may leave a record than its publisher's best did;
@@ -28,7 +28,7 @@ _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 
 def companion_settings(home: TopicInfo) -> Mapping[str, str]:
-    """Settings for `Admin.create_topic`; partitions and replication are the home topic's."""
+    """Returns the settings for `Admin.create_topic`; partitions and replication are the home topic's."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -40,7 +40,7 @@ def companion_settings(home: TopicInfo) -> Mapping[str, str]:
         "compression.type": "producer",
         "unclean.leader.election.enable": "false",
     }
-    # A client without the right to see settings leaves it to the broker's default.
+    # A client without the right to see settings leaves this to the broker's default.
     if replicas := home.config.get("min.insync.replicas"):
         settings["min.insync.replicas"] = replicas
     return settings

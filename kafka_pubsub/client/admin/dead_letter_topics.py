@@ -1,4 +1,4 @@
-"""Where a subscription's dead letters go: an ordinary topic, checked before a policy names it.
+"""Checks a dead-letter topic, which is an ordinary topic, before a policy names it.
 
 Rules
 1. It must exist in the catalog: if the name was mistyped, you would never find the dead letters.
@@ -25,7 +25,7 @@ __all__ = ["check_dead_letter_name", "prepare_dead_letters"]
 
 
 def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
-    """`InvalidArgument` for a topic that can't be the dead-letter topic of a subscription to `topic`."""
+    """Raises `InvalidArgument` for a topic that can't be the dead-letter topic of a subscription to `topic`."""
     try:
         check_topic_name(policy.topic)
     except InvalidArgument as error:
@@ -67,7 +67,7 @@ def prepare_dead_letters(
 
 
 def _lacking(record: TopicRecord, info: TopicInfo, home: TopicInfo) -> dict[str, str | None]:
-    """The settings that must be changed."""
+    """Returns the settings that must be changed."""
     wanted = dict(companion_settings(home))
     limit = int(wanted.pop("max.message.bytes"))
     if record.options.retention is not None:

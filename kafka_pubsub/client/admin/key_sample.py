@@ -1,8 +1,8 @@
 """Looks at some of a topic's records, to tell whether its keys lie where murmur2 puts them.
 
 Rules
-1. It is bounded: some partitions, the oldest and the newest records of each, some seconds.
-2. It reads outside of any group and changes nothing.
+1. The sample is bounded: some partitions, the oldest and the newest records of each, some seconds.
+2. The reader is outside of any group and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["sample_keys"]
 
-#: Partitions that are looked at, spread over all.
+#: The most partitions in a sample, spread over all.
 _PARTITIONS = 16
 
 #: Records of each end of a partition, and the bytes of their bodies, roughly.

@@ -1,4 +1,4 @@
-"""Which names a topic and a subscription may have, and the names that we derive from them.
+"""The names that topics and subscriptions may have, and the names that are derived from them.
 
 Rules
 1. A name must be one that Kafka holds: `[a-zA-Z0-9._-]`, not `.` or `..`, at most 249 characters.
@@ -30,7 +30,7 @@ __all__ = [
 #: Characters in a Kafka topic's name: a file name's 255, less what Kafka appends to the partition's directory.
 MAX_KAFKA_NAME = 249
 
-#: Characters in the name of a topic that we make: the longest name derived from it alone, a lane, must fit.
+#: Characters in the name of a topic that this client makes: the longest name derived from it alone, a lane, must fit.
 MAX_TOPIC_NAME = MAX_KAFKA_NAME - len(".lane.p7")
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
@@ -52,7 +52,7 @@ def retry_topic(topic: str, subscription: str) -> str:
 
 
 def check_topic_name(name: object) -> str:
-    """The name if a topic (of ours or an adopted one) may have it, else `InvalidArgument`."""
+    """Returns the name if a topic (adopted or not) may have it, else raises `InvalidArgument`."""
     text = _check_kafka_name(name, "topic", MAX_KAFKA_NAME, "")
     if _DERIVED.fullmatch(text):
         raise InvalidArgument(
@@ -63,7 +63,7 @@ def check_topic_name(name: object) -> str:
 
 
 def check_new_topic_name(name: object) -> str:
-    """The same for a topic that we make: there is room for the names of its lanes as well."""
+    """Checks the name of a topic that is to be made: the names of its lanes must fit as well."""
     text = check_topic_name(name)
     if len(text) > MAX_TOPIC_NAME:
         raise InvalidArgument(
@@ -74,7 +74,7 @@ def check_new_topic_name(name: object) -> str:
 
 
 def check_subscription_name(name: object) -> str:
-    """The name if a subscription may have it, else `InvalidArgument`."""
+    """Returns the name if a subscription may have it, else raises `InvalidArgument`."""
     longest = MAX_KAFKA_NAME - len("t.sub..retry")
     text = _check_kafka_name(name, "subscription", longest, " (its retry topic's name must fit Kafka's 249)")
     if ".sub." in text or text.startswith("sub."):
@@ -86,7 +86,7 @@ def check_subscription_name(name: object) -> str:
 
 
 def look_alike(name: str, others: Iterable[str]) -> str | None:
-    """One of `others` that Kafka can't tell from `name` (`.` against `_`), unless it is the same name."""
+    """Finds one of `others` that Kafka can't tell from `name` (`.` against `_`), unless it is the same name."""
     plain = name.replace(".", "_")
     return next((other for other in others if other != name and other.replace(".", "_") == plain), None)
 

@@ -1,4 +1,4 @@
-"""Dead letters and parked messages: listed, replayed, released, purged.
+"""Lists, replays, releases and purges dead letters and parked messages.
 
 Begin with `replay.py`.
 """

@@ -1,4 +1,4 @@
-"""What a subscription's handle asks about its dead, parked and waiting messages."""
+"""The dead-letter functions of a subscription's handle, for dead, parked and waiting messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DeadLetterOperations", "open_desk"]
 
 
 class DeadLetterOperations(NamedTuple):
-    """All of it, over one cluster."""
+    """The dead-letter functions of one cluster."""
 
     letters: DeadLetters
     releases: Releases
@@ -25,7 +25,7 @@ class DeadLetterOperations(NamedTuple):
 def open_desk(
     backend: Backend, subscriptions: SubscriptionAdmin, *, may_create: bool
 ) -> DeadLetterOperations:
-    """Connects to nothing yet."""
+    """Builds the functions; connects to nothing yet."""
     letters = DeadLetters(backend, subscriptions, may_create=may_create)
     releases = Releases(backend, subscriptions, letters, may_create=may_create)
     return DeadLetterOperations(
