@@ -238,7 +238,9 @@ def two_in_flight(patch: Patch) -> None:
 
     patch.setattr(RetryPartition, "send", send)
     patch.setattr(
-        Coordinator, "current", lambda self, commits: {n: c for n, c in commits.items() if n in self.owned}
+        Coordinator,
+        "current",
+        lambda self, commits: {n: c for n, c in commits.items() if n in self.partitions.owned},
     )
 
 

@@ -24,9 +24,9 @@ class SparingCoordinator(Coordinator):
         ticked: set[int] = set()
         self._ticked = ticked
         super().tick(now, wall)
-        self._ticked = None
-        for number, partition in list(self.owned.items()):
-            if number not in ticked and number not in self._leaving:
+        self._ticked, partitions = None, self.partitions
+        for number, partition in list(partitions.owned.items()):
+            if number not in ticked and number not in partitions.leaving:
                 self._check(partition, now)
 
     def _check(self, partition: Partition, now: float) -> None:
@@ -36,15 +36,17 @@ class SparingCoordinator(Coordinator):
         if partition.half.retries.moves.due_at() is not None:
             return  # a tick may send them before they are due, where a commit may be sent
         before = _answers(partition)
-        effects = partition.handle(Tick(partition.number in self.gate.paused, closing=self.closing), now)
+        effects = partition.handle(
+            Tick(partition.number in self.partitions.gate.paused, closing=self.closing), now
+        )
         after = _answers(partition)
         promise(not effects, f"{partition.number} was spared a tick that would have said {effects!r}")
         promise(before == after, f"{partition.number} was spared a tick that turns {before} into {after}")
 
-    def _do(self, number: int, event: Event, now: float) -> None:
+    def _handle(self, number: int, event: Event, now: float) -> None:
         if isinstance(event, Tick) and self._ticked is not None:
             self._ticked.add(number)
-        super()._do(number, event, now)
+        super()._handle(number, event, now)
 
 
 def _answers(partition: Partition) -> tuple[object, ...]:

@@ -406,7 +406,10 @@ class SimulatedWorld(Troubles):
 
     def _close(self) -> None:
         for process in list(self.processes):
-            promise(not process.coordinator._lingering, f"{process.name} waits for handlers that have ended")
+            promise(
+                not process.coordinator.partitions.lingering,
+                f"{process.name} waits for handlers that have ended",
+            )
             process.leave()
             process.finish()
             self.answers.check_told(process.name)

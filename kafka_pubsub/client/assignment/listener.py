@@ -104,7 +104,7 @@ class AssignmentListener:
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Returns up to where each owned retry partition was read; any thread may call it."""
-        retry, owned = self.pairs.retry, list(self._runner.coordinator.owned.items())
+        retry, owned = self.pairs.retry, list(self._runner.coordinator.partitions.owned.items())
         return {
             TopicPartition(retry, number): partition.half.retries.books.position
             for number, partition in owned
@@ -214,7 +214,7 @@ class AssignmentListener:
         numbers = [number for number in numbers if number not in stuck]
         self._runner.commit(self._runner.last_words(numbers))
         self._give_up(pairs.retry_side.wait(numbers))  # the last action may be a move
-        self._runner.commit(self._runner.ask(self._runner.coordinator.take_afterwords))
+        self._runner.commit(self._runner.ask(self._runner.coordinator.take_late_commits))
 
     def _give_up(self, stuck: Sequence[int]) -> None:
         if stuck:
@@ -245,7 +245,7 @@ class AssignmentListener:
 
     def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
         """Handles a position outside the log; retention may have moved the log's start past it."""
-        owned = self._runner.coordinator.owned.get(place.partition)
+        owned = self._runner.coordinator.partitions.owned.get(place.partition)
         if owned is None:
             return
         if place.topic == self.pairs.retry:

@@ -59,7 +59,8 @@ class LogEnds:
     def _tell(self) -> bool:
         """Reports the positions of logs that were read further; returns whether there were any."""
         runner, told = self._runner, False
-        owned = {n: each for n, each in list(runner.coordinator.owned.items()) if self._is_read_on(n)}
+        partitions = runner.coordinator.partitions
+        owned = {n: each for n, each in list(partitions.owned.items()) if self._is_read_on(n)}
         places = [each for number in owned for each in self._places(number)]
         positions = self._reader.positions(places)
         for number, partition in owned.items():
@@ -113,13 +114,13 @@ class LogEnds:
         """Returns whether a partition still has something to write before its final commit."""
         return any(
             partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
-            for partition in list(self._runner.coordinator.owned.values())
+            for partition in list(self._runner.coordinator.partitions.owned.values())
         )
 
     def _may_hide_markers(self) -> bool:
         """Returns whether a log that is finished may still have markers; asks for all logs at once."""
         finished: list[TopicPartition] = []
-        for number, partition in list(self._runner.coordinator.owned.items()):
+        for number, partition in list(self._runner.coordinator.partitions.owned.items()):
             if not self._is_read_on(number):
                 continue
             main, beside = self._places(number)

@@ -235,7 +235,7 @@ class PairedPartitions:
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
         """Returns where to read the home partition from, and the retry partition."""
-        partition = self._runner.coordinator.owned.get(number)
+        partition = self._runner.coordinator.partitions.owned.get(number)
         if partition is None:
             raise InvariantViolated(f"partition {number} was taken on, and isn't there")
         halves = partition.offsets, partition.half.retries.books
@@ -282,7 +282,7 @@ class PairedPartitions:
         """Ends what other writers left open; `all_of_them`: also those that left in good order, and our own."""
         maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
-        own = self._runner.coordinator.process
+        own = self._runner.coordinator.partitions.process
         for writer in {
             found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
         }:
@@ -318,7 +318,7 @@ class PairedPartitions:
 
     def hold_still(self, numbers: Sequence[int]) -> list[int]:
         """Waits until nothing of them is in the air; returns those for which that takes too long."""
-        self._runner.ask(lambda: self._runner.coordinator.hold_still(numbers))
+        self._runner.ask(lambda: self._runner.coordinator.partitions.hold_still(numbers))
         return self.retry_side.wait(numbers)
 
     # What is read
@@ -380,7 +380,7 @@ class PairedPartitions:
         asked: set[int] = set()
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())
-        owned = self._runner.coordinator.owned
+        owned = self._runner.coordinator.partitions.owned
         numbers = sorted(n for n in asked if n not in owned and self._whole(n))
         try:
             starts = self._begin(numbers) if numbers else {}

@@ -34,7 +34,7 @@ class RecordedCoordinator(Coordinator):
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
-        """See `OwnedPartitions`."""
+        """See `Coordinator`."""
         begun: dict[int, StartPosition] = {}
 
         def begin_anew(number: int, stored: Committed) -> StartPosition:
@@ -43,12 +43,12 @@ class RecordedCoordinator(Coordinator):
 
         positions = super().assign(committed, begin_anew, now, beside)
         for number, stored in committed.items():
-            epoch = self.owned[number].epoch
+            epoch = self.partitions.epoch_of(number)
             self.evidence.assigned(number, epoch, stored, beside[number], begun.get(number))
         return positions
 
     def lose(self, numbers: Sequence[int], now: float) -> None:
-        """See `OwnedPartitions`."""
+        """See `Coordinator`."""
         self.evidence.revoked(numbers, lost=True)
         super().lose(numbers, now)
 

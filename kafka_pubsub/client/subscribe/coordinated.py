@@ -1,14 +1,16 @@
-"""Interfaces and data of a coordinator: the retry topic's side, an ack that a caller waits for, a stream's counts."""
+"""What a coordinator uses: the retry topic's side, waiters for acks, what ends callbacks, a stream's counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
-from kafka_pubsub.core.effects import StoreMoves, Unstored, WriteDeadLetters
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.effects import Durable, StoreMoves, Undone, Unstored, WriteDeadLetters
 
-__all__ = ["Counts", "RetrySide", "Waiter"]
+__all__ = ["Counts", "RetrySide", "Waiter", "answer_waiters", "stop_callbacks", "withdraw"]
 
 
 class RetrySide(Protocol):
@@ -38,3 +40,27 @@ class Counts:
     commits: int = 0
     relocated: int = 0
     dead_lettered: int = 0
+
+
+def answer_waiters(effect: Durable | Undone) -> None:
+    """Tells the waiters for acks whether these are durable."""
+    for waiter in cast("Sequence[Waiter]", effect.waiters):
+        if isinstance(effect, Durable):
+            waiter.durable()
+        else:
+            waiter.undone(effect.why)
+
+
+def stop_callbacks(leases: Iterable[Lease]) -> None:
+    """Begins no more records of these leases; running callbacks go on to the end of their record."""
+    for lease in leases:
+        if isinstance(lease.holder, LeaseRunner):
+            lease.holder.stopped = True
+
+
+def withdraw(leases: Iterable[Lease]) -> None:
+    """Takes these leases, which are over, away from their lease runners."""
+    for lease in leases:
+        if isinstance(lease.holder, LeaseRunner):
+            lease.holder.withdrawn = lease.holder.stopped = True
+        lease.holder = None

@@ -12,17 +12,14 @@ Rules
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
-from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
-from kafka_pubsub.core.delivery.fetch_window import BufferGate
+from kafka_pubsub.core.delivery.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
-from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
+from kafka_pubsub.core.events import Ended, Event, Lost, Returned, Tick
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules, Start
@@ -31,7 +28,7 @@ from kafka_pubsub.model import Committed
 __all__ = ["OwnedPartitions", "running"]
 
 
-class OwnedPartitions(ABC):
+class OwnedPartitions:
     """The partitions of one stream, owned and resting, and the leases that are over while their callbacks run."""
 
     def __init__(
@@ -53,42 +50,54 @@ class OwnedPartitions(ABC):
         #: Revoked partitions that may return.
         self.resting: dict[int, Partition] = {}
         #: Leases that are over while their callbacks still run; each holds its key back.
-        self._lingering: set[Lease] = set()
-        #: Commits to send, the newest of each partition.
-        self.commits: dict[int, CommitBoth] = {}
-        #: New final commits of partitions that were given up, because their last move was aborted.
-        self.afterwords: dict[int, CommitBoth] = {}
+        self.lingering: set[Lease] = set()
         #: Partitions that are about to be given up (rule 3).
-        self._leaving: set[int] = set()
+        self.leaving: set[int] = set()
         #: Which partitions a sweep must visit.
-        self.attention = DuePartitions(self.owned, self.resting, self._leaving)
+        self.attention = DuePartitions(self.owned, self.resting, self.leaving)
         self.gate: BufferGate[int] = BufferGate(max_bytes)
         #: The finished records and committed positions of partitions that are gone.
         self._past_finished = 0
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
-        self._leased = 0
-        #: Whether the stream ends: revoked partitions don't return then.
-        self.closing = False
-        #: Warns of callbacks that never ack; None: no warning is wanted.
-        self.forgotten: ForgottenAcks | None = None
+        #: Leases that aren't over, of all partitions.
+        self.lease_count = 0
 
-    @abstractmethod
-    def _do(self, number: int, event: Event, now: float) -> None:
-        """Passes an event to a partition, and carries out its effects."""
+    # Events
 
-    @abstractmethod
-    def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
-        """Carries out a partition's effects."""
+    def find(self, number: int) -> Partition | None:
+        """Returns an owned or resting partition; None if it is gone."""
+        return self.owned.get(number) or self.resting.get(number)
+
+    def find_epoch(self, number: int, epoch: int) -> Partition | None:
+        """Returns the same partition only if it is still under that epoch."""
+        partition = self.find(number)
+        return partition if partition is not None and partition.epoch == epoch else None
+
+    def epoch_of(self, number: int) -> int:
+        """Returns the epoch of a partition that is here."""
+        return (self.owned.get(number) or self.resting[number]).epoch
+
+    def handle(self, number: int, event: Event, now: float) -> Sequence[Effect]:
+        """Passes an event to a partition; returns its effects. A partition that is gone has none."""
+        partition = self.find(number)
+        if partition is None:
+            return ()
+        before = len(partition.leases.active)
+        effects = partition.handle(event, now)
+        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
+        self.lease_count += len(partition.leases.active) - before
+        return effects
+
+    def callback_ended(self, lease: Lease, now: float) -> Sequence[Effect]:
+        """Releases the key of a lingering lease, whose callback has ended; returns the effects (rule 2)."""
+        self.lingering.discard(lease)
+        current = self.find(lease.partition)
+        if current is None or lease.key is None or current.epoch <= lease.epoch:
+            return ()
+        return self.handle(lease.partition, Ended([lease.key]), now)
 
     # Ownership
-
-    def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
-        """Returns the position of a resting partition in memory, or None if another owner has committed since."""
-        partition = self.resting.get(number)
-        if partition is None or partition.commits.stored != _stored(committed, beside):
-            return None
-        return partition.offsets.position
 
     def assign(
         self,
@@ -96,32 +105,39 @@ class OwnedPartitions(ABC):
         begin: Callable[[int, Committed], StartPosition],
         now: float,
         beside: Mapping[int, Committed],
-    ) -> dict[int, int]:
-        """Takes on partitions; returns the offset at which to read each. Drops resting partitions that didn't return.
+    ) -> tuple[dict[int, int], list[tuple[int, Sequence[Effect]]]]:
+        """Takes on partitions; returns the offset at which to read each, and the effects by partition.
 
-        `beside`: the commits stored for their retry partitions.
+        Drops resting partitions that didn't return. `beside`: the commits stored for their retry partitions.
         """
-        positions: dict[int, int] = {}
+        starts = {
+            number: begin(number, stored)
+            for number, stored in committed.items()
+            if not self._returns(number, stored, beside[number])
+        }
         self.gate.forget(committed)
+        positions: dict[int, int] = {}
+        effects: list[tuple[int, Sequence[Effect]]] = []
         for number, stored in committed.items():
-            retry = beside[number]
-            position = self.returns(number, stored, retry)
-            if position is not None:
-                self.owned[number] = self.resting.pop(number)
-                self._do(number, Returned(), now)
+            if number in starts:
+                effects.append((number, self._forget(number, now)))
+                positions[number] = self._start(number, _stored(stored, beside[number]), starts[number])
             else:
-                self._forget(number, now)
-                position = self._start(number, _stored(stored, retry), begin(number, stored))
-            positions[number] = position
-        for number in list(self.resting):
-            self._forget(number, now)
-        self._recount()
-        return positions
+                partition = self.owned[number] = self.resting.pop(number)
+                positions[number] = partition.offsets.position
+                effects.append((number, self.handle(number, Returned(), now)))
+        effects += [(number, self._forget(number, now)) for number in list(self.resting)]
+        return positions, effects
+
+    def _returns(self, number: int, committed: Committed, beside: Committed) -> bool:
+        """Returns whether a partition rests here, and no other owner has committed since (rule 1)."""
+        partition = self.resting.get(number)
+        return partition is not None and partition.commits.stored == _stored(committed, beside)
 
     def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
         self._epochs += 1
         held_back = [
-            lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
+            lease.key for lease in self.lingering if lease.partition == number and lease.key is not None
         ]
         partition = Partition(
             Start(
@@ -142,96 +158,86 @@ class OwnedPartitions(ABC):
         self.attention.stir(number)
         return partition.offsets.position
 
-    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
-        """Returns the commits to make before any message of these partitions is delivered."""
-        for number in numbers:
-            self._do(number, Tick(), now)
-        return {number: self.commits.pop(number) for number in numbers if number in self.commits}
-
     def hold_still(self, numbers: Iterable[int]) -> None:
         """Stops new commits before a revoke; the final commit then holds everything that is left."""
-        self._leaving.update(numbers)
-        self.attention.stir_all(self._leaving)
+        self.leaving.update(numbers)
+        self.attention.stir_all(self.leaving)
 
-    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
-        """Revokes partitions and begins no more of their leases; returns their final commits, to be sent."""
-        last: dict[int, CommitBoth] = {}
-        self._leaving.difference_update(numbers)
-        for number in numbers:
-            partition = self.owned.get(number)
-            if partition is None:
-                continue
-            self.commits.pop(number, None)
-            self._do(number, Revoked(closing=self.closing), now)
-            if (commit := self.commits.pop(number, None)) is not None:
-                last[number] = commit
-            self.resting[number] = self.owned.pop(number)
-        self.attention.stir_all(numbers)
-        return last
-
-    def take_afterwords(self) -> dict[int, CommitBoth]:
-        """Returns the commits that partitions still have to send after they were given up."""
-        words, self.afterwords = self.afterwords, {}
-        return words
-
-    def lose(self, numbers: Sequence[int], now: float) -> None:
-        """Drops partitions that were lost; their leases and commits no longer count."""
-        self._leaving.difference_update(numbers)
+    def rest(self, numbers: Iterable[int]) -> None:
+        """Keeps revoked partitions, which may return."""
         for number in numbers:
             if number in self.owned:
                 self.resting[number] = self.owned.pop(number)
-            self.commits.pop(number, None)
-            self._forget(number, now)
+        self.leaving.difference_update(numbers)
         self.attention.stir_all(numbers)
-        self._recount()
 
-    def end(self, now: float) -> None:
-        """Ends all leases with the stream, so that later lease reports are stale."""
-        if self.forgotten is not None:
-            self.forgotten.closing(lease for each in self._all() for lease in each.leases.active)
-        self.lose([*self.owned, *self.resting], now)
+    def lose(self, numbers: Sequence[int], now: float) -> list[tuple[int, Sequence[Effect]]]:
+        """Drops partitions that were lost; returns the effects by partition."""
+        self.rest(numbers)
+        return [(number, self._forget(number, now)) for number in numbers]
 
-    def _forget(self, number: int, now: float) -> None:
-        partition = self.resting.pop(number, None)
-        self.attention.stir(number)
+    def _forget(self, number: int, now: float) -> Sequence[Effect]:
+        """Drops a resting partition, if it rests; its callbacks linger."""
+        partition = self.resting.get(number)
         if partition is None:
-            return
+            return ()
         self._past_finished += partition.finished
         self._past_positions[number] = partition.commits.stored.offset
         self._past_retries[number] = partition.commits.stored.retry.offset
-        old = running(partition)
-        self._effects(number, partition.handle(Lost(), now), now)
-        self._lingering.update(old)
+        self.lingering.update(running(partition))
+        effects = self.handle(number, Lost(), now)
+        del self.resting[number]
+        return effects
 
-    def _recount(self) -> None:
-        self._leased = sum(len(partition.leases.active) for partition in self._all())
-
-    def _all(self) -> list[Partition]:
+    def all(self) -> list[Partition]:
+        """Returns all partitions, owned and resting; any thread may call it."""
         return [*list(self.owned.values()), *list(self.resting.values())]
 
     # Looking in
 
     def finished(self) -> int:
         """Returns the number of records finished since the stream began."""
-        return self._past_finished + sum(partition.finished for partition in self._all())
+        return self._past_finished + sum(partition.finished for partition in self.all())
 
     def committed_positions(self) -> dict[int, int]:
         """Returns the last committed position of each partition that this stream had."""
         return {
             **self._past_positions,
-            **{partition.number: partition.commits.stored.offset for partition in self._all()},
+            **{partition.number: partition.commits.stored.offset for partition in self.all()},
         }
 
     def retry_positions(self) -> dict[int, int]:
         """Returns the same for their partitions of the retry topic."""
         return {
             **self._past_retries,
-            **{partition.number: partition.commits.stored.retry.offset for partition in self._all()},
+            **{partition.number: partition.commits.stored.retry.offset for partition in self.all()},
         }
 
-    def lingering(self) -> Counter[int]:
-        """Counts the callbacks of earlier ownerships that still run, by partition."""
-        return Counter(lease.partition for lease in self._lingering)
+    def waiting_suspects(self) -> int:
+        """Returns how many suspects wait for their trial."""
+        return sum(self.attention.benched.values())
+
+    def suspect_wants_room(self) -> bool:
+        """Returns whether a suspect waits only for room."""
+        some = (number for number in self.attention.benched if number not in self.leaving)
+        return any(self.owned[number].half.wants_turn for number in some)
+
+    def held(self) -> dict[int, Held]:
+        """Returns the unfinished records of each owned partition; any thread may call it."""
+        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
+
+    def room(self) -> int:
+        """Returns how many records may be fetched now."""
+        return self.gate.room(self.attention.held, self.owned)
+
+    def flow(self, *, waited: bool) -> Change[int]:
+        """Returns which partitions to pause and resume."""
+        return self.gate.change(self.attention.held, self.owned, waited=waited)
+
+    def check(self) -> None:
+        """Checks every partition; for tests."""
+        for partition in self.all():
+            partition.check()
 
 
 def _stored(main: Committed, retry: Committed) -> CommitBoth:

@@ -278,8 +278,8 @@ class StreamRunner:
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
-        self._hurried = coordinator.attention.hurried
-        self.walks.pace.beside(coordinator.attention.careful)
+        self._hurried = coordinator.partitions.attention.hurried
+        self.walks.pace.beside(coordinator.partitions.attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -303,12 +303,12 @@ class StreamRunner:
             self._posted.popleft()()
 
     def _flow(self) -> None:
-        coordinator = self.coordinator
-        room = coordinator.room() if coordinator.owned else READ
+        partitions = self.coordinator.partitions
+        room = partitions.room() if partitions.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
-        change = coordinator.flow(waited=self._waited)
+        change = partitions.flow(waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
             self._valves.turn(change)
@@ -397,7 +397,7 @@ class StreamRunner:
         if not records:
             return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
-        self._most = max(1, int(SHARE * self.coordinator.gate.max_bytes / mean))
+        self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         batches = by_partition(records)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
@@ -416,10 +416,10 @@ class StreamRunner:
 
     def _least(self) -> int:
         """Returns the least records of a read, for any room and pace: many, if retries hold up everything."""
-        coordinator = self.coordinator
+        partitions = self.coordinator.partitions
         if self.rebalances.pairs.rebuilding:
             return READ
-        return LEAST_READ if len(coordinator.gate.paused) >= len(coordinator.owned) else 1
+        return LEAST_READ if len(partitions.gate.paused) >= len(partitions.owned) else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:
         """Posts a batch that needs no room, only its place in the order."""
@@ -483,7 +483,7 @@ class StreamRunner:
 
     def announce(self, numbers: Sequence[int]) -> None:
         """Makes the first commits, for which the first deliveries wait, before anything is read."""
-        self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
+        self._to_commit.append(self.ask(lambda: self.coordinator.first_commits(numbers, self.clock())))
         self.commit_posted()
 
     def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:

@@ -68,8 +68,8 @@ def state_of(
     in_flight = buffered = 0
     for engine in engines:
         in_flight += engine.coordinator.in_flight()
-        buffered += sum(held.bytes for held in engine.coordinator.held().values())
-        own.update(engine.coordinator.owned)
+        buffered += sum(held.bytes for held in engine.coordinator.partitions.held().values())
+        own.update(engine.coordinator.partitions.owned)
         blocked += engine.ask(partial(_blocked_in, engine))
     elsewhere = [number for number in range(record.partitions) if number not in own]
     blocked += map(_from_log, key_states(backend, record, elsewhere, LISTED))
@@ -87,7 +87,7 @@ def state_of(
 
 def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
     """Returns at most `LISTED` keys: a million may be parked, and the stream stands still meanwhile."""
-    return list(islice(_blocked(engine.coordinator.owned.values()), LISTED))
+    return list(islice(_blocked(engine.coordinator.partitions.owned.values()), LISTED))
 
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:

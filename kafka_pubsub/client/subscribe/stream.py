@@ -141,16 +141,16 @@ class Stream:
     def stats(self) -> Stats:
         """Returns the stream's counters as they are now."""
         coordinator = self._engine.coordinator
-        counts, held = coordinator.counts, coordinator.held()
+        counts, held = coordinator.counts, coordinator.partitions.held()
         return Stats(
             received=counts.received,
-            acked=coordinator.finished(),
+            acked=coordinator.partitions.finished(),
             redelivered=counts.redelivered,
             stale=counts.stale,
             commits=counts.commits,
             in_flight=coordinator.in_flight(),
             buffered_bytes=sum(each.bytes for each in held.values()),
-            paused=tuple(sorted(coordinator.gate.paused)),
+            paused=tuple(sorted(coordinator.partitions.gate.paused)),
             partitions=tuple(sorted(held)),
             relocated=counts.relocated,
             dead_lettered=counts.dead_lettered,

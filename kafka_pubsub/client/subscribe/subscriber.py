@@ -260,7 +260,7 @@ class Subscriber:
                 )
 
     def _copy_positions(self, engine: StreamRunner) -> None:
-        positions = engine.coordinator.committed_positions()
+        positions = engine.coordinator.partitions.committed_positions()
         if not positions:
             return
         try:
@@ -273,7 +273,7 @@ class Subscriber:
                 newest[number] = max(offset, newest.get(number, 0))
             after = record.model_copy(update={"positions": newest})
             if record.retry_topic is not None:
-                beside = engine.coordinator.retry_positions()
+                beside = engine.coordinator.partitions.retry_positions()
                 newest = {**record.retry_topic.positions}
                 for number, offset in beside.items():
                     newest[number] = max(offset, newest.get(number, 0))

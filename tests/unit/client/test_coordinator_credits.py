@@ -94,7 +94,7 @@ def test_a_closing_stream_begins_nothing_and_stops_its_lease_runners(world: Worl
     world.fetch(0, b"c", first=2)
     assert world.deliver() == []
     world.end(lease)
-    assert world.coordinator.finished() == 1
+    assert world.coordinator.partitions.finished() == 1
 
 
 # Time
@@ -147,20 +147,20 @@ def test_a_resting_partition_expires_too(world: World) -> None:
 def test_what_is_held_is_what_is_not_finished(world: World) -> None:
     world.fetch(0, b"a", b"b")
     lease, other = world.deliver()
-    before = world.coordinator.held()[0]
+    before = world.coordinator.partitions.held()[0]
     assert before.records == 2
     world.end(lease)
-    after = world.coordinator.held()[0]
+    after = world.coordinator.partitions.held()[0]
     assert (after.records, after.bytes * 2) == (1, before.bytes)
     world.end(other)
-    assert world.coordinator.held()[0] == (0, 0)
+    assert world.coordinator.partitions.held()[0] == (0, 0)
 
 
 def test_a_partition_that_comes_anew_flows_whatever_it_was_before(world: World) -> None:
     """The log's client fetches from all that it is assigned: to think otherwise would let it fill for ever."""
     world.fetch(0, *(b"k%d" % at for at in range(2 * WINDOW)))
     coordinator = world.coordinator
-    assert coordinator.flow(waited=True).pause == [0]
+    assert coordinator.partitions.flow(waited=True).pause == [0]
     world.revoke(0)
     world.assign(0)
-    assert not coordinator.gate.paused
+    assert not coordinator.partitions.gate.paused

@@ -42,7 +42,7 @@ class AfterCrash:
         self.coordinator.tick(self.now)
         sent = self.coordinator.take_commits()
         self.coordinator.answered(sent, dict.fromkeys(sent, True), self.now)
-        self.coordinator.check()
+        self.coordinator.partitions.check()
 
     def fetch(self, *keys: bytes, partition: int = 0) -> None:
         records = [FakeBody(offset=at, key=key) for at, key in enumerate(keys)]

@@ -173,7 +173,7 @@ def test_what_waits_to_be_committed_shares_a_request(engine: StreamRunner, log: 
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
     engine: StreamRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attention = type(engine.coordinator.attention)
+    attention = type(engine.coordinator.partitions.attention)
     monkeypatch.setattr(attention, "careful", True)
     engine.step(0.0)
     engine.walks.pace.slow(0.0)
