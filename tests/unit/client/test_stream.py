@@ -79,7 +79,7 @@ def test_cancelling_returns_at_once_and_the_end_follows(room: Room) -> None:
     room.publish("a")
     assert begun.wait(PATIENCE)
     assert stream.cancel()
-    assert not stream.done(), "its handler still runs"
+    assert not stream.done(), "its callback still runs"
     go.set()
     stream.result(timeout=PATIENCE)
     assert not stream.cancel()
