@@ -121,7 +121,7 @@ def test_a_callback_that_does_not_end_is_named_and_its_message_comes_again(
     assert begun.wait(PATIENCE)
     stream.close(timeout=0.01)
     assert stream.done()
-    assert "handlers still run" in caplog.text
+    assert "callbacks still run" in caplog.text
     go.set()
     (message,) = room.sub.receive(1, timeout=PATIENCE)
     assert message.data == b"a"
