@@ -8,15 +8,14 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Literal, Self
 
-from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of, refuse_unbuilt
+from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
@@ -126,10 +125,6 @@ class PubSub:
         replication: int | None = None,
         message_ordering: bool | None = None,
         retention: Seconds | None = None,
-        schema: object = None,
-        priorities: int = 1,
-        transient: bool = False,
-        causal: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -138,18 +133,11 @@ class PubSub:
         `partitions`: their number, by default 8. `replication`: the copies of each message, by default the broker's
         default. `message_ordering`: None, the default, accepts ordering keys; True declares that the topic uses them,
         and False refuses them. `retention`: the seconds for which messages are kept, by default the broker's.
-        `labels`: your own names and values, by default none. `schema`, `priorities`, `transient` and `causal` aren't
-        supported yet: leave them out.
+        `labels`: your own names and values, by default none.
 
         Raises `AlreadyExists` if the topic exists; with `exist_ok` (default False) only if it differs in a setting
         that you give.
         """
-        refuse_unbuilt(
-            schema=schema,
-            priorities=None if priorities == 1 else priorities,
-            transient=transient or None,
-            causal=causal or None,
-        )
         wanted = options_of(
             TopicOptions,
             partitions=partitions,
@@ -251,9 +239,7 @@ class PubSub:
         message_ordering: bool | None = None,
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetterPolicy | None = None,
-        filter: str | None = None,
         exactly_once: bool = False,
-        expiration: Seconds | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
@@ -265,12 +251,11 @@ class PubSub:
         backoff between deliveries; with None, the default, messages are delivered again as soon as possible.
         `dead_letter`: what happens when attempts are used up; with None, the default, messages are delivered again
         for ever. `exactly_once` (default False): `acknowledge` waits until the acks are stored. `labels`: your own
-        names and values, by default none. `filter` and `expiration` aren't supported yet: leave them out.
+        names and values, by default none.
 
         Raises `AlreadyExists` if the subscription exists; with `exist_ok` (default False) only if it differs in a
         setting that you give.
         """
-        refuse_unbuilt(filter=filter, expiration=expiration)
         wanted = options_of(
             SubscriptionOptions,
             ack_deadline=ack_deadline,
@@ -348,48 +333,6 @@ class PubSub:
         """Returns all subscriptions of the catalog, sorted by name."""
         return [self.subscription(record.name) for record in self._cluster.subscriptions.records()]
 
-    # -- not yet ---------------------------------------------------------------------------------------------
-
-    def publish_multi(
-        self,
-        topics: Iterable[str],
-        data: bytes,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        handles: Sequence[str] = (),
-    ) -> Future[str]:
-        """Publishes one message to several topics: not supported yet."""
-        _not_yet("publish_multi")
-
-    def create_schema(self, name: str, definition: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        _not_yet("create_schema")
-
-    def schema(self, name: str) -> object:
-        """Not supported yet."""
-        _not_yet("schema")
-
-    def list_schemas(self) -> list[object]:
-        """Not supported yet."""
-        _not_yet("list_schemas")
-
-    def delete_schema(self, name: str) -> None:
-        """Not supported yet."""
-        _not_yet("delete_schema")
-
-    def create_snapshot(self, name: str, subscription: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        _not_yet("create_snapshot")
-
-    def list_snapshots(self) -> list[object]:
-        """Not supported yet."""
-        _not_yet("list_snapshots")
-
-    def delete_snapshot(self, name: str) -> None:
-        """Not supported yet."""
-        _not_yet("delete_snapshot")
-
     # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -406,10 +349,6 @@ class PubSub:
 
     def __repr__(self) -> str:
         return f"<PubSub {self._where}>"
-
-
-def _not_yet(what: str) -> NoReturn:
-    raise FailedPrecondition(f"{what} is not supported yet")
 
 
 def _histories(directory: str | PathLike[str] | None) -> Histories | None:

@@ -388,10 +388,6 @@ class Message:
         except ValueError as error:
             raise FailedPrecondition(f"message {self.message_id} isn't JSON: {error}") from error
 
-    def record(self) -> object:
-        """Returns the body, decoded by the topic's schema: not supported yet."""
-        raise FailedPrecondition("schemas are not supported yet: use message.data or message.json()")
-
     def __repr__(self) -> str:
         key = "" if self.ordering_key is None else f" key={self.ordering_key!r}"
         return f"<Message {self.message_id}{key} attempt={self.delivery_attempt} {len(self._record)} bytes>"

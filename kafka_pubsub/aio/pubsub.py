@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
@@ -76,10 +76,6 @@ class PubSub:
         replication: int | None = None,
         message_ordering: bool | None = None,
         retention: Seconds | None = None,
-        schema: object = None,
-        priorities: int = 1,
-        transient: bool = False,
-        causal: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -91,10 +87,6 @@ class PubSub:
             replication=replication,
             message_ordering=message_ordering,
             retention=retention,
-            schema=schema,
-            priorities=priorities,
-            transient=transient,
-            causal=causal,
             labels=labels,
             exist_ok=exist_ok,
         )
@@ -197,9 +189,7 @@ class PubSub:
         message_ordering: bool | None = None,
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetterPolicy | None = None,
-        filter: str | None = None,
         exactly_once: bool = False,
-        expiration: Seconds | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
@@ -213,9 +203,7 @@ class PubSub:
             message_ordering=message_ordering,
             retry=retry,
             dead_letter=dead_letter,
-            filter=filter,
             exactly_once=exactly_once,
-            expiration=expiration,
             labels=labels,
             exist_ok=exist_ok,
         )
@@ -267,52 +255,6 @@ class PubSub:
         """Returns all subscriptions of the catalog, sorted by name."""
         found = await asyncio.to_thread(self._sync.list_subscriptions)
         return [self.subscription(each.name) for each in found]
-
-    # -- not yet ---------------------------------------------------------------------------------------------
-
-    def publish_multi(
-        self,
-        topics: Iterable[str],
-        data: bytes,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        handles: Sequence[str] = (),
-    ) -> asyncio.Future[str]:
-        """Publishes one message to several topics: not supported yet."""
-        return asyncio.wrap_future(
-            self._sync.publish_multi(
-                topics, data, ordering_key=ordering_key, attributes=attributes, handles=handles
-            )
-        )
-
-    async def create_schema(self, name: str, definition: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        return self._sync.create_schema(name, definition, exist_ok=exist_ok)
-
-    async def schema(self, name: str) -> object:
-        """Not supported yet."""
-        return self._sync.schema(name)
-
-    async def list_schemas(self) -> list[object]:
-        """Not supported yet."""
-        return self._sync.list_schemas()
-
-    async def delete_schema(self, name: str) -> None:
-        """Not supported yet."""
-        self._sync.delete_schema(name)
-
-    async def create_snapshot(self, name: str, subscription: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        return self._sync.create_snapshot(name, subscription, exist_ok=exist_ok)
-
-    async def list_snapshots(self) -> list[object]:
-        """Not supported yet."""
-        return self._sync.list_snapshots()
-
-    async def delete_snapshot(self, name: str) -> None:
-        """Not supported yet."""
-        self._sync.delete_snapshot(name)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -162,14 +162,6 @@ class Subscription:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""
         self._sync.modify_ack_deadline(ack_ids, seconds)
 
-    async def seek(self, target: datetime | str) -> None:
-        """Moves the subscription to a time, a snapshot, "earliest" or "latest": not supported yet."""
-        self._sync.seek(target)
-
-    async def detach(self) -> None:
-        """Detaches the subscription from its topic: not supported yet."""
-        self._sync.detach()
-
     async def state(self) -> SubscriptionState:
         """Returns the lag, what is in flight, and the blocked keys with the reason for each."""
         return await asyncio.to_thread(self._sync.state)

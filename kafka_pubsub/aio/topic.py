@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from functools import partial
 
 from kafka_pubsub.aio.publish_queue import PublishLine
@@ -60,10 +59,6 @@ class Topic:
         *,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> asyncio.Future[str]:
         """Queues a message, and returns a future that resolves to its id when all in-sync replicas have it.
 
@@ -76,10 +71,6 @@ class Topic:
             data,
             ordering_key=ordering_key,
             attributes=attributes,
-            delay=delay,
-            deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
         )
         return asyncio.wrap_future(self._line.publish(send, self._sync.would_block(data)), loop=loop)
 
@@ -112,25 +103,13 @@ class Topic:
         *,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> asyncio.Future[str]:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
         return self.publish(
             encode_json(obj),
             ordering_key=ordering_key,
             attributes=attributes,
-            delay=delay,
-            deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
         )
-
-    def publish_record(self, obj: object, *, ordering_key: str | None = None) -> asyncio.Future[str]:
-        """Publishes `obj` encoded by the topic's schema: not supported yet."""
-        return asyncio.wrap_future(self._sync.publish_record(obj, ordering_key=ordering_key))
 
     async def resume(self, ordering_key: str) -> None:
         """Allows publishing again with a key that a failed publish has paused."""

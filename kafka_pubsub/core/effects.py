@@ -123,7 +123,7 @@ class News(Enum):
     PARKED = "attempts used up: parked until released"
     BROKEN = "unreadable retry record"
     GONE = "a retry record is gone: retention or another client has deleted it"
-    REFUSED = "can't be relocated, will be tried again"
+    REFUSED = "can't be moved to the retry topic, will be tried again"
     UNBURIED = "the dead-letter topic doesn't take it, will be tried again"
 
 

@@ -4,6 +4,8 @@ Example:
     clock = VirtualClock()
     backend = MemoryBackend(clock)
     backend.admin.create_topic("orders", 4, None, {})
+
+May import, beside top modules: `core`.
 """
 
 from kafka_pubsub.memory.backend import MemoryBackend

@@ -355,7 +355,7 @@ def begun(partition: Partition, limit: int) -> list[Lease]:
 
 
 def backlog_overtakes(patch: Patch) -> None:
-    """The head of a key was with its handler when its owner died; its backlog had been moved."""
+    """The head of a key was with its callback when its owner died; its backlog had been moved."""
     partition = taken_over([parked(0, 5, b"a")], ordered=True)
     assert begun(partition, 9) == []
     partition.handle(Fetched([FakeBody(1, 3, b"a")]), 1.0)

@@ -301,7 +301,7 @@ def rest_put_back_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def current_unsaid(patch: pytest.MonkeyPatch) -> None:
-    """A take-over gives back the record that is with its handler, as if it hadn't begun."""
+    """A take-over gives back the record that is with its callback, as if it hadn't begun."""
     _passed_as(patch, lambda passed: passed._replace(current=False))
 
 

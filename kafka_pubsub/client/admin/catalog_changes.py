@@ -34,7 +34,6 @@ __all__ = [
     "dead_letters_of",
     "given",
     "options_of",
-    "refuse_unbuilt",
     "repartition_call",
     "same_settings",
     "settle",
@@ -152,14 +151,6 @@ def changed(options: Options, changes: Mapping[str, object]) -> Options:
 def given(**fields: object) -> dict[str, object]:
     """The arguments that were given."""
     return {name: value for name, value in fields.items() if value is not UNSET}
-
-
-def refuse_unbuilt(**features: object) -> None:
-    """`FailedPrecondition` for a feature that was asked for and doesn't exist yet; never silence."""
-    asked = [name for name, value in features.items() if value is not None]
-    if asked:
-        verb = "is" if len(asked) == 1 else "are"
-        raise FailedPrecondition(f"{', '.join(asked)} {verb} not supported yet: leave it out")
 
 
 def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> list[str]:

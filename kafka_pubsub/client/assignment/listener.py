@@ -91,7 +91,7 @@ class AssignmentListener:
     def end(self) -> None:
         """Nothing more comes."""
         if not self.pairs.retry_side.close(LANDING):
-            log.warning("subscription %r: its relocations end later", self.record.name)
+            log.warning("subscription %r: its moves end later", self.record.name)
 
     def noticed(self, record: SubscriptionRecord) -> None:
         """Takes the record as it is now in the catalog; any thread may call it."""
@@ -219,7 +219,7 @@ class AssignmentListener:
     def _give_up(self, stuck: Sequence[int]) -> None:
         if stuck:
             log.error(
-                "subscription %r: relocations of partitions %s weren't answered; giving these up without a last word, "
+                "subscription %r: moves of partitions %s weren't answered; giving these up without a final commit, "
                 "so some messages may be delivered again",
                 self.record.name,
                 stuck,

@@ -99,7 +99,7 @@ def beginning(
         found = ack_map.decode(committed.metadata, offset)
         if found is None:
             log.warning(
-                "subscription %r: the ack map beside offset %d in %s isn't readable; what it held is delivered again",
+                "subscription %r: the metadata beside offset %d in %s isn't readable; what it held is delivered again",
                 record.name,
                 offset,
                 where,

@@ -251,4 +251,4 @@ def _leased(
 
 
 def _with_callback(alive: bool) -> str:
-    return "with its handler" if alive else "was with its handler when its process ended"
+    return "with its callback" if alive else "was with its callback when its process ended"

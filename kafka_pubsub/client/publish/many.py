@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, TypedDict, overload
 
-from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
 from kafka_pubsub.client.publish.checks import (
     MAX_KEY_BYTES,
     encode_attributes,
@@ -32,7 +31,7 @@ from kafka_pubsub.client.publish.checks import (
 from kafka_pubsub.client.publish.flow_control import Epoch
 from kafka_pubsub.client.publish.future import UNTOLD, PublishFuture
 from kafka_pubsub.client.publish.writer_pool import ANY_PARTITION, NOW, Channel
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.model import Header, StoredRecord
 
 __all__ = ["RUN", "Messages", "PublishFutures", "PublishItem", "Report", "at_item", "read_items"]
@@ -44,7 +43,6 @@ _encode = str.encode
 _new = object.__new__
 
 _FIELDS = frozenset({"data", "ordering_key", "attributes"})
-_UNBUILT = frozenset({"delay", "deliver_at", "priority", "durable"})
 
 
 class _Body(TypedDict):
@@ -164,13 +162,8 @@ def _wrong_field(ordering_key: object, index: int, error: Exception) -> Exceptio
 
 
 def _check_names(item: Mapping[str, object], index: int) -> None:
-    for name, value in item.items():
-        if name in _UNBUILT and value is not None:
-            try:
-                refuse_unbuilt(**{name: value})
-            except FailedPrecondition as error:
-                raise at_item(index, error) from None
-        if name not in _FIELDS | _UNBUILT:
+    for name in item:
+        if name not in _FIELDS:
             raise InvalidArgument(
                 f"items[{index}] has {name!r}, which is no argument of publish: leave it out or correct it"
             )

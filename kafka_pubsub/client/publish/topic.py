@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
@@ -83,21 +81,14 @@ class Topic:
         *,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> Future[str]:
         """Queues a message; the future gives its id once it is on the in-sync replicas.
 
         `ordering_key`: messages of one key are delivered in the order of their publishing; None, the default, is
         unordered. `attributes`: names and texts beside the body, none by default; a name may not begin with `ps-`.
-        `delay`, `deliver_at`, `priority` and `durable` aren't supported yet: leave them out.
 
         Wrong arguments are raised by the call itself, everything later by the future.
         """
-        if delay is not None or deliver_at is not None or priority is not None or durable is not None:
-            refuse_unbuilt(delay=delay, deliver_at=deliver_at, priority=priority, durable=durable)
         publisher = self._publishers.get(self._name) or self._publisher()
         return publisher.publish(data, ordering_key, attributes)
 
@@ -123,25 +114,13 @@ class Topic:
         *,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> Future[str]:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
         return self.publish(
             encode_json(obj),
             ordering_key=ordering_key,
             attributes=attributes,
-            delay=delay,
-            deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
         )
-
-    def publish_record(self, obj: object, *, ordering_key: str | None = None) -> Future[str]:
-        """Publishes `obj` encoded by the topic's schema: not supported yet."""
-        raise FailedPrecondition("publish_record: schemas are not supported yet: use publish or publish_json")
 
     def would_block(self, data: object) -> bool:
         """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""

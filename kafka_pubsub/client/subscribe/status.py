@@ -92,9 +92,9 @@ def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
     reasons = {
-        LeaseState.WALKING: "with its handler",
+        LeaseState.WALKING: "with its callback",
         LeaseState.KEPT: "leased, not acked yet",
-        LeaseState.EXPIRED: "its deadline has passed, its handler still runs",
+        LeaseState.EXPIRED: "its deadline has passed, its callback still runs",
     }
     for partition in partitions:
         yield from _parked(partition)

@@ -128,7 +128,7 @@ class Stream:
         if not self._worker_pool.close(timeout):
             running = [holder.lease for holder in self._worker_pool.walking()]
             log.warning(
-                "closed while handlers still run; their messages will be delivered again: %s", running
+                "closed while callbacks still run; their messages will be delivered again: %s", running
             )
         engine.finish()
         self._on_closed(self)

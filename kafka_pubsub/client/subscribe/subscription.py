@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult, Selection
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
@@ -182,14 +181,6 @@ class Subscription:
     def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""
         self._subscriber().modify_ack_deadline(ack_ids, seconds)
-
-    def seek(self, target: datetime | str) -> None:
-        """Moves the subscription to a time, a snapshot, "earliest" or "latest": not supported yet."""
-        refuse_unbuilt(seek=target)
-
-    def detach(self) -> None:
-        """Cuts the subscription off its topic: not supported yet."""
-        raise FailedPrecondition("detach is not supported yet: delete_subscription removes a subscription")
 
     def state(self) -> SubscriptionState:
         """Returns the lag, the messages in flight, and the blocked keys with the reason for each."""

@@ -123,7 +123,7 @@ class Commits:
 
     def _plain(self, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
         if _size(commit, progress) > ack_map.CAPACITY - ack_map.NOTED:
-            raise InvariantViolated("I5: the ack map doesn't fit the metadata")
+            raise InvariantViolated("I5: what is finished doesn't fit the metadata")
         self.checkpoints.made(progress, now)
         return self._send(commit)
 

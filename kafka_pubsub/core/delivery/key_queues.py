@@ -207,6 +207,6 @@ class KeyQueues:
             if offsets != sorted(offsets):
                 raise InvariantViolated(f"queue of key {key!r} is out of order")
             if not queue and key not in self.blocked:
-                raise InvariantViolated(f"key {key!r} has neither records nor a holder")
+                raise InvariantViolated(f"key {key!r} has neither records nor a lease")
         if not self.blocked.keys() <= self.queues.keys():
             raise InvariantViolated("a blocked key has lost its queue")

@@ -117,7 +117,7 @@ class NextMoves:
 
     def crashed(self, record: Record, key: bytes | None, now: float) -> Move:
         """Returns the move of a message that was the only suspect when its process died."""
-        info = self._said(record, now, "its process died while its handler was the only suspect")
+        info = self._said(record, now, "its process died while it was the only suspect")
         info = info._replace(crashes=info.crashes + 1)
         if self._rules.policy.used_up(info.attempt - 1 + info.crashes):
             return self._used_up(record, key, info._replace(attempt=info.attempt - 1), now)

@@ -96,33 +96,6 @@ def test_management_is_the_same() -> None:
     run(work)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda ps: ps.create_schema("s", "{}"),
-        lambda ps: ps.schema("s"),
-        lambda ps: ps.list_schemas(),
-        lambda ps: ps.delete_schema("s"),
-        lambda ps: ps.create_snapshot("s", "billing"),
-        lambda ps: ps.list_snapshots(),
-        lambda ps: ps.delete_snapshot("s"),
-        lambda ps: ps.create_topic("t", causal=True),
-        lambda ps: ps.subscription("s").seek("earliest"),
-        lambda ps: ps.subscription("s").detach(),
-    ],
-)
-def test_what_is_not_built_yet_says_so(call: Callable[[aio.PubSub], Awaitable[object]]) -> None:
-    async def work(ps: aio.PubSub) -> None:
-        with pytest.raises(FailedPrecondition, match="not supported yet"):
-            await call(ps)
-        with pytest.raises(FailedPrecondition, match="not supported yet"):
-            ps.publish_multi(["a"], b"x")
-        with pytest.raises(FailedPrecondition, match="not supported yet"):
-            ps.topic("t").publish_record({})
-
-    run(work)
-
-
 def test_a_closed_one_says_so() -> None:
     async def main() -> None:
         async with aio.PubSub.in_memory() as ps:
@@ -164,8 +137,6 @@ def test_wrong_arguments_and_missing_topics_are_errors_of_the_awaited_publish() 
             topic.publish_json({1, 2})
         with pytest.raises(NotFound, match="topic 'nowhere' not found"):
             await ps.topic("nowhere").publish(b"x")
-        with pytest.raises(FailedPrecondition, match="delay is not supported yet"):
-            await topic.publish(b"x", delay=1)
 
     run(work)
 

@@ -115,7 +115,7 @@ def test_a_key_with_its_callback_is_leased(ps: PubSub, sub: Subscription, cluste
             (state,) = watched.keys()
         go.set()
         until(lambda: sub.keys() == [])
-    assert (state.ordering_key, state.reason) == ("k", "with its handler")
+    assert (state.ordering_key, state.reason) == ("k", "with its callback")
     assert message_id == f"orders:{state.partition}:{state.offset}"
 
 

@@ -113,7 +113,7 @@ def test_a_running_callback_has_its_deadline_from_when_it_was_seen_to_run(world:
         world.coordinator.tick(now)
         states.append(lease.state)
     assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
-    assert world.deliver(15.0) == [], "its handler still runs"
+    assert world.deliver(15.0) == [], "its callback still runs"
     world.end(lease, LeaseOutcome.NACKED, now=15.0)
     world.move(15.5)
     world.coordinator.tick(16.0)

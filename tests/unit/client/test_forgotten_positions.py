@@ -100,7 +100,7 @@ def sub(ps: PubSub) -> Subscription:
 
 
 class Handler:
-    """Key `bad` fails always, `slow` stays with its handler until it is let go."""
+    """Key `bad` fails always, `slow` stays with its callback until it is let go."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []

@@ -79,7 +79,7 @@ def test_cancelling_returns_at_once_and_the_end_follows(room: Room) -> None:
     room.publish("a")
     assert begun.wait(PATIENCE)
     assert stream.cancel()
-    assert not stream.done(), "its handler still runs"
+    assert not stream.done(), "its callback still runs"
     go.set()
     stream.result(timeout=PATIENCE)
     assert not stream.cancel()
@@ -121,7 +121,7 @@ def test_a_callback_that_does_not_end_is_named_and_its_message_comes_again(
     assert begun.wait(PATIENCE)
     stream.close(timeout=0.01)
     assert stream.done()
-    assert "handlers still run" in caplog.text
+    assert "callbacks still run" in caplog.text
     go.set()
     (message,) = room.sub.receive(1, timeout=PATIENCE)
     assert message.data == b"a"
