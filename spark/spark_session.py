@@ -72,11 +72,15 @@ OF_A_JOB = {
     # rows can be counted while they are written.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
-#: Settings that a user may replace: into how many tasks small work is cut. Delta reads a table's log after each batch,
+#: Settings that a user may replace. Into how many tasks small work is cut: Delta reads a table's log after each batch,
 #: and its default of 50 tasks takes a second. For VACUUM, Spark's default of 10,000 tasks takes a minute for any table.
+#: And the store for the state of streams: Spark's default store can't hold the state and the timers of `sessions`.
 _PREFERRED = {
     "spark.databricks.delta.snapshotPartitions": "4",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "200",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
 }
 #: The ids of the applications whose executors have got this package.
 _SHIPPED: set[str] = set()
@@ -193,9 +197,6 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
     settings.update({**OF_A_JOB, **_PREFERRED})
     # Progress bars that redraw themselves are unreadable in a log; jobs print their progress line by line.
     settings["spark.ui.showConsoleProgress"] = "false"
-    settings["spark.sql.streaming.stateStore.providerClass"] = (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    )
     if master is not None:
         settings["spark.master"] = master
     return {**settings, **conf}
