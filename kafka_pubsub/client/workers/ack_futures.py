@@ -65,7 +65,7 @@ _ENDED = (
 
 
 class DurableAcks:
-    """Those of one stream."""
+    """The ack futures of one stream."""
 
     def __init__(self) -> None:
         #: For the runner, in order.
@@ -92,7 +92,7 @@ class DurableAcks:
 
     @property
     def waiting(self) -> int:
-        """How many haven't been told."""
+        """The number of futures without a result."""
         return len(self._open)
 
     def end(self) -> None:
@@ -123,14 +123,14 @@ class DurableAcks:
 
 
 class _Answer(AckFuture):
-    """One that can be awaited."""
+    """An ack future that a coroutine can await."""
 
     def __await__(self) -> Generator[object, None, None]:
         return asyncio.wrap_future(self).__await__()
 
 
 class _Future(_Answer):
-    """One message's."""
+    """The future of the ack of one message."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Future(_Answer):
         self.set_running_or_notify_cancel()
 
     def durable(self) -> None:
-        """The ack is in the log."""
+        """Sets the result: a commit has stored the ack."""
         self._acks.told(self)
         lease, message = self._lease, self._message
         self._observer.durable(lease.partition, message.offset, lease.epoch, message.delivery_attempt)
@@ -202,7 +202,7 @@ def check_answers(answers: Mapping[str, AckFuture], unknown: AckError | None) ->
 
 
 def refused(message: Message) -> AckFuture:
-    """The future of an ack that is known to be late."""
+    """Returns the future of an ack that is known to be late."""
     future = _Answer()
     future.set_exception(_error(StaleAck, message, _WHY[Unstored.LATE][1]))
     return future

@@ -196,7 +196,7 @@ class LeaseRunner:
         return self._kind()(cast("StoredRecord", self.lease.records[at]), self, attempt)
 
     def _kind(self) -> type[Message]:
-        """What its messages are."""
+        """Returns the class of its messages."""
         return self.reports.observer.message or HeldMessage
 
     def raised(self, message: Message, error: BaseException) -> None:
@@ -207,7 +207,7 @@ class LeaseRunner:
             self._error = words_of(error)
 
     def left(self, message: Message) -> LeaseReport:
-        """The callback has returned and the message isn't acked."""
+        """Returns the report after the callback has returned without an ack of `message`."""
         self.detached = True
         if message._state == ACKED:  # it was acked on another thread just now (rule 2)
             self.let_go()
@@ -314,7 +314,7 @@ class BatchLeaseRunner(LeaseRunner):
         return takewhile(lambda each: each is not message, self.messages)
 
     def begin_run(self) -> list[Message]:
-        """All messages of the run; empty if nothing more may begin."""
+        """Returns all messages of the run; an empty list if nothing more may begin."""
         if not self.stopped:
             self.begun = True
             self.messages = [self._message_of(at) for at in range(len(self.lease.records))]

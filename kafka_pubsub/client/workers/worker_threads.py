@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 
 class Worker(Generic[Item]):
-    """One thread, and what it has done."""
+    """A thread of the pool, with counts of what it has finished."""
 
     __slots__ = ("current", "ended", "thread", "walked")
 
@@ -41,7 +41,7 @@ class Worker(Generic[Item]):
         self.thread: threading.Thread
         #: The items that it runs now.
         self.current: Sequence[Item] = ()
-        #: Items that it has done with, and the records in them that it has finished.
+        #: The number of items that have ended, and of the records in them that were finished.
         self.ended = self.walked = 0
 
 
@@ -125,7 +125,7 @@ class Workers(Generic[Item]):
 
     @property
     def busy(self) -> int:
-        """How many threads are with an item."""
+        """The number of threads that work on an item."""
         return max(0, min(self.hired, self.handed - self.ended))
 
     @property
@@ -139,7 +139,7 @@ class Workers(Generic[Item]):
         return self._past.walked + sum(worker.walked for worker in self._all)
 
     def walking(self) -> list[Item]:
-        """What threads walk now."""
+        """Returns the items that threads work on now."""
         return [item for worker in self._all for item in worker.current]
 
     def close(self, timeout: float | None, others: Sequence[threading.Thread] = ()) -> bool:
