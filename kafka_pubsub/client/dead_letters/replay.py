@@ -3,9 +3,9 @@
 Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the
 partition where it was published. The partition's owner takes it as any other waiting message: in order of origin
 among those of its key, before messages that are parked behind it, with its attempts counted anew. The mark that the
-letter is finished (`processed_marks.py`) is stored in the same transaction, by the lease runner of the exclusive
-session (`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on when it is
-called again, and nothing comes back twice.
+dead letter is finished (`processed_marks.py`) is stored in the same transaction, by the command that holds the
+exclusive session (`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on
+when it is called again, and nothing comes back twice.
 
 Rules
 1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
