@@ -277,7 +277,7 @@ class PubSub:
             name,
             admin=lambda: cluster.subscriptions,
             subscriber=partial(cluster.subscriber, name),
-            desk=lambda: cluster.desk,
+            dead_letters=lambda: cluster.dead_letters,
             delete=partial(cluster.delete_subscription, name),
         )
 

@@ -22,7 +22,7 @@ from kafka_pubsub.client.admin.catalog_changes import check_layout
 from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations, open_desk
+from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_publisher import new_publisher
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
@@ -47,7 +47,7 @@ class _Connection(NamedTuple):
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
     repartitioner: Repartitioner
-    desk: DeadLetterOperations
+    dead_letters: DeadLetterOperations
     writers: WriterPool
     watch: Watch
 
@@ -86,9 +86,9 @@ class Cluster:
         return self._connected().repartitioner
 
     @property
-    def desk(self) -> DeadLetterOperations:
+    def dead_letters(self) -> DeadLetterOperations:
         """Returns the operations on dead letters, parked messages and waiting messages."""
-        return self._connected().desk
+        return self._connected().dead_letters
 
     def publisher(self, topic: str) -> TopicPublisher:
         """Returns the topic's publisher, which looks up the topic at its first message."""
@@ -170,11 +170,11 @@ class Cluster:
                 topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
-                desk = open_desk(backend, subscriptions, may_create=self._may_create)
+                dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 self._connection = _Connection(
-                    os.getpid(), backend, topics, subscriptions, repartitioner, desk, writers, watch
+                    os.getpid(), backend, topics, subscriptions, repartitioner, dead_letters, writers, watch
                 )
             return self._connection
 

@@ -175,7 +175,7 @@ class Undone(NamedTuple):
 class Stale(NamedTuple):
     """Count so many acks, nacks or extensions that came too late and changed nothing."""
 
-    verdicts: int
+    outcomes: int
 
 
 Effect = (

@@ -65,7 +65,7 @@ class LeaseReport(NamedTuple):
 
     lease: Lease
     done: int
-    verdict: LeaseOutcome
+    outcome: LeaseOutcome
     delay: float | None = None
     #: The error that the callback raised, or was handling when it nacked, as "Class: text".
     error: str = ""

@@ -29,7 +29,7 @@ class Parts(Protocol):
     queues: KeyQueues
     leases: Leases
     acks: Durability
-    half: RetryPartition
+    retry_partition: RetryPartition
 
 
 def check(partition: Parts) -> None:
@@ -39,12 +39,12 @@ def check(partition: Parts) -> None:
     partition.leases.check()
     partition.acks.check()
     _check_lease_runners(partition)
-    retries = partition.half.retries
+    retries = partition.retry_partition.retries
     _check_parts(retries)
     if partition.open:
         _check_retry_places(partition, retries)
         _check_parked(partition, retries)
-        moves = (*retries.moves.waiting, *retries.moves.flying)
+        moves = (*retries.moves.waiting, *retries.moves.unanswered)
         _check_places(
             partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
@@ -54,7 +54,7 @@ def check(partition: Parts) -> None:
 
 
 def _check_parts(retries: RetryState) -> None:
-    for part in (retries.books, retries.parking, retries.bodies, retries.outage):
+    for part in (retries.finished_runs, retries.parking, retries.bodies, retries.outage):
         part.check()
     retries.suspects.check()
     retries.main_suspects.check()
@@ -65,7 +65,7 @@ def _check_lease_runners(partition: Parts) -> None:
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-    walk = partition.leases.walk
+    walk = partition.leases.inline_lease
     if walk is None:
         return
     if walk.keys:
@@ -73,7 +73,9 @@ def _check_lease_runners(partition: Parts) -> None:
             raise InvariantViolated(f"I1: a key of the inline {walk!r} isn't held")
         return
     keys = {record.key() for record in walk.records} - {None}
-    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(partition.half.retries.parking.lines):
+    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(
+        partition.retry_partition.retries.parking.lines
+    ):
         raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues, or parked")
 
 
@@ -89,8 +91,8 @@ def _handed(partition: Parts) -> list[Record]:
 
 
 def _check_retry_places(partition: Parts, retries: RetryState) -> None:
-    moves = (*retries.moves.waiting, *retries.moves.flying)
-    unfinished = retries.books.lowest(_ALL)
+    moves = (*retries.moves.waiting, *retries.moves.unanswered)
+    unfinished = retries.finished_runs.lowest(_ALL)
     _check_places(
         unfinished,
         [entry.offset for key in retries.parking.lines for entry in retries.parking.lines.entries(key)],
@@ -99,9 +101,9 @@ def _check_retry_places(partition: Parts, retries: RetryState) -> None:
         retries.loose_wanted,
         [record.retry_offset for record in _handed(partition) if isinstance(record, RetryRecord)],
         [move.source for move in moves if move.source is not None],
-        retries.stranded.keys(),
-        retries.burials.waiting,
-        [burial.offset for burial in retries.burials.out],
+        retries.unreadable.keys(),
+        retries.dead_letters.waiting,
+        [pending.offset for pending in retries.dead_letters.out],
         retries.releasing,
     )
 

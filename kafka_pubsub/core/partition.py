@@ -79,13 +79,15 @@ class Partition:
         self.offsets = Offsets(start.position, start.known, start.retry.main_read)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
-        self.half = RetryPartition(
+        self.retry_partition = RetryPartition(
             start, rules, jitter, turn or TrialLock(), self.queues, self.offsets, self.leases
         )
-        self.commits = self.half.commits
-        self.places = RecordOutcomes(self.offsets, self.queues, self.leases, self.commits, self.half)
-        self.verdicts = LeaseReports(self.leases, rules, self.epoch, self.places)
-        self.acks = Durability(self.leases, self.verdicts, self.commits, prompt=rules.exactly_once)
+        self.commits = self.retry_partition.commits
+        self.places = RecordOutcomes(
+            self.offsets, self.queues, self.leases, self.commits, self.retry_partition
+        )
+        self.outcomes = LeaseReports(self.leases, rules, self.epoch, self.places)
+        self.acks = Durability(self.leases, self.outcomes, self.commits, prompt=rules.exactly_once)
         for key in start.held_back:
             self.queues.block(key)
         #: False from a revoke on: nothing is begun any more.
@@ -97,11 +99,11 @@ class Partition:
             Fetched: self._fetched,
             ReadUpTo: self.places.read_up_to,
             Passed: self._passed,
-            LeasesReported: self.verdicts.released,
-            Progressed: self.verdicts.progressed,
-            Settled: self.verdicts.settled,
+            LeasesReported: self.outcomes.released,
+            Progressed: self.outcomes.progressed,
+            Settled: self.outcomes.settled,
             Awaited: self.acks.awaited,
-            Extended: self.verdicts.extended,
+            Extended: self.outcomes.extended,
             Demand: self._demand,
             Ended: self._ended,
             Tick: self._tick,
@@ -109,11 +111,11 @@ class Partition:
             Revoked: self._revoked,
             Returned: self._returned,
             Lost: self._lost,
-            MovesAnswered: self._relocated,
-            RetryFetched: self.half.fetched,
-            RetryCaughtUp: self.half.caught_up,
-            Bodies: self.half.bodies,
-            Written: self.half.burying.written,
+            MovesAnswered: self._moves_answered,
+            RetryFetched: self.retry_partition.fetched,
+            RetryCaughtUp: self.retry_partition.caught_up,
+            Bodies: self.retry_partition.bodies,
+            Written: self.retry_partition.dead_lettering.written,
         }
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
@@ -126,7 +128,7 @@ class Partition:
         """Returns when something becomes due because time has passed."""
         times = [self.leases.next_deadline()]
         if self.open:
-            times += (self.commits.due_at(), *self.half.wakeup_at())
+            times += (self.commits.due_at(), *self.retry_partition.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -142,17 +144,17 @@ class Partition:
     @property
     def deliverable(self) -> bool:
         """Whether a `Demand` might be answered with leases."""
-        if not self.open or not self.half.may_begin:
+        if not self.open or not self.retry_partition.may_begin:
             return False
-        return bool(self.queues.ready or self.queues.loose) or self.half.lending.ready
+        return bool(self.queues.ready or self.queues.loose) or self.retry_partition.lending.ready
 
     # Incoming records
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
-        news = self.half.came(self.offsets.receive(event.records, event.epoch), now)
+        news = self.retry_partition.came(self.offsets.receive(event.records, event.epoch), now)
         lease = None
-        if event.inline and self.half.unhindered:
+        if event.inline and self.retry_partition.unhindered:
             lease, news = self._inline(news)
         self.places.line_up(news)
         if self.offsets.committable != before:
@@ -166,7 +168,7 @@ class Partition:
         if not free or not self.open:
             return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)
-        self.leases.open_walk(lease)
+        self.leases.open_inline_lease(lease)
         return lease, queued
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
@@ -181,7 +183,7 @@ class Partition:
             kept.append(lease)
             rest = rest[1:]
         else:
-            self.leases.end_walk(lease, event.reached)
+            self.leases.end_inline_lease(lease, event.reached)
         for release in event.left:
             self.leases.open(release.lease)
         rest = [*event.skipped, *rest]
@@ -192,7 +194,7 @@ class Partition:
                 self._block(each.key)
             self.places.end_fresh(acked, event.nacked, rest)
         for release in event.left:
-            self.verdicts.release(release, now)
+            self.outcomes.release(release, now)
         return ()
 
     # Outgoing leases
@@ -200,7 +202,7 @@ class Partition:
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
-        effects = self._due(now) if event.inline and event.limit and self.half.unhindered else []
+        effects = self._due(now) if event.inline and event.limit and self.retry_partition.unhindered else []
         event = event._replace(limit=event.limit - len(effects))
         leases: list[Lease] = []
         run = self._run(event)
@@ -215,35 +217,39 @@ class Partition:
 
     def _due(self, now: float) -> list[Effect]:
         """Returns one inline lease of due messages (`inline_lease`)."""
-        records, keys = self.half.lending.gather(DUE, now)
+        records, keys = self.retry_partition.lending.gather(DUE, now)
         if not records:
             return []
         lease = Lease(self.number, self.epoch, None, records, 1)
         lease.keys = keys
-        self.leases.open_walk(lease)
+        self.leases.open_inline_lease(lease)
         return [Deliver([lease], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
         """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""
-        half = self.half
-        limit = half.limit(event.limit, now)
+        retry_partition = self.retry_partition
+        limit = retry_partition.limit(event.limit, now)
         taken = 0
-        for each in half.lending.take(half.parked(limit), self._run(event), now):
+        for each in retry_partition.lending.take(retry_partition.parked(limit), self._run(event), now):
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:
                 lease.attempt = each.entries[0].attempt + each.entries[0].crashes
             taken += 1
-            if half.admit(lease):
+            if retry_partition.admit(lease):
                 leases.append(lease)
-        suspects = half.retries.main_suspects
-        while taken < limit and half.careful(self.queues.oldest()) and suspects.takes(self.queues.oldest()):
-            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
+        suspects = retry_partition.retries.main_suspects
+        while (
+            taken < limit
+            and retry_partition.careful(self.queues.oldest())
+            and suspects.takes(self.queues.oldest())
+        ):
+            retry_partition.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
             taken += 1
         oldest = self.queues.oldest()
-        left = 0 if half.careful(oldest) else limit - taken
+        left = 0 if retry_partition.careful(oldest) else limit - taken
         if taken or (left and oldest is not None):
-            half.retries.outage.began(now)
+            retry_partition.retries.outage.began(now)
         return left
 
     def _run(self, event: Demand) -> int:
@@ -272,47 +278,51 @@ class Partition:
         return ()
 
     def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
-        effects = list(self.verdicts.expire(now))
+        effects = list(self.outcomes.expire(now))
         if self.open:
-            self.half.tick(event, now)
-            effects += self.half.send(now, closing=event.closing)
+            self.retry_partition.tick(event, now)
+            effects += self.retry_partition.send(now, closing=event.closing)
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        return self.half.answered(accepted=event.accepted)
+        return self.retry_partition.answered(accepted=event.accepted)
 
-    def _relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
+    def _moves_answered(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         if self.commits.in_flight is None:
             return ()
         if event.ending is Ending.UNKNOWN:
             return [*self._lost(Lost(), now), Restart()]
-        effects = list(self.half.relocated(event, now))
-        if not self.open and event.ending is Ending.ABORTED and (last := self.half.plain_last_word()):
+        effects = list(self.retry_partition.relocated(event, now))
+        if (
+            not self.open
+            and event.ending is Ending.ABORTED
+            and (last := self.retry_partition.plain_last_word())
+        ):
             effects.append(last)  # it was the final commit of a revoked partition
         return effects
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
         """Stops the partition with a final commit; the client has seen every other commit answered before."""
         self.open = False
-        walking = [lease for lease in self.leases.active if lease.state is LeaseState.WALKING]
-        for lease in self.half.unstarted():
+        walking = [lease for lease in self.leases.active if lease.state is LeaseState.RUNNING]
+        for lease in self.retry_partition.unstarted():
             walking.remove(lease)
             self.places.give_back(lease, self.leases.close(lease))
             self.places.free(lease)
-        last = self.half.last_word(now, closing=event.closing)
+        last = self.retry_partition.last_word(now, closing=event.closing)
         return [Stop(walking)] if last is None else [Stop(walking), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True
         self.commits.dirty = True
-        self.half.returned()
+        self.retry_partition.returned()
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
         self.open = False
         for lease in (active := list(self.leases.active)):
             self.leases.close(lease)
-        self.half.close()
+        self.retry_partition.close()
         self.acks.lost()
         return (Withdraw(active),) if active else ()
 

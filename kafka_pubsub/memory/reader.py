@@ -167,8 +167,8 @@ class MemoryReader(LogReader):
             )
             answered(dict.fromkeys(positions, waiting))
             return
-        fate = self._faults.commit(self._group, self._client, positions)
-        if fate is RequestOutcome.REFUSED:
+        outcome = self._faults.commit(self._group, self._client, positions)
+        if outcome is RequestOutcome.REFUSED:
             refusal = BrokerUnavailable(
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
@@ -176,7 +176,7 @@ class MemoryReader(LogReader):
             return
         send = functools.partial(self._send, self._member, self._generation, dict(positions))
         unknown = dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
-        if fate is RequestOutcome.LATE:
+        if outcome is RequestOutcome.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
                 self._late += 1
@@ -184,7 +184,7 @@ class MemoryReader(LogReader):
             return
         with self._cluster.changed:  # no thread waits for commits, so none is woken
             answer = send()
-        answered(answer if fate is RequestOutcome.DONE else unknown)
+        answered(answer if outcome is RequestOutcome.DONE else unknown)
 
     def _arrives(self, send: Callable[[], object], answered: Answered, unknown: CommitAnswers) -> None:
         self._late -= 1

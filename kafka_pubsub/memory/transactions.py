@@ -145,11 +145,11 @@ class MemoryTransactions(Transactions):
 
     def _try(self, step: Step, take: Callable[[], PubSubError | None]) -> PubSubError | None:
         """Takes a step as the plan has it. One whose answer was lost counts as failed, though it was taken."""
-        fate = self._faults.transaction(self._id, step)
-        if fate is RequestOutcome.REFUSED:
+        outcome = self._faults.transaction(self._id, step)
+        if outcome is RequestOutcome.REFUSED:
             return BrokerUnavailable(f"injected: {step.value} of a transaction was refused")
         problem = take()
-        if problem is None and fate is not RequestOutcome.DONE:
+        if problem is None and outcome is not RequestOutcome.DONE:
             return DeadlineExceeded(f"injected: no answer to {step.value} of a transaction came")
         return problem
 
@@ -230,17 +230,17 @@ class MemoryTransactions(Transactions):
             return error
 
     def _commit(self, begun: Transaction) -> PubSubError | None:
-        fate = self._faults.transaction(self._id, Step.COMMIT)
-        if fate is RequestOutcome.REFUSED:
+        outcome = self._faults.transaction(self._id, Step.COMMIT)
+        if outcome is RequestOutcome.REFUSED:
             return BrokerUnavailable("injected: the commit never reached the coordinator")
-        if fate is RequestOutcome.LATE:
+        if outcome is RequestOutcome.LATE:
             self._commit_late(begun)
         else:
             try:
                 self._end(begun, committed=True)
             except PubSubError as shut_out:
                 return shut_out
-        if fate is RequestOutcome.DONE:
+        if outcome is RequestOutcome.DONE:
             return None
         return DeadlineExceeded("injected: no answer to the commit of a transaction came")
 
@@ -259,13 +259,13 @@ class MemoryTransactions(Transactions):
         self, begun: Transaction, reason: PubSubError, refused: Mapping[int, PubSubError] | None = None
     ) -> Steps:
         yield Step.ABORT
-        fate = self._faults.transaction(self._id, Step.ABORT)
+        outcome = self._faults.transaction(self._id, Step.ABORT)
         try:
-            if fate is not RequestOutcome.REFUSED:
+            if outcome is not RequestOutcome.REFUSED:
                 self._end(begun, committed=False)
         except PubSubError:
-            fate = RequestOutcome.REFUSED
-        if fate is not RequestOutcome.DONE:
+            outcome = RequestOutcome.REFUSED
+        if outcome is not RequestOutcome.DONE:
             self._epoch = None
         return Outcome(Ending.ABORTED, (), reason, refused or {})
 

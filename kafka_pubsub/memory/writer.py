@@ -59,14 +59,14 @@ class MemoryWriter(LogWriter):
         on_delivery: Report,
     ) -> None:
         """Stores a record and queues its report; `BufferError` when the queue is full."""
-        fate = self._faults.append(topic, key, value)
+        outcome = self._faults.append(topic, key, value)
         delay = self._faults.report_delay(topic, key)
         with self._cluster.change() as now:
             if self._closed:
                 raise FailedPrecondition("the writer is closed")
             if len(self._queue) >= self._limit:
                 raise BufferError(f"{self._limit} records wait for their reports: poll and try again")
-            record, error = self._store(topic, value, key, headers, fate, now)
+            record, error = self._store(topic, value, key, headers, outcome, now)
             self._queue.append((now + delay, on_delivery, error, record))
 
     def poll(self, timeout: float) -> int:
@@ -113,18 +113,18 @@ class MemoryWriter(LogWriter):
         value: bytes | None,
         key: bytes | None,
         headers: Sequence[Header] | None,
-        fate: RequestOutcome,
+        outcome: RequestOutcome,
         now: float,
     ) -> tuple[MemoryRecord, PubSubError | None]:
         milliseconds = int(now * 1000)
         error = refusal(self._cluster, topic, value, key, headers)
-        if error is None and fate is RequestOutcome.REFUSED:
+        if error is None and outcome is RequestOutcome.REFUSED:
             error = BrokerUnavailable("injected: the record wasn't stored")
         if error is not None:
             return MemoryRecord(topic, None, None, key, value, headers, milliseconds), error
         at = TopicPartition(topic, self._partition(topic, key))
         record = self._cluster.log(at).append(key, value, headers, milliseconds)
-        if fate is not RequestOutcome.DONE:
+        if outcome is not RequestOutcome.DONE:
             lost = DeadlineExceeded("injected: no answer came; the record may be in the topic")
             return MemoryRecord(topic, at.partition, None, key, value, headers, milliseconds), lost
         return record, None

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Subscription
 from kafka_pubsub.client.dead_letters import exclusive_session
-from kafka_pubsub.client.dead_letters.exclusive_session import seat_group
+from kafka_pubsub.client.dead_letters.exclusive_session import session_group
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core.retry.dead_letter_record import Origin, replay_headers
 from kafka_pubsub.core.retry.record import Death, RetryInfo, dead_headers
@@ -195,7 +195,7 @@ def test_what_a_killed_replay_left_open_is_ended_by_the_next(ps: PubSub, kafka: 
     killed = Producer(
         {
             "bootstrap.servers": kafka.bootstrap,
-            "transactional.id": seat_group(name),
+            "transactional.id": session_group(name),
             "transaction.timeout.ms": 120_000,
             "log_level": 0,
         }

@@ -58,7 +58,7 @@ class Owner:
     transaction: Transaction | None = None
     asked: list[int] | None = None
     #: Dead letters that are being written, and those that the log has taken.
-    burying: WriteDeadLetters | None = None
+    dead_lettering: WriteDeadLetters | None = None
     written: WriteDeadLetters | None = None
     caught_up: bool = False
     inline: Walker | None = None
@@ -139,16 +139,16 @@ class Handlers(RetryLog):
         if owner is self.owner or owner in self.stale:
             self.acked.add(record.offset())
 
-    def let_go(self, walker: Walker, verdict: LeaseOutcome, delay: float | None = None) -> None:
+    def let_go(self, walker: Walker, outcome: LeaseOutcome, delay: float | None = None) -> None:
         walker.running = False
         owner = walker.owner
-        release = LeaseReport(walker.lease, walker.at, verdict, delay, "ValueError: no" if verdict else "")
+        release = LeaseReport(walker.lease, walker.at, outcome, delay, "ValueError: no" if outcome else "")
         if walker in self.lingering:
             self.lingering.remove(walker)
             if walker.lease.key is not None and self.owner.process == owner.process:
                 self.do(self.owner, Ended([walker.lease.key]))
             return
-        if verdict is LeaseOutcome.KEPT and not walker.withdrawn:
+        if outcome is LeaseOutcome.KEPT and not walker.withdrawn:
             walker.kept = True
         elif walker in owner.walkers:
             owner.walkers.remove(walker)

@@ -219,8 +219,8 @@ class World(Handlers):
         elif isinstance(effect, StoreMoves):
             self.begin_transaction(owner, effect)
         elif isinstance(effect, WriteDeadLetters):
-            assert owner.burying is None and owner.written is None, "two burials"  # noqa: PT018
-            owner.burying = effect
+            assert owner.dead_lettering is None and owner.written is None, "two burials"  # noqa: PT018
+            owner.dead_lettering = effect
         elif isinstance(effect, ReadBodies):
             assert owner.asked is None
             owner.asked = list(effect.offsets)
@@ -255,7 +255,7 @@ class World(Handlers):
             for other in owner.walkers + self.lingering:
                 assert other.lease.key != lease.key or other.owner.process != owner.process, "I1: two holders"
         walker = Walker(owner, lease)
-        if lease is owner.partition.leases.walk:
+        if lease is owner.partition.leases.inline_lease:
             owner.inline = walker
         else:
             owner.walkers.append(walker)
@@ -264,7 +264,7 @@ class World(Handlers):
 
     def fetch(self, owner: Owner) -> None:
         batch = [m for m in self.main if m.offset() >= owner.read_main][: self.random.randint(1, 8)]
-        half = owner.partition.half
+        half = owner.partition.retry_partition
         if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)
@@ -428,12 +428,12 @@ class World(Handlers):
             self.step_commit(owner)
         elif owner.asked is not None:
             self.answer_bodies(owner)
-        elif owner.burying is not None:
-            self.write_letters(owner, owner.burying)
+        elif owner.dead_lettering is not None:
+            self.write_letters(owner, owner.dead_lettering)
 
     def write_letters(self, owner: Owner, bury: WriteDeadLetters) -> None:
         """The log takes dead letters, or it doesn't, with or without saying for which of them."""
-        owner.burying = None
+        owner.dead_lettering = None
         if not self.chance(self.plan.aborts):
             owner.written = bury
             self.do(owner, Written(True))

@@ -246,7 +246,7 @@ def told_at_the_ack(patch: pytest.MonkeyPatch) -> None:
         before = self.waiting
         real(self, ask, since)
         if self.waiting > before:
-            for some in (self._booked, self._walked):
+            for some in (self._booked, self._ended_inline):
                 if some:
                     some.pop()
             self._told.append(Durable([ask.waiter]))
@@ -288,8 +288,8 @@ def walk_counts_at_once(patch: pytest.MonkeyPatch) -> None:
 
     def take(self: Durability, ask: Ask, since: float) -> None:
         real(self, ask, since)
-        self._booked += [(each.waiter, since) for each, _ in self._walked]
-        self._walked.clear()
+        self._booked += [(each.waiter, since) for each, _ in self._ended_inline]
+        self._ended_inline.clear()
 
     patch.setattr(Durability, "_take", take)
     patch.setattr(Durability, "check", lambda self: None)

@@ -215,7 +215,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     @precondition(lambda self: self.inline)
     @rule(
-        verdicts=st.lists(
+        outcomes=st.lists(
             st.sampled_from([LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
             min_size=1,
             max_size=5,
@@ -223,26 +223,26 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         delay=st.sampled_from([None, 3.0]),
         early=st.sampled_from([None, None, True, False]),
     )
-    def inline_steps(self, verdicts: list[LeaseOutcome], delay: float | None, early: bool | None) -> None:
+    def inline_steps(self, outcomes: list[LeaseOutcome], delay: float | None, early: bool | None) -> None:
         """Some callbacks. `early`: the word about what one left overtakes the end of the walk."""
-        for verdict in verdicts:
-            self.inline_step(verdict, delay, early)
+        for outcome in outcomes:
+            self.inline_step(outcome, delay, early)
 
-    def inline_step(self, verdict: LeaseOutcome, delay: float | None, early: bool | None) -> None:
+    def inline_step(self, outcome: LeaseOutcome, delay: float | None, early: bool | None) -> None:
         walk = self.inline
         assert walk is not None
         if (record := self.inline_next()) is None:
             return
         walk.reached += 1
-        if verdict is LeaseOutcome.FINISHED:
+        if outcome is LeaseOutcome.FINISHED:
             walk.acked.add(record.offset())
             return
         key = record.key() if self.ordered else None
-        release = LeaseReport(Lease(0, self.epoch, key, [record], 1), 0, verdict, delay)
+        release = LeaseReport(Lease(0, self.epoch, key, [record], 1), 0, outcome, delay)
         walk.left.append(release)
         if key is not None:
             walk.skip.add(key)
-        if verdict is LeaseOutcome.KEPT:
+        if outcome is LeaseOutcome.KEPT:
             self.walkers.append(Walker(release.lease, record.offset(), kept=True, offsets=[record.offset()]))
             if early is not None:
                 self.do(Settled([Settlement(release.lease, 0, early, delay)]))
@@ -307,13 +307,13 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        verdict=st.sampled_from([LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
+        outcome=st.sampled_from([LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
         delay=st.sampled_from([None, 3.0]),
     )
-    def handler_ends(self, data: st.DataObject, verdict: LeaseOutcome, delay: float | None) -> None:
+    def handler_ends(self, data: st.DataObject, outcome: LeaseOutcome, delay: float | None) -> None:
         walker = self.pick(data)
         if walker is not None and walker.began:
-            self.release(walker, verdict, delay)
+            self.release(walker, outcome, delay)
 
     @rule(data=st.data())
     def lease_runner_stops(self, data: st.DataObject) -> None:
@@ -321,10 +321,10 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         if walker is not None and walker.stopped and not walker.began:
             self.release(walker, LeaseOutcome.UNTOUCHED)
 
-    def release(self, walker: Walker, verdict: LeaseOutcome, delay: float | None = None) -> None:
-        release = LeaseReport(walker.lease, walker.acked, verdict, delay)
+    def release(self, walker: Walker, outcome: LeaseOutcome, delay: float | None = None) -> None:
+        release = LeaseReport(walker.lease, walker.acked, outcome, delay)
         lingered = walker in self.lingering
-        if verdict is LeaseOutcome.KEPT and not walker.withdrawn:
+        if outcome is LeaseOutcome.KEPT and not walker.withdrawn:
             walker.kept = True
         else:
             (self.lingering if lingered else self.walkers).remove(walker)
@@ -385,14 +385,14 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     # Ownership. The thread that says so isn't walking any more: whoever closes has taken over before.
 
-    def end_walk(self) -> None:
+    def end_inline_lease(self) -> None:
         if self.inline is not None:
             self.end_inline(current=True)
 
     @precondition(lambda self: self.partition.open)
     @rule(accepted=st.booleans())
     def revoke(self, accepted: bool) -> None:
-        self.end_walk()
+        self.end_inline_lease()
         if self.unanswered:
             self.settle_commit(accepted)
         self.do(Revoked())
@@ -432,7 +432,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """However it came to this: handlers that ack finish everything."""
-        self.end_walk()
+        self.end_inline_lease()
         if not self.partition.open:
             self.do(Lost())
             self.walkers, self.lingering = [], []

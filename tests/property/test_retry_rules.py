@@ -136,7 +136,7 @@ def key_freed_when_stored(patch: Patch) -> None:
     def stored(self: Moves) -> Iterable[Move]:
         moves = real(self)
         for move in moves:
-            move.landed = True
+            move.read_back = True
         return moves
 
     patch.setattr(Moves, "stored", stored)

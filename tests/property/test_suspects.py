@@ -326,7 +326,7 @@ def test_one_trial_at_a_time_over_two_partitions() -> None:
     assert second.note((), 0) == Notes(((3, 5),), 3)
     second.close()
     first.check()
-    assert turn.holder is None
+    assert turn.owner is None
 
 
 def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> None:
@@ -355,7 +355,7 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
     turn = TrialLock()
 
     def holds() -> bool:
-        return turn.holder is each
+        return turn.owner is each
 
     each = CrashSuspects(turn, Notes(((3, 4),)), twice(10))
     lease = lease_of(3)

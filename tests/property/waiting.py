@@ -91,13 +91,13 @@ class WaitingMachine(PartitionMachine):
         else:
             self.asked.add(walker)
 
-    def release(self, walker: Handler, verdict: LeaseOutcome, delay: float | None = None) -> None:
+    def release(self, walker: Handler, outcome: LeaseOutcome, delay: float | None = None) -> None:
         if walker in self.asked and walker.began:
             self.asked.discard(walker)  # the callback's end and the ack crossed: neither knows of the other
             self.walkers.remove(walker)
-            self.do(LeasesReported([LeaseReport(walker.lease, walker.acked, verdict, delay)]))
+            self.do(LeasesReported([LeaseReport(walker.lease, walker.acked, outcome, delay)]))
             return
-        super().release(walker, verdict, delay)
+        super().release(walker, outcome, delay)
 
     @rule(data=st.data())
     def callback_acks(self, data: st.DataObject) -> None:

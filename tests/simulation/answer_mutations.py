@@ -90,7 +90,7 @@ def nobody_told_of_a_loss(patch: Patch) -> None:
     """Who waits when a partition is lost isn't told."""
 
     def lost(self: Durability) -> None:
-        for each in (self._walked, self._booked, self._sent, self._doubtful):
+        for each in (self._ended_inline, self._booked, self._sent, self._doubtful):
             each.clear()
 
     patch.setattr(Durability, "lost", lost)

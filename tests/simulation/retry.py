@@ -143,8 +143,10 @@ class SteppedRelocating(RetryIO):
             if refused and at not in refused:
                 self._together.append(move_request)
             else:
-                landing = MoveResult(move_request, outcome.ending, mine, refused.get(at, {}), outcome.reason)
-                self._landed(landing)
+                move_result = MoveResult(
+                    move_request, outcome.ending, mine, refused.get(at, {}), outcome.reason
+                )
+                self._move_answered(move_result)
         if self._together:
             self._take_off()
 
@@ -193,7 +195,7 @@ class SteppedRelocating(RetryIO):
         if self._whole is not None:
             if outcome.ending is Ending.UNKNOWN:
                 self._writer.fence(self._writer.transactional_id)
-            self._landed(
+            self._move_answered(
                 MoveResult(self._whole, outcome.ending, outcome.offsets, outcome.refused, outcome.reason)
             )
         elif not self._asked:

@@ -210,7 +210,7 @@ def key_freed_when_stored(patch: Patch) -> None:
     def stored(self: Moves) -> Sequence[Move]:
         moves = list(real(self))
         for move in moves:
-            move.landed = True
+            move.read_back = True
         return moves
 
     patch.setattr(Moves, "stored", stored)
@@ -233,7 +233,7 @@ def two_in_flight(patch: Patch) -> None:
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
         yield from real(self, now, closing=closing)
         in_flight = self.commits.in_flight
-        if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
+        if in_flight is not None and self.retries.moves.unanswered and self.commits.dirty:
             yield self.commits._both(self.commits._progress(()), clean=False)
 
     patch.setattr(RetryPartition, "send", send)
@@ -249,7 +249,7 @@ def relocation_beside_a_commit(patch: Patch) -> None:
     real = RetryPartition.send
 
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
-        beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
+        beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.unanswered
         if beside and (batch := self.retries.load(now, early=True)):
             yield self.commits.transaction(batch, now)
         else:
@@ -371,19 +371,21 @@ def unknown_is_stored(patch: Patch) -> None:
 
 
 def _unknown_is(patch: Patch, ending: Ending) -> None:
-    real = PairedPartitions.landed
+    real = PairedPartitions.move_answered
 
-    def landed(self: PairedPartitions, landing: MoveResult) -> None:
-        unknown = landing.ending is Ending.UNKNOWN
-        real(self, landing._replace(ending=ending) if unknown else landing)
+    def move_answered(self: PairedPartitions, move_result: MoveResult) -> None:
+        unknown = move_result.ending is Ending.UNKNOWN
+        real(self, move_result._replace(ending=ending) if unknown else move_result)
 
-    patch.setattr(PairedPartitions, "landed", landed)
+    patch.setattr(PairedPartitions, "landed", move_answered)
 
 
 def burial_holds_up_all(patch: Patch) -> None:
     """Nothing of a partition moves while its dead letters are written."""
     real = RetryState.load
-    patch.setattr(RetryState, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
+    patch.setattr(
+        RetryState, "load", lambda self, *a, **k: () if self.dead_letters.out else real(self, *a, **k)
+    )
 
 
 def due_and_unticked(patch: Patch) -> None:

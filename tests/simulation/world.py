@@ -394,7 +394,11 @@ class SimulatedWorld(Troubles):
         return moved
 
     def _moves(self, process: Process, hand: Hand) -> bool:
-        if process.dead or hand not in process.worker_pool.hands or (hand.kept and hand.holder.withdrawn):
+        if (
+            process.dead
+            or hand not in process.worker_pool.hands
+            or (hand.kept and hand.lease_runner.withdrawn)
+        ):
             return False
         return hand.poisoned is None or hand.until <= self.now()
 

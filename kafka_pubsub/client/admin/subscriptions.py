@@ -38,7 +38,7 @@ from kafka_pubsub.client.admin.retry_topics import RetryTopics
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
 from kafka_pubsub.client.assignment.metadata_limit import MetadataLimit
-from kafka_pubsub.client.dead_letters.exclusive_session import forget_seat
+from kafka_pubsub.client.dead_letters.exclusive_session import forget_session
 from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import (
     Call,
@@ -332,7 +332,7 @@ class SubscriptionAdmin:
         self._remove_retry(going, record)
         with contextlib.suppress(NotFound):
             self._backend.admin.delete_group(name)
-        forget_seat(self._backend.admin, name)
+        forget_session(self._backend.admin, name)
         with conflicts():
             self._backend.catalog.remove_subscription(going)
 

@@ -106,7 +106,7 @@ class AssignmentListener:
         """Returns up to where each owned retry partition was read; any thread may call it."""
         retry, owned = self.pairs.retry, list(self._runner.coordinator.partitions.owned.items())
         return {
-            TopicPartition(retry, number): partition.half.retries.books.position
+            TopicPartition(retry, number): partition.retry_partition.retries.finished_runs.position
             for number, partition in owned
         }
 
@@ -249,7 +249,7 @@ class AssignmentListener:
         if owned is None:
             return
         if place.topic == self.pairs.retry:
-            self._retry_stepped_out(place, owned.half.retries.books)
+            self._retry_stepped_out(place, owned.retry_partition.retries.finished_runs)
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)
@@ -260,16 +260,21 @@ class AssignmentListener:
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 
-    def _retry_stepped_out(self, place: TopicPartition, books: FinishedRuns) -> None:
+    def _retry_stepped_out(self, place: TopicPartition, finished_runs: FinishedRuns) -> None:
         try:
             log_range = self._reader.log_range(place)
         except NotFound:
             log_range = (0, -1)
-        lost = books.position > log_range[1] or self.pairs.retry_side.lost(place, books.read) is not None
+        lost = (
+            finished_runs.position > log_range[1]
+            or self.pairs.retry_side.lost(place, finished_runs.read) is not None
+        )
         if lost and self.renew is not None:
             self.renew()  # the topic was cut at its end, deleted, or made again: our state of it is no longer true
             return
-        begun = retry_beginning(self.record, place.partition, Committed(books.position, ""), log_range)
+        begun = retry_beginning(
+            self.record, place.partition, Committed(finished_runs.position, ""), log_range
+        )
         self._reader.seek(place, begun.position)
 
 

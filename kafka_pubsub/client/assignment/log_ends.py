@@ -68,8 +68,8 @@ class LogEnds:
             position, retry = positions.get(main), positions.get(beside)
             if position is None or retry is None:
                 continue
-            books = partition.half.retries.books
-            if position.offset > partition.offsets.position or retry.offset > books.position:
+            finished_runs = partition.retry_partition.retries.finished_runs
+            if position.offset > partition.offsets.position or retry.offset > finished_runs.position:
                 self._post(number, position, retry)
                 told = True
         return told
@@ -113,7 +113,8 @@ class LogEnds:
     def _saves(self) -> bool:
         """Returns whether a partition still has something to write before its final commit."""
         return any(
-            partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
+            partition.retry_partition.may_begin
+            and (partition.retry_partition.unsaved or partition.commits.in_flight is not None)
             for partition in list(self._runner.coordinator.partitions.owned.values())
         )
 
@@ -126,10 +127,13 @@ class LogEnds:
             main, beside = self._places(number)
             if not partition.offsets.unfinished:
                 finished.append(main)
-            books, named = partition.half.retries.books, partition.commits.checkpoints.named
+            finished_runs, named = (
+                partition.retry_partition.retries.finished_runs,
+                partition.commits.checkpoints.named,
+            )
             # The reader may know the log's end from before the checkpoint was written.
-            if named is not None and named.offset >= books.position:
+            if named is not None and named.offset >= finished_runs.position:
                 return True
-            if books.committable == books.position:
+            if finished_runs.committable == finished_runs.position:
                 finished.append(beside)
         return len(self._reader.at_end(finished)) < len(finished)

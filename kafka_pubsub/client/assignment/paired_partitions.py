@@ -238,7 +238,7 @@ class PairedPartitions:
         partition = self._runner.coordinator.partitions.owned.get(number)
         if partition is None:
             raise InvariantViolated(f"partition {number} was taken on, and isn't there")
-        halves = partition.offsets, partition.half.retries.books
+        halves = partition.offsets, partition.retry_partition.retries.finished_runs
         main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
         return main, beside
 
@@ -394,14 +394,14 @@ class PairedPartitions:
 
     # What the runner says (Answers)
 
-    def landed(self, landing: MoveResult) -> None:
+    def move_answered(self, move_result: MoveResult) -> None:
         """Takes a move result."""
-        move_request, coordinator = landing.move_request, self._runner.coordinator
+        move_request, coordinator = move_result.move_request, self._runner.coordinator
         moved = sum(record.topic == self.retry for record in move_request.records[: move_request.checkpoint])
-        refused = {at: str(error) for at, error in landing.refused.items()}
+        refused = {at: str(error) for at, error in move_result.refused.items()}
         now = self._runner.clock()
-        answer = MovesAnswered(landing.ending, refused, landing.checkpoint)
-        coordinator.landed(move_request.partition, move_request.epoch, answer, moved, now)
+        answer = MovesAnswered(move_result.ending, refused, move_result.checkpoint)
+        coordinator.move_answered(move_request.partition, move_request.epoch, answer, moved, now)
 
     def written(self, written: dead_letter_writer.Written) -> None:
         """Takes the result of writing dead letters."""

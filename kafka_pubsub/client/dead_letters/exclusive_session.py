@@ -31,7 +31,7 @@ from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Admin, Backend
 
-__all__ = ["ExclusiveSession", "forget_seat", "seat_group"]
+__all__ = ["ExclusiveSession", "forget_session", "session_group"]
 
 log = logging.getLogger("kafka_pubsub.deadletter")
 
@@ -42,14 +42,14 @@ JOINING = 20.0
 _POLL = 0.2
 
 
-def seat_group(subscription: str) -> str:
+def session_group(subscription: str) -> str:
     """Names the group, and the transactional id, of commands that change the subscription's dead letters."""
     return f"_kafka_pubsub.deadletter.{subscription}"
 
 
-def forget_seat(admin: Admin, subscription: str) -> None:
+def forget_session(admin: Admin, subscription: str) -> None:
     """Deletes the group, unless it has a member. If the cluster refuses, the group stays: its lag means nothing."""
-    group = seat_group(subscription)
+    group = session_group(subscription)
     try:
         admin.group_offsets(group, MARKS_TOPIC)  # waits until the last transaction's position is stored
         admin.delete_group(group)
@@ -101,7 +101,7 @@ class ExclusiveSession:
         self._may_create = may_create
         self._clock = clock
         self._listener = _Listener()
-        self._group = seat_group(subscription)
+        self._group = session_group(subscription)
 
     def __enter__(self) -> ExclusiveSession:
         make_marks_topic(self._backend.admin, may_create=self._may_create)
@@ -119,7 +119,7 @@ class ExclusiveSession:
     def __exit__(self, *_: object) -> None:
         self._transactions.close()
         self._reader.close()
-        forget_seat(self._backend.admin, self._subscription)
+        forget_session(self._backend.admin, self._subscription)
 
     def _wait_for_others(self) -> None:
         until = self._clock() + PATIENCE

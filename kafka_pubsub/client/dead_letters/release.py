@@ -48,14 +48,14 @@ class Releases:
         self,
         backend: Backend,
         subscriptions: SubscriptionAdmin,
-        desk: DeadLetters,
+        dead_letters: DeadLetters,
         *,
         may_create: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._subscriptions = subscriptions
-        self._desk = desk
+        self._dead_letters = dead_letters
         self._may_create = may_create
         self._clock = clock
 
@@ -98,11 +98,11 @@ class Releases:
             marks = ProcessedMarks(fetch)
             with ExclusiveSession(
                 self._backend, name, marks, may_create=self._may_create, clock=self._clock
-            ) as seat:
+            ) as session:
                 done, rest = 0, iter(requests)
                 while batch := list(islice(rest, BATCH)):
                     tell(DeadLetterProgress("releasing", done, len(requests)))
-                    self._desk.store(seat, partial(list, batch), marks)
+                    self._dead_letters.store(session, partial(list, batch), marks)
                     done += len(batch)
                 tell(DeadLetterProgress("releasing", done, len(requests)))
 

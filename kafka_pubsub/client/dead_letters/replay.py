@@ -124,10 +124,10 @@ class DeadLetters:
                     DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell)), wanted
                 )
                 return DeadLetterResult(len(plan), plan.keys, dict(skipped))
-            with self._seat(name, marks) as seat:
+            with self._session(name, marks) as session:
                 scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
                 plan, _ = self._plan(scan, wanted)
-                run = _Replay(self, seat, marks, fetch, record, info, skipped)
+                run = _Replay(self, session, marks, fetch, record, info, skipped)
                 for batch in plan.batches(BATCH):
                     tell(DeadLetterProgress("replaying", run.count, len(plan)))
                     run.bring_back(batch)
@@ -147,13 +147,13 @@ class DeadLetters:
                 plan, _ = self._plan(scan, lambda found: _picks(selection, found))
                 return DeadLetterResult(len(plan), plan.keys)
             marks = ProcessedMarks(fetch)
-            with self._seat(name, marks) as seat:
+            with self._session(name, marks) as session:
                 scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
                 plan, bounds = self._plan(scan, lambda found: _picks(selection, found))
                 done = 0
                 for batch in plan.batches(MARKED):
                     tell(DeadLetterProgress("purging", done, len(plan)))
-                    self.store(seat, partial(marks.with_more, name, info.topic_id, batch), marks)
+                    self.store(session, partial(marks.with_more, name, info.topic_id, batch), marks)
                     done += len(batch)
                 tell(DeadLetterProgress("purging", done, len(plan)))
                 self._trim(info, bounds)
@@ -226,7 +226,7 @@ class DeadLetters:
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 
-    def _seat(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
+    def _session(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
         return ExclusiveSession(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
 
     def _plan(
@@ -245,12 +245,12 @@ class DeadLetters:
         return plan, {number: min(end, kept.get(number, end)) for number, end in scan.bounds.items()}
 
     def store(
-        self, seat: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
+        self, session: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
     ) -> None:
         """Stores what `build` gives by the marks as they are; an empty list: it was stored already."""
         until = self._clock() + GIVE_UP
         while records := build():
-            outcome = seat.store(records)
+            outcome = session.store(records)
             if outcome.ending is Ending.STORED:
                 marks.add([each for each in records if each.topic == MARKS_TOPIC])
                 return
@@ -260,7 +260,7 @@ class DeadLetters:
                 raise reason
             log.warning("dead letters: trying again: %s", reason.message)
             self._sleep(PAUSE)
-            seat.sit_down()
+            session.sit_down()
 
     def _trim(self, info: TopicInfo, bounds: dict[int, int]) -> None:
         """Deletes the records below the bounds, as far as we may."""
@@ -284,16 +284,16 @@ class _Replay:
 
     def __init__(
         self,
-        desk: DeadLetters,
-        seat: ExclusiveSession,
+        dead_letters: DeadLetters,
+        session: ExclusiveSession,
         marks: ProcessedMarks,
         fetch: RecordFetch,
         record: SubscriptionRecord,
         info: TopicInfo,
         skipped: Counter[str],
     ) -> None:
-        self._desk = desk
-        self._seat = seat
+        self._dead_letters = dead_letters
+        self._session = session
         self._marks = marks
         self._fetch = fetch
         self._record = record
@@ -305,7 +305,7 @@ class _Replay:
 
     def bring_back(self, places: Sequence[Place]) -> None:
         """Stores these, in this order."""
-        self._desk.check_unchanged(self._record)
+        self._dead_letters.check_unchanged(self._record)
         bodies = self._read(places)
         self._store([(place, bodies[place]) for place in places if place in bodies])
 
@@ -333,13 +333,13 @@ class _Replay:
             return [*(self._back(record) for _, record in left), *marks] if left else []
 
         try:
-            self._desk.store(self._seat, build, self._marks)
+            self._dead_letters.store(self._session, build, self._marks)
         except InvalidArgument as refusal:
             if len(letters) == 1:
                 self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
                 return
             # An aborted producer can't be used again; sitting down also notices another command that came meanwhile.
-            self._seat.sit_down()
+            self._session.sit_down()
             half = len(letters) // 2
             self._store(letters[:half])
             self._store(letters[half:])

@@ -67,6 +67,6 @@ class RecordedRetryIO(RetryIO):
         self.evidence.retry_side(number, epoch, effect)
         super().relocate(number, epoch, effect)
 
-    def _answer(self, landing: MoveResult) -> None:
-        self.evidence.landed(landing)
-        super()._answer(landing)
+    def _answer(self, move_result: MoveResult) -> None:
+        self.evidence.move_answered(move_result)
+        super()._answer(move_result)

@@ -67,11 +67,11 @@ class RecordedMessage(HeldMessage):
 
     def _told(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
         """Tells a verdict, or that it is too late; what is a run's is told by its end."""
-        holder = self._sink
-        evidence = _evidence_of(holder)
-        if self._state or holder.withdrawn:
+        lease_runner = self._sink
+        evidence = _evidence_of(lease_runner)
+        if self._state or lease_runner.withdrawn:
             evidence.stale(verb, self)
-        elif not (isinstance(holder, BatchLeaseRunner) and holder.messages):
+        elif not (isinstance(lease_runner, BatchLeaseRunner) and lease_runner.messages):
             tell(evidence)
         return evidence
 
@@ -102,19 +102,19 @@ class RecordedMessage(HeldMessage):
         super().extend(seconds)
 
     def ack_with_response(self) -> AckFuture:
-        holder = self._sink
-        with _evidence_of(holder).step:
-            late = self._state or holder.withdrawn
-            if isinstance(holder, BatchLeaseRunner) and self in holder.messages and not late:
-                if not holder.nacked_before(self):  # the log may know it before the run ends
-                    _evidence_of(holder).run_acked(holder, self)
+        lease_runner = self._sink
+        with _evidence_of(lease_runner).step:
+            late = self._state or lease_runner.withdrawn
+            if isinstance(lease_runner, BatchLeaseRunner) and self in lease_runner.messages and not late:
+                if not lease_runner.nacked_before(self):  # the log may know it before the run ends
+                    _evidence_of(lease_runner).run_acked(lease_runner, self)
             else:
                 self._told("ack", lambda evidence: evidence.acked(self))
             return super().ack_with_response()
 
 
-def _evidence_of(holder: LeaseRunner) -> Recorder:
-    return cast("Recorder", holder.reports.observer)
+def _evidence_of(lease_runner: LeaseRunner) -> Recorder:
+    return cast("Recorder", lease_runner.reports.observer)
 
 
 class Recorder(LeaseObserver):
@@ -178,13 +178,13 @@ class Recorder(LeaseObserver):
 
     def begins(self, message: Message, batch: int | None = None) -> None:
         """The message is about to be handed over."""
-        holder = cast("LeaseRunner", message._sink)
+        lease_runner = cast("LeaseRunner", message._sink)
         with self.step:
             partition, offset, epoch = _place(message)
             retry = _retry_offset(message._record)
             self._history.deliver(message, partition, offset, epoch, message._attempt, retry, batch)
-            holder.told_begun = offset
-            if holder.withdrawn:
+            lease_runner.told_begun = offset
+            if lease_runner.withdrawn:
                 self._history.expire(partition, offset, epoch, message._attempt)
 
     def ends(self, message: Message, error: BaseException | None = None) -> None:
@@ -198,12 +198,12 @@ class Recorder(LeaseObserver):
         for message in messages:
             self.begins(message, batch)
 
-    def run_acked(self, holder: BatchLeaseRunner, message: Message) -> None:
+    def run_acked(self, lease_runner: BatchLeaseRunner, message: Message) -> None:
         """The message is acked while its run's callback still runs, and with it those before."""
-        until = holder.messages.index(message) + 1
-        for each in holder.messages[holder.told : until]:
+        until = lease_runner.messages.index(message) + 1
+        for each in lease_runner.messages[lease_runner.told : until]:
             self.acked(each)
-        holder.told = max(holder.told, until)
+        lease_runner.told = max(lease_runner.told, until)
 
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
         """A run's callback has ended: the first `done` messages are acked, the next one's verdict is what counts."""
@@ -248,18 +248,20 @@ class Recorder(LeaseObserver):
                     self._expire(lease)
 
     def _expire(self, lease: Lease) -> None:
-        holder, at = lease.holder, lease.done
+        lease_runner, at = lease.lease_runner, lease.done
         if lease.state is LeaseState.OVER:  # it was kept; an ack that is on its way comes too late
             self._expired(lease, at)
-        elif isinstance(holder, LeaseRunner):
-            at = max(at, holder.done)
-            if at < len(lease.records) and lease.records[at].offset() == _last_acked(holder):
+        elif isinstance(lease_runner, LeaseRunner):
+            at = max(at, lease_runner.done)
+            if at < len(lease.records) and lease.records[at].offset() == _last_acked(lease_runner):
                 at += 1
-            together = isinstance(holder, BatchLeaseRunner)
-            if at < len(lease.records) and (together or lease.records[at].offset() == _last_begun(holder)):
+            together = isinstance(lease_runner, BatchLeaseRunner)
+            if at < len(lease.records) and (
+                together or lease.records[at].offset() == _last_begun(lease_runner)
+            ):
                 self._expired(lease, at)
-        if isinstance(holder, LeaseRunner):
-            holder.withdrawn = holder.stopped = True
+        if isinstance(lease_runner, LeaseRunner):
+            lease_runner.withdrawn = lease_runner.stopped = True
 
     def _expired(self, lease: Lease, at: int) -> None:
         attempt = 1 if at else lease.attempt
@@ -348,14 +350,14 @@ class Recorder(LeaseObserver):
     def _is_moved(self, each: MovedRecord) -> bool:
         return not each.dead and self._is_readable(each)
 
-    def landed(self, landing: MoveResult) -> None:
+    def move_answered(self, move_result: MoveResult) -> None:
         """It has ended, or its outcome isn't known."""
-        partition, epoch = landing.move_request.partition, landing.move_request.epoch
+        partition, epoch = move_result.move_request.partition, move_result.move_request.epoch
         move_request = self._move_requests.pop((partition, epoch), None)
         if move_request is None:
             return
-        accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
-        placed = landing.offsets if accepted else ()
+        accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[move_result.ending]
+        placed = move_result.offsets if accepted else ()
         where = [
             (origin, at) for origin, at in zip(move_request.moved, placed, strict=False) if origin is not None
         ]
@@ -367,12 +369,12 @@ def _place(message: Message) -> Place:
     return lease.partition, message.offset, lease.epoch
 
 
-def _last_acked(holder: LeaseRunner) -> int:
-    return getattr(holder, "told_acked", -1)
+def _last_acked(lease_runner: LeaseRunner) -> int:
+    return getattr(lease_runner, "told_acked", -1)
 
 
-def _last_begun(holder: LeaseRunner) -> int:
-    return getattr(holder, "told_begun", -1)
+def _last_begun(lease_runner: LeaseRunner) -> int:
+    return getattr(lease_runner, "told_begun", -1)
 
 
 def _retry_offset(record: Record | StoredRecord) -> int | None:

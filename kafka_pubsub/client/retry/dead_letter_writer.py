@@ -58,10 +58,10 @@ class DeadLetterWriter(TransactionThread):
         self,
         transactions: Callable[[], Transactions],
         written: Callable[[Written], None],
-        landed: Callable[[MoveResult], None],
+        move_answered: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-letters",
     ) -> None:
-        super().__init__(transactions, landed, name)
+        super().__init__(transactions, move_answered, name)
         self._written = written
         self._changed = threading.Condition()
         # The request that is written and lacks its positions; and the same request with them.
@@ -122,7 +122,7 @@ class DeadLetterWriter(TransactionThread):
             if outcome.ending is Ending.UNKNOWN:
                 self._fence_ourselves()
             offsets = outcome.offsets
-            self._land(MoveResult(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
+            self._answer_move(MoveResult(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
         elif not asked:
             if not outcome.refused:
                 self._failed_at, self._failure = time.monotonic(), outcome.reason

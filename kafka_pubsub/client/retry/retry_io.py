@@ -106,7 +106,7 @@ def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
 class Answers(Protocol):
     """The receiver of the answers, called on the runner (`paired_partitions`)."""
 
-    def landed(self, landing: MoveResult) -> None:
+    def move_answered(self, move_result: MoveResult) -> None:
         """Takes the result of a move request."""
 
     def written(self, written: Written) -> None:
@@ -144,10 +144,12 @@ class RetryIO:
         self._dead_partitions = 1 if policy is None else _dead_topic(backend, policy).partitions
         name = f"kafka_pubsub-{record.name}"
         own = transactional_id(record.name, writer)
-        self.mover = TransactionThread(lambda: backend.transactions(own), self._landed, f"{name}-mover")
+        self.mover = TransactionThread(
+            lambda: backend.transactions(own), self._move_answered, f"{name}-mover"
+        )
         dead = dead_letter_id(record.name, writer)
         self.letters = DeadLetterWriter(
-            lambda: backend.transactions(dead), self._written, self._landed, f"{name}-letters"
+            lambda: backend.transactions(dead), self._written, self._move_answered, f"{name}-letters"
         )
         self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
         #: The number of move requests without a result, by partition.
@@ -203,7 +205,7 @@ class RetryIO:
             named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
         )
 
-    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
         """Sends dead letters to their writer."""
         records = [self._record(number, each) for each in effect.records]
         membership = self._membership()
@@ -220,7 +222,7 @@ class RetryIO:
             self._up[number] += 1
         if not self.letters.complete(rest):
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
-            self._landed(MoveResult(rest, Ending.ABORTED, reason=reason))
+            self._move_answered(MoveResult(rest, Ending.ABORTED, reason=reason))
 
     def _record(self, number: int, each: MovedRecord) -> NewRecord:
         record = cast("StoredRecord", each.record)
@@ -253,13 +255,13 @@ class RetryIO:
 
     # On the threads of their own
 
-    def _answer(self, landing: MoveResult) -> None:
-        self._post(lambda: self._answers.landed(landing))
+    def _answer(self, move_result: MoveResult) -> None:
+        self._post(lambda: self._answers.move_answered(move_result))
 
-    def _landed(self, landing: MoveResult) -> None:
-        self._answer(landing)
+    def _move_answered(self, move_result: MoveResult) -> None:
+        self._answer(move_result)
         with self._changed:
-            self._up[landing.move_request.partition] -= 1
+            self._up[move_result.move_request.partition] -= 1
             self._changed.notify_all()
 
     def _written(self, written: Written) -> None:

@@ -93,11 +93,11 @@ class TransactionThread:
     def __init__(
         self,
         transactions: Callable[[], Transactions],
-        landed: Callable[[MoveResult], None],
+        move_answered: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-mover",
     ) -> None:
         self._make = transactions
-        self._landed = landed
+        self._move_answered = move_answered
         self._move_requests: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
             self._work, name
         )
@@ -212,7 +212,7 @@ class TransactionThread:
             if refused and number not in refused:
                 again.append(move_request)
             else:
-                self._land(
+                self._answer_move(
                     MoveResult(move_request, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
                 )
         if again:
@@ -242,11 +242,11 @@ class TransactionThread:
                 log.warning("the fate of a transaction is still unknown: %s; trying again", error)
                 self._ending.wait(TRY_AGAIN)
 
-    def _land(self, landing: MoveResult) -> None:
+    def _answer_move(self, move_result: MoveResult) -> None:
         try:
-            self._landed(landing)
+            self._move_answered(move_result)
         except Exception:
-            log.exception("landing of partition %d failed", landing.move_request.partition)
+            log.exception("landing of partition %d failed", move_result.move_request.partition)
 
 
 def _end(_: Transactions) -> None:

@@ -17,7 +17,7 @@ class RetrySide(Protocol):
     """The side of the retry topic (`retry_io`): takes a core's requests, and answers later."""
 
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None: ...
-    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
@@ -54,13 +54,13 @@ def answer_waiters(effect: Durable | Undone) -> None:
 def stop_callbacks(leases: Iterable[Lease]) -> None:
     """Begins no more records of these leases; running callbacks go on to the end of their record."""
     for lease in leases:
-        if isinstance(lease.holder, LeaseRunner):
-            lease.holder.stopped = True
+        if isinstance(lease.lease_runner, LeaseRunner):
+            lease.lease_runner.stopped = True
 
 
 def withdraw(leases: Iterable[Lease]) -> None:
     """Takes these leases, which are over, away from their lease runners."""
     for lease in leases:
-        if isinstance(lease.holder, LeaseRunner):
-            lease.holder.withdrawn = lease.holder.stopped = True
-        lease.holder = None
+        if isinstance(lease.lease_runner, LeaseRunner):
+            lease.lease_runner.withdrawn = lease.lease_runner.stopped = True
+        lease.lease_runner = None

@@ -213,7 +213,7 @@ class Coordinator:
         if number in self.partitions.owned:
             self._handle(number, ReadUpTo(position.offset, retry.offset, position.epoch, retry.epoch), now)
 
-    def landed(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
+    def move_answered(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
         """Takes a move result: the transaction has ended; `moved` of its records went to the retry topic."""
         partitions = self.partitions
         if (partition := partitions.find_epoch(number, epoch)) is None:
@@ -240,18 +240,18 @@ class Coordinator:
         return self._reserved
 
     @property
-    def seat(self) -> Inline | None:
+    def inline_worker(self) -> Inline | None:
         """The worker pool's interface for inline callbacks; None if it has none."""
         return self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
         """Returns whether leases of so many partitions may be taken inline."""
-        seat = self.seat
+        inline_worker = self.inline_worker
         return (
             not self.closing
             and self._flow.max_messages - self.partitions.lease_count >= partitions
-            and seat is not None
-            and seat.spares()
+            and inline_worker is not None
+            and inline_worker.spares()
         )
 
     def released(self, releases: Sequence[LeaseReport], now: float) -> None:
@@ -317,18 +317,20 @@ class Coordinator:
             taken = suspects > 0 and self._free() <= 0
             self._handle(number, Tick(number in paused, taken, wall, self.closing), now)
         if suspects:
-            tries = (number for number, partition in partitions.owned.items() if partition.half.tries)
+            tries = (
+                number for number, partition in partitions.owned.items() if partition.retry_partition.tries
+            )
             self._tried = next(tries, self._tried)
 
     def progress(self, now: float) -> None:
         """Notes how far the lease runners are."""
         steps: defaultdict[int, list[Progress]] = defaultdict(list)
-        for holder in self._worker_pool.walking():
-            lease, done = holder.lease, holder.done
-            if holder.begun and lease.state is LeaseState.WALKING:
-                if done != holder.seen:
-                    holder.seen, holder.seen_at = done, now
-                steps[lease.partition].append(Progress(lease, done, holder.seen_at))
+        for lease_runner in self._worker_pool.running():
+            lease, done = lease_runner.lease, lease_runner.done
+            if lease_runner.begun and lease.state is LeaseState.RUNNING:
+                if done != lease_runner.seen:
+                    lease_runner.seen, lease_runner.seen_at = done, now
+                steps[lease.partition].append(Progress(lease, done, lease_runner.seen_at))
         for number, some in steps.items():
             self._handle(number, Progressed(some), now)
 
@@ -458,7 +460,7 @@ class Coordinator:
             case StoreMoves():
                 beside.relocate(number, partitions.epoch_of(number), effect)
             case WriteDeadLetters():
-                beside.bury(number, partitions.epoch_of(number), effect)
+                beside.write_dead_letters(number, partitions.epoch_of(number), effect)
             case ReadBodies(offsets):
                 beside.read(number, partitions.epoch_of(number), offsets)
             case Trim(offset):

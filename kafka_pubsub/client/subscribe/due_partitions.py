@@ -147,10 +147,10 @@ class DuePartitions:
 
     def _ask_one(self, number: int, owned: Partition | None) -> None:
         _put(self._deliverable, number, owned is not None and owned.deliverable)
-        _put(self._hurried, number, owned is not None and owned.half.hurried)
-        _put(self._careful, number, owned is not None and owned.half.careful_at_all)
+        _put(self._hurried, number, owned is not None and owned.retry_partition.hurried)
+        _put(self._careful, number, owned is not None and owned.retry_partition.careful_at_all)
         self._benched.pop(number, None)
-        if owned is not None and (benched := owned.half.benched):
+        if owned is not None and (benched := owned.retry_partition.benched):
             self._benched[number] = benched
         self._held.pop(number, None)
         if owned is not None and (count := len(owned.offsets.unfinished)):
@@ -159,7 +159,7 @@ class DuePartitions:
 
 def _is_restless(partition: Partition) -> bool:
     busy = partition.leases.active or partition.acks.busy or partition.commits.in_flight is not None
-    return bool(busy) or partition.half.chores.restless
+    return bool(busy) or partition.retry_partition.maintenance.restless
 
 
 def _put(some: set[int], number: int, member: bool) -> None:

@@ -220,7 +220,7 @@ class OwnedPartitions:
     def suspect_wants_room(self) -> bool:
         """Returns whether a suspect waits only for room."""
         some = (number for number in self.attention.benched if number not in self.leaving)
-        return any(self.owned[number].half.wants_turn for number in some)
+        return any(self.owned[number].retry_partition.wants_turn for number in some)
 
     def held(self) -> dict[int, Held]:
         """Returns the unfinished records of each owned partition; any thread may call it."""
@@ -251,7 +251,7 @@ def running(partition: Partition) -> list[Lease]:
 
     def runs(lease: Lease) -> bool:
         return lease.state is LeaseState.EXPIRED or (
-            lease.state is LeaseState.WALKING and lease.holder is not None
+            lease.state is LeaseState.RUNNING and lease.lease_runner is not None
         )
 
     return [lease for lease in partition.leases.active if lease.key is not None and runs(lease)]

@@ -139,8 +139,8 @@ class StreamRunner:
         self._fetcher: threading.Thread | None = None
         #: Held by the thread that does the runner's work: its own thread, or a fetcher that runs inline (rule 4).
         self.core = threading.RLock()
-        self.walks = InlineScheduler(self, ordered=record.options.message_ordering)
-        self.book = self.walks.book
+        self.inline = InlineScheduler(self, ordered=record.options.message_ordering)
+        self.book = self.inline.book
 
     # Life
 
@@ -237,10 +237,10 @@ class StreamRunner:
         while self._running or self._posted:
             with self.core:
                 now = self.clock()
-                if self.walks.stands(now):
+                if self.inline.stands(now):
                     self.take_over()
-                if self.walks.walk is None:  # else the fetcher does it, within milliseconds
-                    self.step(now, hand_out=not self.walks.soon(now))
+                if self.inline.run is None:  # else the fetcher does it, within milliseconds
+                    self.step(now, hand_out=not self.inline.soon(now))
             if self._watch is not None:
                 self._watch()
             self._sleep()
@@ -254,10 +254,10 @@ class StreamRunner:
 
     def _sleep(self) -> None:
         with self.core:
-            walking = self.walks.walk is not None
+            walking = self.inline.run is not None
             self._dozing, self.inbox.asleep = True, not walking
             now = self.clock()
-            wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
+            wait = LOOK if walking else self._idling.sleep(now, SOON if self.inline.soon(now) else TICK)
         if not walking and self._is_told():
             self.inbox.asleep = self._dozing = False
             return
@@ -274,12 +274,12 @@ class StreamRunner:
             self._tick_at = now + TICK
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
-            coordinator.deliver(now, inline=inline and self.walks.walk is not None)  # else it was taken over
+            coordinator.deliver(now, inline=inline and self.inline.run is not None)  # else it was taken over
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
         self._hurried = coordinator.partitions.attention.hurried
-        self.walks.pace.beside(coordinator.partitions.attention.careful)
+        self.inline.pace.beside(coordinator.partitions.attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -388,21 +388,21 @@ class StreamRunner:
 
     def fetch(self, wait: float) -> bool:
         """Reads once, and posts the records or runs them inline; False if another thread is the fetcher now."""
-        inline = self.walks.limit(self.clock())
+        inline = self.inline.limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
         records = self._reader.read(most, wait)
         if not (read := len(records)):
             self._ends.look()
         records = self.rebalances.pairs.sort_out(records)
         if not records:
-            return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
+            return not self.inline.soon(self.clock()) or self.inline.try_inline({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         batches = by_partition(records)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
         if len(records) <= inline:
-            mine = self.walks.try_walk(batches, len(records), more=read >= most)
+            mine = self.inline.try_inline(batches, len(records), more=read >= most)
             if mine is not None:
                 return mine
         self.hand_in(batches, len(records))
@@ -442,13 +442,13 @@ class StreamRunner:
     def take_over(self) -> None:
         """Ends an inline run that is under way: its callback goes on, but its thread is no longer the fetcher."""
         with self.core:
-            if (walk := self.walks.take_over()) is None:
+            if (walk := self.inline.take_over()) is None:
                 return
             self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
         self.ring()
 
     def make_way(self) -> None:
-        walk = self.walks.walk
+        walk = self.inline.run
         if walk is not None and walk.thread is threading.current_thread():
             self.take_over()
 

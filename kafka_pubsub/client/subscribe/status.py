@@ -92,7 +92,7 @@ def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
     reasons = {
-        LeaseState.WALKING: "with its callback",
+        LeaseState.RUNNING: "with its callback",
         LeaseState.KEPT: "leased, not acked yet",
         LeaseState.EXPIRED: "its deadline has passed, its callback still runs",
     }
@@ -115,7 +115,7 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Yields the keys that wait in the retry topic."""
-    lines = partition.half.retries.parking.lines
+    lines = partition.retry_partition.retries.parking.lines
     for key in lines:
         entry = lines.peek(key)
         if entry is None:

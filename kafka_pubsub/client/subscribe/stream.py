@@ -126,7 +126,7 @@ class Stream:
         engine = self._engine
         engine.hush()
         if not self._worker_pool.close(timeout):
-            running = [holder.lease for holder in self._worker_pool.walking()]
+            running = [lease_runner.lease for lease_runner in self._worker_pool.running()]
             log.warning(
                 "closed while callbacks still run; their messages will be delivered again: %s", running
             )

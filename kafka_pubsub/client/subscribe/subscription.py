@@ -25,8 +25,8 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations
     from kafka_pubsub.client.dead_letters.key_states import KeyState
+    from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations
     from kafka_pubsub.client.subscribe.receiver import Receiver
     from kafka_pubsub.client.subscribe.status import SubscriptionState
     from kafka_pubsub.client.subscribe.stream import Stream
@@ -47,7 +47,7 @@ class Subscription:
                 handle(message)
     """
 
-    __slots__ = ("_admin", "_delete", "_desk", "_entered", "_name", "_subscriber")
+    __slots__ = ("_admin", "_dead_letters", "_delete", "_entered", "_name", "_subscriber")
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Subscription:
         *,
         admin: Callable[[], SubscriptionAdmin],
         subscriber: Callable[[], Subscriber],
-        desk: Callable[[], DeadLetterOperations],
+        dead_letters: Callable[[], DeadLetterOperations],
         delete: Callable[[], None],
     ) -> None:
         self._name = name
         self._admin = admin
         self._subscriber = subscriber
-        self._desk = desk
+        self._dead_letters = dead_letters
         self._delete = delete
         #: For each open `with` block, the receiver that it uses.
         self._entered: list[Receiver] = []
@@ -205,7 +205,7 @@ class Subscription:
         `error`: a part of the text of the error.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().letters.letters(self._name, selection, topic)
+        return self._dead_letters().letters.letters(self._name, selection, topic)
 
     def replay_dead_letters(
         self,
@@ -224,7 +224,7 @@ class Subscription:
         Each comes back once: repeat a call that was interrupted. With `dry_run` nothing is changed.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().letters.replay(
+        return self._dead_letters().letters.replay(
             self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
@@ -245,7 +245,7 @@ class Subscription:
         They aren't listed any more. Kafka deletes from the front of a topic only, so their bytes may stay a while.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().letters.purge(
+        return self._dead_letters().letters.purge(
             self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
@@ -268,13 +268,13 @@ class Subscription:
         `until` are when the messages failed first. A stream of the subscription does it, now or when one is opened.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().releases.release(
+        return self._dead_letters().releases.release(
             self._name, selection, on_progress or _say_nothing, drop=drop, dry_run=dry_run
         )
 
     def keys(self) -> list[KeyState]:
         """Returns the keys that are parked, waiting or leased in any process, and the reasons, as Kafka stores them."""
-        return self._desk().keys(self._name)
+        return self._dead_letters().keys(self._name)
 
     def delete(self) -> None:
         """Deletes the subscription and its position; its streams end with `NotFound`."""

@@ -65,7 +65,9 @@ class ForgottenAcks:
         if self._subscription in _logged:
             return
         _logged.add(self._subscription)
-        message = Message(cast("StoredRecord", lease.records[lease.done]), cast("MessageSink", lease.holder))
+        message = Message(
+            cast("StoredRecord", lease.records[lease.done]), cast("MessageSink", lease.lease_runner)
+        )
         key = message.ordering_key
         log.warning(
             "subscription %r: message %s%s was neither acked nor nacked, and %s, so it is delivered again. For each "

@@ -132,7 +132,7 @@ class InlineLeaseRunner(LeaseRunner):
 
     def __init__(self, lease: Lease, reports: Reports, *, ordered: bool, spare: int = LONGEST) -> None:
         super().__init__(lease, reports)
-        lease.holder = self
+        lease.lease_runner = self
         self._ordered = ordered
         self._lock = threading.Lock()
         self._records = iter(lease.records)
@@ -204,16 +204,16 @@ class InlineLeaseRunner(LeaseRunner):
         lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
         lease.key = record.key() if self._ordered else None
         lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
-        lease.holder = holder = LeaseRunner(lease, self.reports)
-        holder.begun = holder.detached = True
-        holder.withdrawn = self.withdrawn
-        message._sink = holder
+        lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
+        lease_runner.begun = lease_runner.detached = True
+        lease_runner.withdrawn = self.withdrawn
+        message._sink = lease_runner
         state = message._state
         if state == PENDING:
             self._left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT))
             self._spare -= 1
         else:
-            holder.let_go()
+            lease_runner.let_go()
         return state
 
     def _reached(self) -> int:

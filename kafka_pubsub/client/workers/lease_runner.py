@@ -97,14 +97,14 @@ class HeldMessage(Message):
 
     def ack(self) -> None:
         """Done: never deliver it again."""
-        holder = self._sink
-        if self._state or holder.withdrawn:
-            holder.reports.stale()
+        lease_runner = self._sink
+        if self._state or lease_runner.withdrawn:
+            lease_runner.reports.stale()
             return
         self._state = ACKED
-        holder = self._sink  # another one, if it was left just now (`inline_runner`)
-        if holder.detached:
-            holder.acked_later(self)
+        lease_runner = self._sink  # another one, if it was left just now (`inline_runner`)
+        if lease_runner.detached:
+            lease_runner.acked_later(self)
 
     def _fail(self) -> None:
         """The callback raised, or its task was cancelled."""
@@ -152,7 +152,7 @@ class LeaseRunner:
         #: What the callback raised, or was dealing with when it nacked; empty: nothing.
         self._error = ""
 
-    def walk(self, callback: Callable[[Message], object]) -> LeaseReport:
+    def run(self, callback: Callable[[Message], object]) -> LeaseReport:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
         new, kind = object.__new__, self._kind()  # four stores here cost half of a call of `__init__`
@@ -182,7 +182,7 @@ class LeaseRunner:
 
     def let_go(self) -> None:
         """Takes references apart, so that records are freed at once and not by the collector."""
-        self.lease.holder = None
+        self.lease.lease_runner = None
 
     def begin(self) -> Message | None:
         """The message of the next record, now with its callback; None if nothing more may begin."""
@@ -239,9 +239,11 @@ class LeaseRunner:
             return
         self._delay, self._error = delay, words_of(sys.exc_info()[1])
         message._state = NACKED
-        holder = cast("LeaseRunner", message._sink)  # another one, if it was left just now (`inline_runner`)
-        if holder.detached:
-            holder.nacked_later(delay, self._error)
+        lease_runner = cast(
+            "LeaseRunner", message._sink
+        )  # another one, if it was left just now (`inline_runner`)
+        if lease_runner.detached:
+            lease_runner.nacked_later(delay, self._error)
 
     def nacked_later(self, delay: float | None, error: str) -> None:
         """The callback has returned before."""

@@ -59,8 +59,8 @@ class PullQueue:
     def take(self, leases: Sequence[Lease]) -> None:
         with self._changed:
             for lease in leases:
-                lease.holder = holder = LeaseRunner(lease, self._reports)
-                self._box.append(holder)
+                lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
+                self._box.append(lease_runner)
             self._changed.notify_all()
 
     def receive(self, most: int, timeout: float | None, ended: Callable[[], bool]) -> list[Message]:
@@ -96,15 +96,15 @@ class PullQueue:
 
     def _out(self) -> Message | None:
         while self._box:
-            holder = self._box.popleft()
-            message = holder.begin()
+            lease_runner = self._box.popleft()
+            message = lease_runner.begin()
             if message is None:  # its partition was revoked, or the stream is about to end
-                holder.let_go()
-                self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
+                lease_runner.let_go()
+                self._reports.released(LeaseReport(lease_runner.lease, 0, LeaseOutcome.UNTOUCHED))
                 continue
             self._reports.observer.begins(message)
             self._reports.observer.ends(message)  # a box has no callback that could end later
-            self._reports.released(holder.left(message))
+            self._reports.released(lease_runner.left(message))
             self._wanted -= 1
             return message
         return None
@@ -118,11 +118,11 @@ class PullQueue:
         """Returns for how many seconds it has been idle (rule 3); `leases`: the open ones, also in the box."""
         with self._changed:
             now = self._clock()
-            if self._waiting or leases > sum(not holder.withdrawn for holder in self._box):
+            if self._waiting or leases > sum(not lease_runner.withdrawn for lease_runner in self._box):
                 self._used = now
             return now - self._used
 
-    def walking(self) -> Iterable[LeaseRunner]:
+    def running(self) -> Iterable[LeaseRunner]:
         return ()
 
     def close(self, timeout: float | None) -> bool:

@@ -65,7 +65,7 @@ class Inline(Protocol):
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
         """The worker pool takes these."""
 
-    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
+    def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None:
         """`thread` was the fetcher; until its callback ends it is a worker."""
 
 
@@ -82,7 +82,7 @@ class WorkerPool(Protocol):
         """How many leases to ask for when `free` more messages may be started."""
 
     def take(self, leases: Sequence[Lease]) -> None: ...
-    def walking(self) -> Iterable[LeaseRunner]: ...
+    def running(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
         """Waits for callbacks that run; False if one still runs after `timeout` seconds."""
 
@@ -144,17 +144,17 @@ class ThreadWorkers:
         queue = self._workers.queue
         for _ in range(queue.qsize()):
             try:
-                holder = queue.get_nowait()
+                lease_runner = queue.get_nowait()
             except Empty:
                 return
-            if holder is None:
+            if lease_runner is None:
                 queue.put(None)
             else:
                 self._workers.handed -= 1
-                aside.append(holder)
+                aside.append(lease_runner)
 
-    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
-        self._adopted.append((holder, thread))
+    def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None:
+        self._adopted.append((lease_runner, thread))
         if self._workers.hired > self._places():
             self._workers.dismiss()
 
@@ -177,8 +177,8 @@ class ThreadWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
         lease_runners = [LeaseRunner(lease, reports) for lease in leases]
-        for holder in lease_runners:
-            holder.lease.holder = holder
+        for lease_runner in lease_runners:
+            lease_runner.lease.lease_runner = lease_runner
         if self._aside is not None:
             self._aside.extend(lease_runners)
         else:
@@ -186,8 +186,8 @@ class ThreadWorkers:
 
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
         workers = self._workers
-        for holder in lease_runners:
-            workers.put(holder)
+        for lease_runner in lease_runners:
+            workers.put(lease_runner)
         while workers.hired < min(AT_ONCE, self._places(), workers.waiting):
             workers.hire()
 
@@ -196,21 +196,21 @@ class ThreadWorkers:
         count, seconds = max(1, workers.hired), now - self._looked_at
         if seconds < LOOK:
             return
-        finished = workers.walked + sum(holder.done for holder in self.walking())
+        finished = workers.walked + sum(lease_runner.done for lease_runner in self.running())
         if finished - self._looked_upon < seconds * count / QUICK:
             for _ in range(min(count, self._places() - workers.hired, workers.waiting)):
                 workers.hire()
         self._looked_at, self._looked_upon = now, finished
 
-    def _walk(self, holder: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
-        worker.current = (holder,)
-        self._reports.released(holder.walk(self.callback))
+    def _walk(self, lease_runner: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
+        worker.current = (lease_runner,)
+        self._reports.released(lease_runner.run(self.callback))
         worker.current = ()
-        worker.walked += holder.done
+        worker.walked += lease_runner.done
         worker.ended += 1
 
-    def walking(self) -> Sequence[LeaseRunner]:
-        return self._workers.walking() + [holder for holder, _ in self._adopted]
+    def running(self) -> Sequence[LeaseRunner]:
+        return self._workers.running() + [lease_runner for lease_runner, _ in self._adopted]
 
     def close(self, timeout: float | None) -> bool:
         return self._workers.close(timeout, [thread for _, thread in self._adopted])
@@ -241,24 +241,24 @@ class ExecutorWorkers:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = LeaseRunner(lease, self._reports)
-            self._lease_runners.add(holder)
+            lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
+            self._lease_runners.add(lease_runner)
             try:
-                self._executor.submit(self._walk, holder)
+                self._executor.submit(self._walk, lease_runner)
             except RuntimeError as error:  # what executors raise that were shut down
-                self._lease_runners.discard(holder)
+                self._lease_runners.discard(lease_runner)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
 
-    def _walk(self, holder: LeaseRunner) -> None:
-        self._reports.released(holder.walk(self._callback))
+    def _walk(self, lease_runner: LeaseRunner) -> None:
+        self._reports.released(lease_runner.run(self._callback))
         with self._ended:
-            self._lease_runners.discard(holder)
+            self._lease_runners.discard(lease_runner)
             self._ended.notify_all()
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return [holder for holder in self._lease_runners.copy() if holder.begun]
+    def running(self) -> Iterable[LeaseRunner]:
+        return [lease_runner for lease_runner in self._lease_runners.copy() if lease_runner.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:
@@ -296,8 +296,8 @@ class BatchWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         workers = self._workers
         for lease in leases:
-            lease.holder = holder = BatchLeaseRunner(lease, self._reports)
-            workers.put(holder)
+            lease.lease_runner = lease_runner = BatchLeaseRunner(lease, self._reports)
+            workers.put(lease_runner)
         while workers.hired < self._most and workers.waiting:
             workers.hire()
 
@@ -313,18 +313,18 @@ class BatchWorkers:
         until = time.monotonic() + self._latency
         while count < self._size and count == len(batch):
             try:
-                holder = queue.get(timeout=max(0.0, until - time.monotonic()))
+                lease_runner = queue.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 break
-            if holder is None or len(holder.lease.records) > 1:
-                queue.put(holder)
+            if lease_runner is None or len(lease_runner.lease.records) > 1:
+                queue.put(lease_runner)
                 break
-            batch.append(holder)
+            batch.append(lease_runner)
             count += 1
         return batch
 
     def _call(self, batch: Sequence[BatchLeaseRunner]) -> None:
-        messages = [message for holder in batch for message in holder.begin_run()]
+        messages = [message for lease_runner in batch for message in lease_runner.begin_run()]
         raised: BaseException | None = None
         try:
             if messages:
@@ -332,11 +332,11 @@ class BatchWorkers:
         except BaseException as error:  # see Lease runner.walk
             raised = error
             log.exception("the batch callback raised; what it hadn't acked is redelivered")
-        for holder in batch:
-            self._reports.released(holder.end_run(raised))
+        for lease_runner in batch:
+            self._reports.released(lease_runner.end_run(raised))
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return self._workers.walking()
+    def running(self) -> Iterable[LeaseRunner]:
+        return self._workers.running()
 
     def close(self, timeout: float | None) -> bool:
         return self._workers.close(timeout)

@@ -138,7 +138,7 @@ class Workers(Generic[Item]):
         """The number of records that were finished in these items."""
         return self._past.walked + sum(worker.walked for worker in self._all)
 
-    def walking(self) -> list[Item]:
+    def running(self) -> list[Item]:
         """Returns the items that threads work on now."""
         return [item for worker in self._all for item in worker.current]
 

@@ -40,7 +40,7 @@ class Progress(NamedTuple):
     runs: Sequence[Run]
     #: The end of what was read of main.
     read: LogEnd
-    books: FinishedRuns
+    finished_runs: FinishedRuns
     notes: Notes
     retry_notes: Notes
     doubts: tuple[Doubt, Doubt]
@@ -53,8 +53,8 @@ class Progress(NamedTuple):
 class Checkpoints:
     """The checkpoints of one partition under one ownership."""
 
-    def __init__(self, start: Start, books: FinishedRuns) -> None:
-        self._start, self._retry, self._books = start, start.retry, books
+    def __init__(self, start: Start, finished_runs: FinishedRuns) -> None:
+        self._start, self._retry, self._finished_runs = start, start.retry, finished_runs
         #: The checkpoint that the last accepted commit named; None: there is none.
         self.named = start.retry.checkpoint
         #: The runs of main that this checkpoint holds.
@@ -100,16 +100,22 @@ class Checkpoints:
 
     def differs(self, progress: Progress) -> bool:
         """Returns whether anything has finished that isn't in the checkpoint."""
-        if progress.done != self._done or progress.books.fresh:
+        if progress.done != self._done or progress.finished_runs.fresh:
             return True
         return any(run not in self.told for run in progress.runs)
 
     def write(self, progress: Progress, now: float) -> Checkpoint:
         """Returns the checkpoint to be written with the commit."""
         self._count += 1
-        retry, books = self._retry, progress.books
+        retry, finished_runs = self._retry, progress.finished_runs
         main = Log(retry.topic_id, progress.position, tuple(progress.runs), *progress.read, progress.notes)
-        beside = Log(retry.retry_id, books.committable, tuple(books.runs), *books.read, progress.retry_notes)
+        beside = Log(
+            retry.retry_id,
+            finished_runs.committable,
+            tuple(finished_runs.runs),
+            *finished_runs.read,
+            progress.retry_notes,
+        )
         nonce, time = retry.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + retry.wall) * 1000))
         self._sent = Checkpoint(nonce, self._start.writer, time, main, beside)
         self._not_before, self._next_done = now + PAUSE, progress.done
@@ -129,7 +135,7 @@ class Checkpoints:
         self.told = frozenset(sent.main.runs)
         self._ends = _end(sent.main.runs), _end(sent.retry.runs)
         self._done = self._next_done
-        self._books.tell(sent.retry.runs)
+        self._finished_runs.tell(sent.retry.runs)
         self._changed, self._not_before = None, 0.0
 
 

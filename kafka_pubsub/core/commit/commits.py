@@ -49,12 +49,12 @@ class Noter(Protocol):
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(self, start: Start, offsets: Offsets, books: FinishedRuns, noter: Noter) -> None:
+    def __init__(self, start: Start, offsets: Offsets, finished_runs: FinishedRuns, noter: Noter) -> None:
         self._offsets = offsets
-        self._books = books
+        self._finished_runs = finished_runs
         self._noter = noter
         self._writer, self._nonce = start.writer, start.retry.nonce
-        self.checkpoints = Checkpoints(start, books)
+        self.checkpoints = Checkpoints(start, finished_runs)
         #: What the log holds: the last accepted commit, or what was there at the beginning.
         self.stored = start.stored
         #: The commit that was sent and is unanswered.
@@ -130,7 +130,8 @@ class Commits:
     def _checkpoint(
         self, progress: Progress, records: Sequence[MovedRecord], now: float, *, clean: bool
     ) -> StoreMoves:
-        progress = progress._replace(books=progress.books.after(()))  # a copy: they change before it is named
+        # A copy: they change before it is named.
+        progress = progress._replace(finished_runs=progress.finished_runs.after(()))
         checkpoint = self.checkpoints.write(progress, now)
         more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
 
@@ -184,20 +185,20 @@ class Commits:
     def _progress(self, moves: Sequence[Move]) -> Progress:
         gone = {move.origin for move in moves if move.source is None}
         beside_gone = {move.source for move in moves if move.source is not None}
-        offsets, books, noter = self._offsets, self._books, self._noter
+        offsets, finished_runs, noter = self._offsets, self._finished_runs, self._noter
         position, runs = offsets.after(gone) if gone else (offsets.committable, offsets.runs())
-        books = books.after(beside_gone) if beside_gone else books
+        finished_runs = finished_runs.after(beside_gone) if beside_gone else finished_runs
         notes = noter.main_notes(position, gone)
-        retry_notes = noter.retry_notes(books.committable, beside_gone)
-        done = offsets.done + len(gone) + books.done
+        retry_notes = noter.retry_notes(finished_runs.committable, beside_gone)
+        done = offsets.done + len(gone) + finished_runs.done
         return Progress(
-            position, runs, offsets.read, books, notes, retry_notes, noter.doubts, done, noter.older
+            position, runs, offsets.read, finished_runs, notes, retry_notes, noter.doubts, done, noter.older
         )
 
     def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
         points = self.checkpoints
-        runs = news(progress.runs, points.told), progress.books.fresh
-        more = points.more(progress.position, progress.books.committable)
+        runs = news(progress.runs, points.told), progress.finished_runs.fresh
+        more = points.more(progress.position, progress.finished_runs.committable)
         return self._encoded(progress, runs, points.named, more, clean=clean)
 
     def _encoded(
@@ -209,7 +210,7 @@ class Commits:
         *,
         clean: bool,
     ) -> CommitBoth:
-        position, retry_position = progress.position, progress.books.committable
+        position, retry_position = progress.position, progress.finished_runs.committable
         main_doubt, doubt = progress.doubts
         main = AckMap(self._writer, tuple(runs[0]), clean, self._nonce, progress.notes, named, more[0])
         main = main._replace(older=progress.older, doubt=main_doubt, read=progress.read)
@@ -222,7 +223,7 @@ class Commits:
             named,
             more[1],
             doubt=doubt,
-            read=progress.books.read,
+            read=progress.finished_runs.read,
         )
         text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
         main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)

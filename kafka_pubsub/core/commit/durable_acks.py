@@ -9,7 +9,7 @@ Rules
 2. An ack is noted when it arrives, though its callback may still run: the callback may wait for this very answer.
    The key stays with its lease runner until the callback has ended.
 3. The acks of an inline run (`inline_lease`) are noted when the inline run has reported; until then they wait in
-   `_walked`.
+   `_ended_inline`.
 4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
 5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
 6. Every wait ends: after `PATIENCE` a waiter hears that there is no answer. The ack itself stays noted.
@@ -42,16 +42,16 @@ _Waiter = tuple[object, float]
 class Durability:
     """The waiters of one partition under one ownership."""
 
-    def __init__(self, leases: Leases, verdicts: LeaseReports, commits: Commits, *, prompt: bool) -> None:
+    def __init__(self, leases: Leases, outcomes: LeaseReports, commits: Commits, *, prompt: bool) -> None:
         self._leases = leases
-        self._verdicts = verdicts
+        self._outcomes = outcomes
         self._commits = commits
         #: Whether commits are made sooner while a caller waits for its ack.
         self._prompt = prompt
         #: False: no ack has a waiter, and there is no answer to pass on.
         self.busy = False
         #: Acks with waiters from an inline run that hasn't reported yet.
-        self._walked: list[tuple[Ask, float]] = []
+        self._ended_inline: list[tuple[Ask, float]] = []
         #: Waiters of acks that are noted as finished, and in no commit yet.
         self._booked: deque[_Waiter] = deque()
         #: Waiters of acks in the commit that is unanswered.
@@ -65,7 +65,7 @@ class Durability:
     @property
     def waiting(self) -> int:
         """The number of acks that have a waiter."""
-        return len(self._walked) + len(self._booked) + len(self._sent) + len(self._doubtful)
+        return len(self._ended_inline) + len(self._booked) + len(self._sent) + len(self._doubtful)
 
     def awaited(self, event: Awaited, now: float) -> Sequence[Effect]:
         """Takes acks whose callers wait until they are durable."""
@@ -76,8 +76,8 @@ class Durability:
 
     def after(self, event: Event, effects: Sequence[Effect], now: float) -> Sequence[Effect]:
         """Returns the effects, and answers to waiters, after an event that the partition has handled."""
-        if isinstance(event, Passed) and self._walked:
-            asks, self._walked = self._walked, []
+        if isinstance(event, Passed) and self._ended_inline:
+            asks, self._ended_inline = self._ended_inline, []
             for ask, since in asks:
                 self._take(ask, since)
         elif isinstance(event, Tick):
@@ -91,19 +91,19 @@ class Durability:
     def lost(self) -> None:
         """Answers all waiters: the partition is no longer this member's."""
         unknown = [waiter for waiter, _ in (*self._doubtful, *self._sent)]
-        gone = [ask.waiter for ask, _ in self._walked] + [waiter for waiter, _ in self._booked]
-        for each in (self._walked, self._booked, self._sent, self._doubtful):
+        gone = [ask.waiter for ask, _ in self._ended_inline] + [waiter for waiter, _ in self._booked]
+        for each in (self._ended_inline, self._booked, self._sent, self._doubtful):
             each.clear()
         self._tell(unknown, Unstored.UNKNOWN)
         self._tell(gone, Unstored.GONE)
 
     def _take(self, ask: Ask, since: float) -> None:
         lease = ask.lease
-        if lease.epoch != self._verdicts.epoch:
+        if lease.epoch != self._outcomes.epoch:
             self._late(ask)
-        elif lease is self._leases.walk or self._untold(ask):
-            self._walked.append((ask, since))
-        elif self._verdicts.acked(lease, ask.record):
+        elif lease is self._leases.inline_lease or self._untold(ask):
+            self._ended_inline.append((ask, since))
+        elif self._outcomes.acked(lease, ask.record):
             self._commits.dirty = True  # it may have been noted before
             self._booked.append((ask.waiter, since))
         else:
@@ -111,7 +111,7 @@ class Durability:
 
     def _untold(self, ask: Ask) -> bool:
         """Returns whether an inline run has left the ask's lease and hasn't reported it yet."""
-        return ask.lease.state is LeaseState.WALKING and ask.lease not in self._leases.active
+        return ask.lease.state is LeaseState.RUNNING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:
         self._told.append(Stale(1))
@@ -139,8 +139,8 @@ class Durability:
         self._sent.clear()
 
     def _lose_patience(self, now: float) -> None:
-        given_up = [ask.waiter for ask, since in self._walked if since + PATIENCE <= now]
-        self._walked = [each for each in self._walked if each[1] + PATIENCE > now]
+        given_up = [ask.waiter for ask, since in self._ended_inline if since + PATIENCE <= now]
+        self._ended_inline = [each for each in self._ended_inline if each[1] + PATIENCE > now]
         for some in (self._doubtful, self._sent, self._booked):
             while some and some[0][1] + PATIENCE <= now:
                 given_up.append(some.popleft()[0])

@@ -34,13 +34,13 @@ class RecordOutcomes:
         queues: KeyQueues,
         leases: Leases,
         commits: Commits,
-        half: RetryPartition,
+        retry_partition: RetryPartition,
     ) -> None:
         self._offsets = offsets
         self._queues = queues
         self._leases = leases
         self._commits = commits
-        self._half = half
+        self._retry_partition = retry_partition
         #: The number of records finished so far.
         self.finished = 0
         #: The time of the event that is being handled.
@@ -49,14 +49,14 @@ class RecordOutcomes:
     def line_up(self, records: Sequence[Record]) -> None:
         """Queues records of main behind those that wait already."""
         self._queues.add(records)
-        if self._half.retries.parking.lines:
-            self._half.retries.main_came(records, self.now)
+        if self._retry_partition.retries.parking.lines:
+            self._retry_partition.retries.main_came(records, self.now)
 
     def read_up_to(self, event: ReadUpTo, now: float) -> Sequence[Effect]:
         """Finishes holes at the end of a log: each would look like a waiting message until a record follows."""
         before = self._offsets.committable
         self._offsets.advance(event.position, event.epoch)
-        self._half.read_up_to(event.retry, event.retry_epoch)
+        self._retry_partition.read_up_to(event.retry, event.retry_epoch)
         self.line_up(())  # a parked message may have waited for main to be read past its origin
         if self._offsets.committable != before:
             self._commits.dirty = True
@@ -86,19 +86,19 @@ class RecordOutcomes:
             self._put_back(record)
         self._fail_all(nacked)
         free = [key for key in keys if key not in kept]
-        self._half.retries.parking.acked(free, self.now)
+        self._retry_partition.retries.parking.acked(free, self.now)
         self.free_keys(free)
 
     def _put_back(self, record: Record) -> None:
         """Returns a record that no callback has begun to the front of the place where it waited."""
-        key = self._half.retries.key(record)
+        key = self._retry_partition.retries.key(record)
         if isinstance(record, RetryRecord):
-            self._half.lending.put_back(record, entry_of(record), key)
+            self._retry_partition.lending.put_back(record, entry_of(record), key)
         else:
             self._queues.put_back(key, [record])
 
     def _fail_all(self, nacked: Sequence[Nacked]) -> None:
-        retries = self._half.retries
+        retries = self._retry_partition.retries
         for record, delay, error in nacked:
             retries.fail(record, retries.key(record), Why.NACKED, delay, error, self.now)
 
@@ -119,7 +119,7 @@ class RecordOutcomes:
         else:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
-        self._half.retries.parking.acked(keys, self.now)
+        self._retry_partition.retries.parking.acked(keys, self.now)
         self.free_keys(keys, leases)
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
@@ -127,9 +127,11 @@ class RecordOutcomes:
         if lease.entries is None:
             self._queues.put_back(lease.key, records)
             if lease.key is not None and records:
-                self._half.retries.settle(lease.key, self.now)  # it may be parked, and has a backlog again
+                self._retry_partition.retries.settle(
+                    lease.key, self.now
+                )  # it may be parked, and has a backlog again
         else:
-            self._half.lending.give_back(lease, records)
+            self._retry_partition.lending.give_back(lease, records)
 
     def free(self, lease: Lease) -> None:
         """Ends a lease: messages of its key, and moves that waited for it, may go on."""
@@ -138,29 +140,29 @@ class RecordOutcomes:
     def free_keys(self, keys: Sequence[bytes | None], leases: Sequence[Lease] = ()) -> None:
         """Frees keys that no lease holds any more; `leases` are those that held them."""
         self._queues.unblock_all(keys)
-        self._half.over(leases)
-        self._half.freed(keys, self.now)
+        self._retry_partition.over(leases)
+        self._retry_partition.freed(keys, self.now)
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """Moves the current record, which failed; the records behind it go back."""
         record, *rest = self._leases.close(lease)
         if rest:
             self.give_back(lease, rest)
-        self._half.retries.fail(record, lease.key, why, delay, error, now)
+        self._retry_partition.retries.fail(record, lease.key, why, delay, error, now)
         self.free(lease)
 
     def book(self, news: Sequence[Record]) -> None:
         """Marks these acked records of main as finished."""
         self._offsets.finish(news)
         self._count(news)
-        if self._half.retries.main_suspects.duty:
-            self._half.retries.main_suspects.finished([record.offset() for record in news])
+        if self._retry_partition.retries.main_suspects.duty:
+            self._retry_partition.retries.main_suspects.finished([record.offset() for record in news])
 
     def _book_retried(self, news: Sequence[Record]) -> None:
-        self._half.lending.finish(news)
+        self._retry_partition.lending.finish(news)
         self._count(news)
 
     def _count(self, news: Sequence[Record]) -> None:
         self.finished += len(news)
         self._commits.dirty = True
-        self._half.retries.outage.acked(len(news))
+        self._retry_partition.retries.outage.acked(len(news))

@@ -62,7 +62,7 @@ class LeaseReports:
             lease = release.lease
             if self.over(lease):
                 stale += max(0, release.done - lease.done)  # letting go of it isn't stale itself
-            elif release.verdict is LeaseOutcome.FINISHED and lease.state is LeaseState.WALKING:
+            elif release.outcome is LeaseOutcome.FINISHED and lease.state is LeaseState.RUNNING:
                 whole.append(lease)
             else:
                 self.release(release, now)
@@ -72,18 +72,18 @@ class LeaseReports:
 
     def release(self, release: LeaseReport, now: float) -> None:
         """Takes the report of one lease runner that lets go of its lease."""
-        lease, verdict, home = release.lease, release.verdict, self._home
+        lease, outcome, home = release.lease, release.outcome, self._home
         self._finish(lease, release.done)
         if lease.done == len(lease.records):
             self._leases.close(lease)
             home.free(lease)
-        elif verdict is LeaseOutcome.UNTOUCHED or release.done < lease.done:
+        elif outcome is LeaseOutcome.UNTOUCHED or release.done < lease.done:
             # Expired or not, no callback has seen this record: the report was about one that has been acked meanwhile.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
             home.fail(lease, Why.EXPIRED, None, release.error, now)
-        elif verdict is LeaseOutcome.KEPT:
+        elif outcome is LeaseOutcome.KEPT:
             home.give_back(lease, self._leases.keep(lease, self._kept_until(lease, now)))
             if lease.early is not None and lease.early.done == lease.done:
                 self._settle(lease.early, now)
@@ -97,7 +97,7 @@ class LeaseReports:
         """Takes the progress of lease runners."""
         allowed = max(self._rules.ack_deadline, self._rules.max_extension)
         for lease, done, started in event.steps:
-            if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
+            if lease.state is not LeaseState.RUNNING or lease.epoch != self.epoch:
                 continue
             if done > lease.done:
                 self._finish(lease, done)
@@ -111,7 +111,7 @@ class LeaseReports:
         over: list[Lease] = []
         for settlement in event.settlements:
             lease = settlement.lease
-            if lease.state is LeaseState.WALKING and settlement.done >= lease.done:
+            if lease.state is LeaseState.RUNNING and settlement.done >= lease.done:
                 lease.early = settlement
             elif lease.state is LeaseState.KEPT and settlement.done == lease.done:
                 self._settle(settlement, now)
@@ -150,7 +150,7 @@ class LeaseReports:
     def extended(self, event: Extended, now: float) -> Sequence[Effect]:
         """Moves the deadline of a lease."""
         lease = event.lease
-        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self.epoch:
+        if lease.state not in (LeaseState.RUNNING, LeaseState.KEPT) or lease.epoch != self.epoch:
             return (Stale(1),)
         if event.done < lease.done:
             return (Stale(1),)

@@ -39,7 +39,7 @@ _FEW = 64
 class LeaseState(IntEnum):
     """The state of a lease; see the head of this file."""
 
-    WALKING = 0
+    RUNNING = 0
     KEPT = 1
     EXPIRED = 2
     OVER = 3
@@ -71,9 +71,9 @@ class Lease:
         "entry",
         "epoch",
         "extended",
-        "holder",
         "key",
         "keys",
+        "lease_runner",
         "partition",
         "records",
         "state",
@@ -94,7 +94,7 @@ class Lease:
         self.attempt = attempt
         #: The number of records, from the front, that are finished.
         self.done = 0
-        self.state = LeaseState.WALKING
+        self.state = LeaseState.RUNNING
         #: When the current record's lease ends; None while its callback hasn't been seen running.
         self.deadline: float | None = None
         #: This lease's earliest entry in the heap of deadlines; None: it has none.
@@ -106,7 +106,7 @@ class Lease:
         #: Where its records wait in the retry partition, if they came from there (`key_line.Entry`); else None.
         self.entries: Sequence[Entry] | None = None
         #: A note of the client; the core never reads it.
-        self.holder: object = None
+        self.lease_runner: object = None
 
     def __repr__(self) -> str:
         return (
@@ -122,7 +122,7 @@ class Leases:
         #: Leases that aren't over.
         self.active: set[Lease] = set()
         #: The inline lease that is open, or None.
-        self.walk: Lease | None = None
+        self.inline_lease: Lease | None = None
         #: The number of records that were handed over and aren't finished.
         self.handed = 0
         self._deadlines: list[tuple[float, int, Lease]] = []
@@ -133,15 +133,15 @@ class Leases:
         self.active.add(lease)
         self.handed += len(lease.records)
 
-    def open_walk(self, lease: Lease) -> None:
+    def open_inline_lease(self, lease: Lease) -> None:
         """Adds an inline lease, whose records have many keys."""
-        self.walk = lease
+        self.inline_lease = lease
         self.open(lease)
 
-    def end_walk(self, lease: Lease, reached: int) -> None:
+    def end_inline_lease(self, lease: Lease, reached: int) -> None:
         """Ends the inline lease; its first `reached` records are finished, or have leases of their own."""
         self.close(lease)
-        self.walk, lease.done = None, reached
+        self.inline_lease, lease.done = None, reached
 
     def advance(self, lease: Lease, done: int) -> Sequence[Record]:
         """Marks the first `done` records as finished; returns those that weren't finished before."""
@@ -189,7 +189,7 @@ class Leases:
 
     def narrow(self, lease: Lease, record: Record, key: bytes | None) -> None:
         """Turns an inline lease into one of `record` alone, under the record's own key."""
-        self.walk = None
+        self.inline_lease = None
         self.handed -= len(lease.records) - 1
         lease.records, lease.key, lease.keys = [record], key, ()
         if isinstance(record, RetryRecord):
@@ -230,7 +230,7 @@ class Leases:
             if lease.entry != deadline:  # the lease has an earlier entry, which counts instead
                 continue
             lease.entry = None
-            if lease.deadline is None or lease.state not in (LeaseState.WALKING, LeaseState.KEPT):
+            if lease.deadline is None or lease.state not in (LeaseState.RUNNING, LeaseState.KEPT):
                 continue
             if lease.deadline > now:
                 self._enter(lease, lease.deadline)

@@ -59,7 +59,7 @@ class TrialLock:
         self._lease_runner: dict[None, object] = {}
 
     @property
-    def holder(self) -> object:
+    def owner(self) -> object:
         """The object that has the trial; None: there is none."""
         return self._lease_runner.get(None)
 
@@ -69,7 +69,7 @@ class TrialLock:
 
     def give_back(self, who: object) -> None:
         """Ends the trial, if it was `who`'s."""
-        if self.holder is who:
+        if self.owner is who:
             del self._lease_runner[None]
 
 
@@ -101,7 +101,7 @@ class CrashSuspects:
     @property
     def _lingers(self) -> bool:
         """Whether the trial is over, and the log may still name it."""
-        return self._trial is None and self._turn.holder is self
+        return self._trial is None and self._turn.owner is self
 
     @property
     def waiting(self) -> bool:
@@ -113,7 +113,7 @@ class CrashSuspects:
         """Whether a suspect could be tried now."""
         if not self._bench or self._trial is not None:
             return False
-        return self._turn.holder is None or (self._turn.holder is self and self._row < ROW)
+        return self._turn.owner is None or (self._turn.owner is self and self._row < ROW)
 
     @property
     def tries(self) -> bool:
@@ -272,7 +272,7 @@ class CrashSuspects:
 
     def check(self) -> None:
         """Raises `InvariantViolated` if a rule is broken."""
-        if self._trial is not None and self._turn.holder is not self:
+        if self._trial is not None and self._turn.owner is not self:
             raise InvariantViolated("a suspect is tried out of turn")
         places = [self._unnoted.keys(), self._on_its_way.keys(), self._given.keys()]
         if sum(map(len, places)) != len(set().union(*places)):

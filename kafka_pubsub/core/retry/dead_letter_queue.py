@@ -62,7 +62,7 @@ class DeadLetterQueue:
         #: Whether the log has taken all of `out`, so that the commit may join their transaction.
         self.written = False
         #: Whether that commit was sent.
-        self.flying = False
+        self.unanswered = False
         #: Whether bodies are being read, so that nothing can be written before they come.
         self.reading = False
         self._limit = TOGETHER
@@ -71,10 +71,10 @@ class DeadLetterQueue:
         # When the first of those that wait may be tried; perhaps too early, never too late.
         self._due = NEVER
 
-    def add(self, burial: PendingDeadLetter) -> None:
+    def add(self, pending: PendingDeadLetter) -> None:
         """Adds a record that is to be dead-lettered."""
-        self.waiting[burial.offset] = burial
-        self._due = min(self._due, burial.not_before)
+        self.waiting[pending.offset] = pending
+        self._due = min(self._due, pending.not_before)
 
     def take_back(self, offset: int) -> PendingDeadLetter | None:
         """Returns the record, which isn't dead-lettered for now; None: it doesn't wait here."""
@@ -88,26 +88,26 @@ class DeadLetterQueue:
 
     def candidates(self, now: float) -> Sequence[PendingDeadLetter]:
         """Returns those that may go together now; the caller asks when `due_at` has come."""
-        due = (burial for burial in self.waiting.values() if burial.not_before <= now)
+        due = (pending for pending in self.waiting.values() if pending.not_before <= now)
         return list(islice(due, self._limit))
 
     def load(self, batch: Sequence[PendingDeadLetter]) -> None:
         """Takes note that these are being written from now on."""
-        for burial in batch:
-            del self.waiting[burial.offset]
-        self.out, self.written, self.flying = batch, False, False
+        for pending in batch:
+            del self.waiting[pending.offset]
+        self.out, self.written, self.unanswered = batch, False, False
         self.look()
 
     def look(self) -> None:
         """Finds out when the first of those that wait is due."""
-        self._due = min((burial.not_before for burial in self.waiting.values()), default=NEVER)
+        self._due = min((pending.not_before for pending in self.waiting.values()), default=NEVER)
 
     def stored(self) -> Sequence[PendingDeadLetter]:
         """Ends the batch, which is dead-lettered; returns it."""
         done = self._back()
         self._pause, self._limit = PAUSE, min(TOGETHER, 2 * self._limit)
-        for burial in done:
-            burial.stored = True
+        for pending in done:
+            pending.stored = True
         return done
 
     def aborted(self, refused: Collection[int], now: float) -> Sequence[PendingDeadLetter]:
@@ -115,10 +115,10 @@ class DeadLetterQueue:
         batch = self._back()
         alone = refused or range(len(batch) == 1)
         for at in alone:
-            burial = batch[at]
-            burial.refusals += 1
-            burial.not_before = now + min(LONGEST_REFUSED, REFUSED * 2.0 ** min(burial.refusals - 1, 30))
-        again = {burial.offset: burial for at, burial in enumerate(batch) if at not in alone}
+            pending = batch[at]
+            pending.refusals += 1
+            pending.not_before = now + min(LONGEST_REFUSED, REFUSED * 2.0 ** min(pending.refusals - 1, 30))
+        again = {pending.offset: pending for at, pending in enumerate(batch) if at not in alone}
         self.waiting = {**again, **self.waiting, **{batch[at].offset: batch[at] for at in alone}}
         if not refused:
             self._not_before = now + self._pause
@@ -130,5 +130,5 @@ class DeadLetterQueue:
 
     def _back(self) -> Sequence[PendingDeadLetter]:
         batch, self.out = self.out, ()
-        self.written = self.flying = False
+        self.written = self.unanswered = False
         return batch

@@ -163,14 +163,21 @@ class FinishedRuns:
 
     def after(self, offsets: Iterable[int]) -> FinishedRuns:
         """Returns these offsets as they will be when these records are finished, too."""
-        books = FinishedRuns.__new__(FinishedRuns)
-        books.position, books.committable, books.read = self.position, self.committable, self.read
-        books._starts, books._ends = self._starts.copy(), self._ends.copy()
-        books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()
-        books._fresh, books.done = self._fresh.copy(), self.done
+        finished_runs = FinishedRuns.__new__(FinishedRuns)
+        finished_runs.position, finished_runs.committable, finished_runs.read = (
+            self.position,
+            self.committable,
+            self.read,
+        )
+        finished_runs._starts, finished_runs._ends = self._starts.copy(), self._ends.copy()
+        finished_runs._hole_starts, finished_runs._hole_ends = (
+            self._hole_starts.copy(),
+            self._hole_ends.copy(),
+        )
+        finished_runs._fresh, finished_runs.done = self._fresh.copy(), self.done
         for offset in offsets:
-            books.finish(offset)
-        return books
+            finished_runs.finish(offset)
+        return finished_runs
 
     def lowest(self, count: int) -> list[int]:
         """Returns up to `count` of the lowest unfinished offsets, holes left out."""

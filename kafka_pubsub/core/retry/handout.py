@@ -166,7 +166,7 @@ class Handout:
         """Finishes these acked records."""
         offsets = [cast("RetryRecord", record).retry_offset for record in records]
         for offset in offsets:
-            self._retries.books.finish(offset)
+            self._retries.finished_runs.finish(offset)
         self._retries.suspects.finished(offsets)
 
     def give_back(self, lease: Lease, records: Iterable[Record]) -> None:

@@ -1,7 +1,7 @@
 """Takes in what is read from the retry partition: messages, moves read back, checkpoints, unreadable records, requests.
 
 Rules
-1. A record that can't be read is reported and kept apart (`stranded`); one that is gone is reported and finished.
+1. A record that can't be read is reported and kept apart (`unreadable`); one that is gone is reported and finished.
 2. At the assignment a million may come: each becomes a few numbers, none is settled until all have been read.
 """
 
@@ -45,8 +45,8 @@ class Intake:
         hurry = self._ordered and not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
-            if retries.transit and (landed := retries.landed(record)) is not None:
-                self._park(*landed, touched, now)
+            if retries.transit and (read_back := retries.read_back(record)) is not None:
+                self._park(*read_back, touched, now)
                 continue
             found = retries.origins.read(record)
             if isinstance(found, Broken):
@@ -54,7 +54,7 @@ class Intake:
             elif offset == culprit:
                 retries.crashed(found, now)
             elif found.info.why is Why.CHECKPOINT:
-                retries.books.finish(offset)
+                retries.finished_runs.finish(offset)
             elif found.info.why in REQUESTS:
                 retries.releasing[offset] = found
             else:
@@ -64,7 +64,7 @@ class Intake:
 
     def _news(self, records: Sequence[StoredRecord]) -> Iterator[StoredRecord]:
         """Yields the records that weren't finished before they were read."""
-        receive = self._retries.books.receive
+        receive = self._retries.finished_runs.receive
         for record in records:
             if not self._is_passed(record) and receive(cast("int", record.offset())):
                 yield record
@@ -73,7 +73,7 @@ class Intake:
         """Passes over a checkpoint's record, a hole like a transaction's marker; returns whether it is one."""
         if record.key() is not None or not is_checkpoint(record.headers() or ()):
             return False
-        self._retries.books.advance(cast("int", record.offset()) + 1)
+        self._retries.finished_runs.advance(cast("int", record.offset()) + 1)
         return True
 
     def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
@@ -83,8 +83,12 @@ class Intake:
         """
         retries = self._retries
         lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
-        receive, culprit, known = retries.books.receive, retries.suspects.culprit, retries.origins.known
-        line_of, due_of, has_room = lines.get, retries.fates.due, retries.bodies.has_room
+        receive, culprit, known = (
+            retries.finished_runs.receive,
+            retries.suspects.culprit,
+            retries.origins.known,
+        )
+        line_of, due_of, has_room = lines.get, retries.schedules.due, retries.bodies.has_room
         soon = ticks(now + SOON)
         for record in records:
             key: bytes | None = record.key()
@@ -107,26 +111,26 @@ class Intake:
                 continue
             origin, attempt, crashes, wall, why = found
             due = ticks(due_of(wall, why, now)) if wall else 0
-            fate = due, flags_of(attempt, crashes, why)
+            schedule = due, flags_of(attempt, crashes, why)
             if isinstance(line, KeyLine):
-                line.add(entry_of(origin, offset, fate))
+                line.add(entry_of(origin, offset, schedule))
             elif line is None and (due <= soon or due == NEVER_TICKS) and has_room(record):
                 yield record
             else:
-                lines.append(key, line, origin, offset, fate)
+                lines.append(key, line, origin, offset, schedule)
 
     def _park(self, record: RetryRecord, key: bytes | None, touched: dict[bytes, None], now: float) -> None:
         retries, info = self._retries, record.info
         if key is None:
-            entry = retries.fates.entry(info, record.retry_offset, now)
+            entry = retries.schedules.entry(info, record.retry_offset, now)
             retries.parking.loose.add(entry)
             if len(retries.parking.loose) <= BATCH and _is_near(entry.due, now):
                 retries.bodies.offer(record)
             return
-        due = retries.fates.due(info.due, info.why, now)
-        fate = ticks(due), flags_of(info.attempt, info.crashes, info.why)
+        due = retries.schedules.due(info.due, info.why, now)
+        schedule = ticks(due), flags_of(info.attempt, info.crashes, info.why)
         retries.park(key)
-        alone = retries.parking.lines.put(key, info.origin, record.retry_offset, fate)
+        alone = retries.parking.lines.put(key, info.origin, record.retry_offset, schedule)
         if _is_near(due, now) if alone else self._is_first_near(key, now):
             retries.bodies.offer(record)
         touched[key] = None
@@ -140,7 +144,7 @@ class Intake:
     def _unreadable(self, record: StoredRecord, offset: int, broken: Broken) -> None:
         retries = self._retries
         retries.news.append(Announce(News.BROKEN, f"offset {offset}: {broken.reason}"))
-        retries.stranded[offset] = record if len(retries.stranded) < AHEAD else None
+        retries.unreadable[offset] = record if len(retries.unreadable) < AHEAD else None
 
     def bodies(self, event: Bodies, now: float) -> None:
         """Takes in the bodies that were asked for."""
@@ -152,8 +156,8 @@ class Intake:
             found, offset = retries.origins.read(record), record.offset() or 0
             if isinstance(found, Broken):
                 retries.bodies.forget(offset)
-                if offset in retries.stranded:
-                    retries.stranded[offset] = record
+                if offset in retries.unreadable:
+                    retries.unreadable[offset] = record
             elif offset in retries.loose_wanted:
                 retries.bodies.forget(offset)
                 retries.loose.append((retries.loose_wanted.pop(offset), found))
@@ -162,14 +166,14 @@ class Intake:
                 if (key := retries.key(found)) is not None:
                     touched[key] = None
         retries.bodies.answered()
-        retries.burials.reading = False
+        retries.dead_letters.reading = False
         retries.settle_all(touched, now)
 
     def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
         """Finishes a record that retention or a client has deleted."""
         retries = self._retries
         asked, key = retries.bodies.missing(offset)
-        if not asked or retries.books.finished(offset):
+        if not asked or retries.finished_runs.finished(offset):
             return
         retries.news.append(Announce(News.GONE, f"offset {offset}"))
         lines = retries.parking.lines
@@ -180,12 +184,12 @@ class Intake:
         for entry in _at(retries.parking.loose, offset):
             retries.parking.loose.remove(entry)
         retries.loose_wanted.pop(offset, None)
-        retries.stranded.pop(offset, None)
-        buried = retries.burials.take_back(offset)
+        retries.unreadable.pop(offset, None)
+        buried = retries.dead_letters.take_back(offset)
         if buried is not None and buried.key is not None:
             retries.parking.arrives(buried.key, buried.origin)
             touched[buried.key] = None
-        retries.books.finish(offset)
+        retries.finished_runs.finish(offset)
 
 
 def _is_near(due: float, now: float) -> bool:

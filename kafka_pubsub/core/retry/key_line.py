@@ -27,10 +27,10 @@ __all__ = [
     "Entry",
     "KeyLine",
     "entry_of",
-    "fate_of",
     "flags_of",
     "outdated",
     "passed",
+    "schedule_of",
     "ticks",
 ]
 
@@ -75,7 +75,7 @@ def passed(now: float) -> int:
 DueAndFlags = tuple[int, int]
 
 
-def fate_of(entry: Entry) -> DueAndFlags:
+def schedule_of(entry: Entry) -> DueAndFlags:
     """Returns the due time in ticks, and the rest as flags."""
     return ticks(entry.due), flags_of(entry.attempt, entry.crashes, entry.why)
 
@@ -85,9 +85,9 @@ def flags_of(attempt: int, crashes: int, why: int) -> int:
     return attempt << 16 | crashes << 8 | why
 
 
-def entry_of(origin: int, offset: int, fate: DueAndFlags) -> Entry:
+def entry_of(origin: int, offset: int, schedule: DueAndFlags) -> Entry:
     """Returns the entry with that origin, offset, due time and flags."""
-    due, flags = fate
+    due, flags = schedule
     seconds = NEVER if due == NEVER_TICKS else due / 1e6
     return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
 
@@ -101,12 +101,12 @@ class KeyLine:
 
     __slots__ = (
         "_common",
-        "_fates",
         "_gone",
         "_head",
         "_late",
         "_places",
         "_rare",
+        "_schedules",
     )
 
     def __init__(self) -> None:
@@ -115,10 +115,10 @@ class KeyLine:
         #: The due time and flags that most of them share (rule 3); None: no entry has come yet that waits for others
         #: only.
         self._common: DueAndFlags | None = None
-        #: The due time and flags of entries that differ, by offset; None: no entry does, or `_fates` has them.
+        #: The due time and flags of entries that differ, by offset; None: no entry does, or `_schedules` has them.
         self._rare: dict[int, DueAndFlags] | None = None
         #: The due times and flags of all entries, in their order; None: few differ.
-        self._fates: array[int] | None = None
+        self._schedules: array[int] | None = None
         #: Entries before this one are gone: room for those that come back in front.
         self._head = 0
         #: Entries that came out of order.
@@ -145,10 +145,10 @@ class KeyLine:
         else:
             self._late.append(entry)
 
-    def follow(self, origin: int, offset: int, fate: DueAndFlags) -> bool:
+    def follow(self, origin: int, offset: int, schedule: DueAndFlags) -> bool:
         """Adds an entry behind the others, with their due time and flags; returns False if that can't be done."""
         places = self._places
-        if self._fates is not None or self._common != fate or len(places) == 2 * self._head:
+        if self._schedules is not None or self._common != schedule or len(places) == 2 * self._head:
             return False
         last = places[-2]
         if origin < last or (origin == last and offset <= places[-1]):
@@ -159,7 +159,7 @@ class KeyLine:
 
     def _clear(self) -> None:
         del self._places[:]
-        self._rare = self._fates = None
+        self._rare = self._schedules = None
         self._head = 0
 
     def _insert(self, at: int, entry: Entry) -> None:
@@ -168,42 +168,44 @@ class KeyLine:
 
     def _learn(self, at: int, entry: Entry, instead: int) -> None:
         """Keeps due time and flags of an entry that takes `instead` of one place, or of none."""
-        if self._fates is not None:
-            self._fates[2 * at : 2 * (at + instead)] = array("q", fate_of(entry))
+        if self._schedules is not None:
+            self._schedules[2 * at : 2 * (at + instead)] = array("q", schedule_of(entry))
         else:
             self._note([entry])
 
     def _note(self, entries: Sequence[Entry]) -> None:
         """Keeps due time and flags of entries that have their places, while only those that differ are kept."""
         for entry in entries:
-            fate = fate_of(entry)
+            schedule = schedule_of(entry)
             if self._common is None and entry.why is Why.BACKLOG and entry.never_failed:
-                self._common = fate
-            if fate != self._common:
+                self._common = schedule
+            if schedule != self._common:
                 self._rare = {} if self._rare is None else self._rare
-                self._rare[entry.offset] = fate
+                self._rare[entry.offset] = schedule
         if self._rare is not None and len(self._rare) > FEW:
             self._widen()
 
     def _widen(self) -> None:
         """Gives each entry its own due time and flags, because too many differ."""
-        fates = array("q", (0, 0)) * self._head
+        schedules = array("q", (0, 0)) * self._head
         for at in range(self._head, len(self._places) // 2):
-            fates.extend(self._fate_at(at))
-        self._rare, self._fates = None, fates
+            schedules.extend(self._schedule_at(at))
+        self._rare, self._schedules = None, schedules
 
-    def _fate_at(self, at: int) -> DueAndFlags:
-        if self._fates is not None:
-            return self._fates[2 * at], self._fates[2 * at + 1]
-        fate = self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)
-        return fate or (0, 0)  # never (0, 0): what isn't common is rare
+    def _schedule_at(self, at: int) -> DueAndFlags:
+        if self._schedules is not None:
+            return self._schedules[2 * at], self._schedules[2 * at + 1]
+        schedule = (
+            self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)
+        )
+        return schedule or (0, 0)  # never (0, 0): what isn't common is rare
 
     def _make_room(self, room: int) -> None:
         """Makes room in front for so many more entries."""
         empty = array("q", (0, 0)) * room
         self._places[0:0] = empty
-        if self._fates is not None:
-            self._fates[0:0] = empty
+        if self._schedules is not None:
+            self._schedules[0:0] = empty
         self._head += room
 
     def _put_in_front(self, entry: Entry) -> None:
@@ -218,38 +220,38 @@ class KeyLine:
         """Sorts in the entries that came out of order, and takes out those that are gone."""
         changes: list[tuple[int, int] | Entry] = sorted([*self._late, *self._gone])
         late, self._late, self._gone = self._late, [], _NONE
-        places, fates = array("q"), array("q")
+        places, schedules = array("q"), array("q")
         first = last = self._find(changes[0][0], changes[0][1])
         for change in changes:
             at = self._find(change[0], change[1])
             places += self._places[2 * last : 2 * at]
-            if self._fates is not None:
-                fates += self._fates[2 * last : 2 * at]
+            if self._schedules is not None:
+                schedules += self._schedules[2 * last : 2 * at]
             last = at + 1
             if isinstance(change, Entry):
                 last = at
                 places.extend(change[:2])
-                if self._fates is not None:
-                    fates.extend(fate_of(change))
-        self._splice(first, last, places, fates)
+                if self._schedules is not None:
+                    schedules.extend(schedule_of(change))
+        self._splice(first, last, places, schedules)
         self._trim()
-        if self._fates is None:
+        if self._schedules is None:
             self._note(late)
 
-    def _splice(self, first: int, last: int, places: array[int], fates: array[int]) -> None:
+    def _splice(self, first: int, last: int, places: array[int], schedules: array[int]) -> None:
         """Replaces the entries from `first` to `last`; shifts the shorter side only, because a million may wait."""
         grown = len(places) // 2 - (last - first)
         if first - self._head >= len(self._places) // 2 - last:
             self._places[2 * first : 2 * last] = places
-            if self._fates is not None:
-                self._fates[2 * first : 2 * last] = fates
+            if self._schedules is not None:
+                self._schedules[2 * first : 2 * last] = schedules
             return
         if grown > self._head:
             room = grown + len(self) // 8
             self._make_room(room)
             first, last = first + room, last + room
         old, head = self._head, self._head - grown
-        for stored, news in ((self._places, places), (self._fates, fates)):
+        for stored, news in ((self._places, places), (self._schedules, schedules)):
             if stored is not None:
                 stored[2 * head : 2 * (first - grown)] = stored[2 * old : 2 * first]
                 stored[2 * (first - grown) : 2 * last] = news
@@ -270,7 +272,7 @@ class KeyLine:
         places = self._places
         if 2 * at >= len(places):
             return None
-        return entry_of(places[2 * at], places[2 * at + 1], self._fate_at(at))
+        return entry_of(places[2 * at], places[2 * at + 1], self._schedule_at(at))
 
     def peek(self, at: int = 0) -> Entry | None:
         """Returns the entry number `at` from the front."""
@@ -283,7 +285,9 @@ class KeyLine:
         if self._late or self._gone:
             self._tidy()
         places, at = self._places, self._head
-        return (places[2 * at], places[2 * at + 1], self._fate_at(at)[0]) if 2 * at < len(places) else None
+        return (
+            (places[2 * at], places[2 * at + 1], self._schedule_at(at)[0]) if 2 * at < len(places) else None
+        )
 
     def pop(self) -> None:
         """Removes the first entry."""
@@ -298,8 +302,8 @@ class KeyLine:
         """Frees the room in front when it is most of the array."""
         if self._head > FEW and 4 * self._head > len(self._places):
             del self._places[: 2 * self._head]
-            if self._fates is not None:
-                del self._fates[: 2 * self._head]
+            if self._schedules is not None:
+                del self._schedules[: 2 * self._head]
             self._head = 0
 
     def get(self, origin: int, offset: int) -> Entry | None:

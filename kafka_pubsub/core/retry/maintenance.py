@@ -27,7 +27,7 @@ from kafka_pubsub.core.settings import BACKLOG, SLOW, Rules
 __all__ = ["Maintenance"]
 
 #: Unreadable records that are dead-lettered together.
-BURIED = 64
+UNREADABLE_AT_ONCE = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
 #: stops at (`fetch_window.WINDOW`).
 HOARD = 1000
@@ -72,14 +72,14 @@ class Maintenance:
             retries.news.append(Announce(News.OUTAGE if retries.outage.probing else News.RECOVERED))
         if retries.releasing:
             self._release(now)
-        if retries.stranded:
-            self._bury(now)
+        if retries.unreadable:
+            self._dead_letter_unreadable(now)
         self._slow(now)
         if self.restless:
             self._clear_hoard(now)
         elif stuffed and self._stands(now):
             self._thin_out(now)
-        retries.suspects.passed(retries.books.committable)
+        retries.suspects.passed(retries.finished_runs.committable)
         retries.main_suspects.passed(self._offsets.committable)
 
     @property
@@ -98,8 +98,8 @@ class Maintenance:
         if room <= 0 or not retries.loose_may_go:
             return
         for entry in retries.parking.loose.due(now, room):
-            if retries.fates.is_spent(entry):
-                retries.burials.add(PendingDeadLetter(entry.offset, entry.origin, None))
+            if retries.schedules.is_spent(entry):
+                retries.dead_letters.add(PendingDeadLetter(entry.offset, entry.origin, None))
                 continue
             body = retries.bodies.take(entry.offset)
             if body is not None:
@@ -177,17 +177,17 @@ class Maintenance:
             self._retries.evacuate(key, count, now)
             left -= count
 
-    def _bury(self, now: float) -> None:
+    def _dead_letter_unreadable(self, now: float) -> None:
         """Queues unreadable records for the dead letters, where there are any."""
         retries = self._retries
         if not self._rules.policy.max_attempts:
             return
-        for offset in sorted(retries.stranded)[:BURIED]:
-            record = retries.stranded[offset]
+        for offset in sorted(retries.unreadable)[:UNREADABLE_AT_ONCE]:
+            record = retries.unreadable[offset]
             if record is None:
                 retries.bodies.want(offset)
-            elif len(retries.burials.waiting) < BURIED:
-                retries.bury(offset, record, now)
+            elif len(retries.dead_letters.waiting) < UNREADABLE_AT_ONCE:
+                retries.dead_letter_unreadable(offset, record, now)
 
     def _release(self, now: float) -> None:
         for offset, request in list(self._retries.releasing.items()):
@@ -213,7 +213,7 @@ class Maintenance:
     def _finish_request(self, offset: int) -> None:
         self._granted.pop(offset, None)
         del self._retries.releasing[offset]
-        self._retries.books.finish(offset)
+        self._retries.finished_runs.finish(offset)
 
     def _understood(self, request: RetryRecord) -> bool:
         """Returns whether the request can be met: without a policy there is nowhere to drop a message."""

@@ -41,9 +41,9 @@ class Move:
         "death",
         "info",
         "key",
-        "landed",
         "not_before",
         "origin",
+        "read_back",
         "record",
         "refusals",
         "ripe",
@@ -74,7 +74,7 @@ class Move:
         #: For the dead letters (`dead_letter_queue`); None: for the retry partition.
         self.death = death
         #: Whether its new record was read before the transaction's answer came.
-        self.landed = False
+        self.read_back = False
         #: Whether the transaction has committed.
         self.stored = False
         self.refusals = 0
@@ -97,7 +97,7 @@ class Moves:
     def __init__(self) -> None:
         self.waiting: list[Move] = []
         #: The moves in the transaction that is unanswered.
-        self.flying: Sequence[Move] = ()
+        self.unanswered: Sequence[Move] = ()
         self._pause = PAUSE
         self._not_before = 0.0
         # How many may go in one batch.
@@ -108,11 +108,11 @@ class Moves:
         self._main = 0
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.flying)
+        return len(self.waiting) + len(self.unanswered)
 
     def due_at(self) -> float | None:
         """Returns when the next batch may be loaded."""
-        if not self.waiting or self.flying:
+        if not self.waiting or self.unanswered:
             return None
         return max(self._not_before, self._due)
 
@@ -127,7 +127,7 @@ class Moves:
 
     def may_load(self, now: float, *, early: bool = False) -> bool:
         """Returns whether something may go; `early`: a commit would be sent anyway."""
-        return not (self.flying or now < self._not_before or (now < self._due and not early))
+        return not (self.unanswered or now < self._not_before or (now < self._due and not early))
 
     def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
         """Takes the next batch, which is unanswered from now on; an empty one if nothing may go."""
@@ -144,20 +144,20 @@ class Moves:
             else:
                 size -= len(move.record)
                 rest.append(move)
-        self.waiting, self.flying = rest, batch
+        self.waiting, self.unanswered = rest, batch
         self._see_due()
         return batch
 
     def stored(self) -> Sequence[Move]:
         """Ends the batch, whose transaction has committed; returns its moves."""
-        done, self.flying = self.flying, ()
+        done, self.unanswered = self.unanswered, ()
         self._main -= sum(move.source is None for move in done)
         self._pause, self._limit = PAUSE, min(BATCH, 2 * self._limit)
         return done
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
         """Takes back the aborted batch; `refused`: the records in it that can't be written at all now, and why."""
-        batch, self.flying = self.flying, ()
+        batch, self.unanswered = self.unanswered, ()
         for at in refused:
             batch[at].refusals += 1
             batch[at].not_before = now + min(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine, entry_of, fate_of
+from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine, entry_of, schedule_of
 
 __all__ = ["SHORT", "PackedLines"]
 
@@ -32,20 +32,20 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
 
     def add(self, key: bytes, entry: Entry) -> None:
         """Adds an entry of the key."""
-        self.put(key, entry.origin, entry.offset, fate_of(entry))
+        self.put(key, entry.origin, entry.offset, schedule_of(entry))
 
-    def put(self, key: bytes, origin: int, offset: int, fate: DueAndFlags) -> bool:
+    def put(self, key: bytes, origin: int, offset: int, schedule: DueAndFlags) -> bool:
         """Adds an entry of the key; returns whether it is the key's only one."""
         line = self.get(key)
         if isinstance(line, KeyLine):
-            line.add(entry_of(origin, offset, fate))
+            line.add(entry_of(origin, offset, schedule))
         else:
-            self.append(key, line, origin, offset, fate)
+            self.append(key, line, origin, offset, schedule)
         return not line
 
-    def append(self, key: bytes, line: bytes | None, origin: int, offset: int, fate: DueAndFlags) -> None:
+    def append(self, key: bytes, line: bytes | None, origin: int, offset: int, schedule: DueAndFlags) -> None:
         """Adds an entry of a key whose string is `line`, or that isn't parked yet (None)."""
-        packed = _pack(origin, offset, *fate)
+        packed = _pack(origin, offset, *schedule)
         if not line:
             self[key] = packed
         elif len(line) >= SHORT * _SIZE:
@@ -87,7 +87,7 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
             return
         line.pop()
         if len(line) <= SHORT // 2:
-            self[key] = b"".join(_pack(each.origin, each.offset, *fate_of(each)) for each in line)
+            self[key] = b"".join(_pack(each.origin, each.offset, *schedule_of(each)) for each in line)
 
     def find(self, key: bytes, origin: int, offset: int) -> Entry | None:
         """Returns that entry, if it waits here."""

@@ -74,12 +74,12 @@ class RetryPartition:
         self._queues = queues
         self.retries = RetryState(start.number, start.retry, rules, jitter, queues, offsets, turn)
         self._notes = StartedNotes(leases, self.retries)
-        self.commits = Commits(start, offsets, self.retries.books, self._notes)
+        self.commits = Commits(start, offsets, self.retries.finished_runs, self._notes)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries, queues, ordered=rules.ordered)
         self.lending = Handout(self.retries, queues, offsets)
-        self.burying = DeadLettering(self.retries)
-        self.chores = Maintenance(self.retries, queues, offsets, leases, rules)
+        self.dead_lettering = DeadLettering(self.retries)
+        self.maintenance = Maintenance(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         self._tried = self.retries.main_suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
@@ -129,8 +129,8 @@ class RetryPartition:
     def tick(self, event: Tick, now: float) -> None:
         """Does what time brings."""
         if event.wall is not None:
-            self.retries.fates.clock_offset = event.wall
-        self.chores.do(now, stuffed=event.stuffed)
+            self.retries.schedules.clock_offset = event.wall
+        self.maintenance.do(now, stuffed=event.stuffed)
         if not event.taken:
             # The log that had the last trial is asked last.
             for suspects in sorted(self._both, key=lambda some: some is self._tried):
@@ -210,21 +210,21 @@ class RetryPartition:
     def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
         """Yields what is due to be sent; `closing`: the partition is given up when no callback runs (rule 5)."""
         commits, retries = self.commits, self.retries
-        if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
+        if commits.in_flight is None and self.announced and (letters := self.dead_lettering.finish()):
             yield commits.transaction(letters, now)
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
             if not batch:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
-                commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
+                commits.dirty = commits.dirty or self._notes.lacks_slow(self.maintenance.is_slow, now)
             ended = closing and self.unsaved
             checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
             if self.announced and (batch or checkpoint or commits.due(now)):
                 yield commits.transaction(batch, now, closing=ended)
             elif commits.due(now):
                 yield commits.make(now)
-        if self.may_begin and (letters := self.burying.write(now)):
+        if self.may_begin and (letters := self.dead_lettering.write(now)):
             yield WriteDeadLetters(records_of(letters))
         if offsets := retries.bodies.requests():
             yield ReadBodies(offsets)
@@ -273,10 +273,10 @@ class RetryPartition:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
-            times.append(0.0 if self.announced and retries.burials.written else None)
+            times.append(0.0 if self.announced and retries.dead_letters.written else None)
             times.append(self.commits.checkpoints.due_at() if self.announced else None)
         if self.may_begin:
-            times.append(retries.burials.due_at())
+            times.append(retries.dead_letters.due_at())
         return times
 
     # Answers
@@ -293,8 +293,8 @@ class RetryPartition:
     def relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         """Takes the known outcome of the transaction."""
         stored = event.ending is Ending.STORED
-        if self.retries.burials.flying:
-            self.burying.stored(now) if stored else self.burying.aborted(event.refused, now)
+        if self.retries.dead_letters.unanswered:
+            self.dead_lettering.stored(now) if stored else self.dead_lettering.aborted(event.refused, now)
         elif stored:
             self.retries.stored(now)
         else:
@@ -303,27 +303,27 @@ class RetryPartition:
 
     def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
         """Takes in records of the retry partition."""
-        books = self.retries.books
-        before = books.committable
+        finished_runs = self.retries.finished_runs
+        before = finished_runs.committable
         self.intake.fetched(event.records, now)
-        books.reach(event.records, event.epoch)
-        if before != books.committable:
+        finished_runs.reach(event.records, event.epoch)
+        if before != finished_runs.committable:
             self.commits.dirty = True
         return ()
 
     def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
         """Takes note that the retry partition was read up to its end at the assignment."""
-        self.retries.books.advance(event.position, event.epoch)
+        self.retries.finished_runs.advance(event.position, event.epoch)
         self.retries.settle_everybody(now)
         return ()
 
     def read_up_to(self, position: int, epoch: int | None) -> None:
         """Takes note that nothing is left to be read below `position`."""
-        books = self.retries.books
-        before = books.committable
+        finished_runs = self.retries.finished_runs
+        before = finished_runs.committable
         if self.retries.caught_up:
-            books.advance(position, epoch)
-        self.commits.dirty = self.commits.dirty or books.committable != before
+            finished_runs.advance(position, epoch)
+        self.commits.dirty = self.commits.dirty or finished_runs.committable != before
 
     def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
         """Takes in bodies that were read."""
@@ -337,7 +337,7 @@ class RetryPartition:
         for suspects in self._both:
             suspects.returned()
         self.retries.bodies.answered()
-        self.retries.burials.reading = False
+        self.retries.dead_letters.reading = False
         self.commits.hurry()
 
     def close(self) -> None:

@@ -59,15 +59,15 @@ class RetryState:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.books = FinishedRuns(start.position, start.known, start.told, start.read)
+        self.finished_runs = FinishedRuns(start.position, start.known, start.told, start.read)
         self.origins = OriginCheck(number, start, offsets)
         self.parking = ParkedKeys()
         queues.parked = self.parking.lines
         self.bodies = Bodies()
         self.moves = Moves()
-        self.burials = DeadLetterQueue()
+        self.dead_letters = DeadLetterQueue()
         self.outage = Outage()
-        self.fates = NextMoves(number, start, rules, jitter, self.outage)
+        self.schedules = NextMoves(number, start, rules, jitter, self.outage)
         self.suspects = CrashSuspects(turn, start.notes, start.doubt)
         self.main_suspects = CrashSuspects(turn, start.main_notes, start.main_doubt)
         #: Due messages without a key: those whose bodies are in memory, and those whose bodies are being read.
@@ -76,7 +76,7 @@ class RetryState:
         #: Moves with a key, by their encoded header, until their records were read back.
         self.transit: dict[bytes, Move] = {}
         #: Unreadable records that aren't finished; the bodies of the first of them are in memory.
-        self.stranded: dict[int, StoredRecord | None] = {}
+        self.unreadable: dict[int, StoredRecord | None] = {}
         #: Requests to release or drop a waiting message, by their offsets.
         self.releasing: dict[int, RetryRecord] = {}
         #: Whether the retry partition was read up to its end at the assignment.
@@ -112,7 +112,7 @@ class RetryState:
 
     def _drop(self, entry: Entry) -> None:
         self.bodies.forget(entry.offset)
-        self.books.finish(entry.offset)
+        self.finished_runs.finish(entry.offset)
 
     @property
     def loose_may_go(self) -> bool:
@@ -138,7 +138,7 @@ class RetryState:
         """Returns the key that is blocked while the record waits; None: no key is."""
         return record.key() if self._rules.ordered else None
 
-    def landed(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
+    def read_back(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
         """Returns the message and its key if the record is one of our moves, read back: its header needn't be decoded.
 
         The key is the object that the index has already: each record would otherwise keep a copy.
@@ -147,7 +147,7 @@ class RetryState:
         move = self.transit.pop(value, None) if name == RETRY_HEADER and value is not None else None
         if move is None or move.key is None or not isinstance(move.info, RetryInfo):
             return None
-        move.landed = True
+        move.read_back = True
         if move.stored:
             self.parking.arrives(move.key, move.origin)
         return self.origins.own(record, move.info), move.key
@@ -175,10 +175,10 @@ class RetryState:
             self._queues.unpark(key)
         elif standing is Standing.NEXT:
             front = lines.peek(key)
-            if front is not None and self.fates.is_spent(front):
+            if front is not None and self.schedules.is_spent(front):
                 lines.drop_first(key)
                 self.parking.departs(key, front.origin)
-                self.burials.add(PendingDeadLetter(front.offset, front.origin, key))
+                self.dead_letters.add(PendingDeadLetter(front.offset, front.origin, key))
             elif front is not None and front.offset in self.bodies.kept:
                 self.parking.ready(key)
             else:
@@ -220,7 +220,7 @@ class RetryState:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
         self.park(key)
         for record in self._queues.take_from(key, limit, NEVER):
-            move = self.fates.waited(record, key)
+            move = self.schedules.waited(record, key)
             move.ripe = ripe
             self.depart(move)
         self.settle(key, now)
@@ -235,20 +235,20 @@ class RetryState:
         key = self.key(record)
         left: Move | PendingDeadLetter
         if drop:
-            move = self.fates.dropped(record, key, now)
+            move = self.schedules.dropped(record, key, now)
             left = PendingDeadLetter(record.retry_offset, record.offset(), key, move)
-            self.burials.add(left)
+            self.dead_letters.add(left)
             if key is not None:
                 self.parking.departs(key, left.origin)
         else:
-            left = self.fates.released(record, key, now)
+            left = self.schedules.released(record, key, now)
             self.depart(left)
         self.settle_all(touched, now)
         return left
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
         """Takes a parked message out of the index; returns False if it isn't there because a lease runner has it."""
-        key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset, now)
+        key, entry = self.key(record), self.schedules.entry(record.info, record.retry_offset, now)
         self.bodies.forget(entry.offset)
         if key is None:
             return self._leaves_loose(entry)
@@ -268,11 +268,11 @@ class RetryState:
 
     # Moves
 
-    def bury(self, offset: int, record: StoredRecord, now: float) -> None:
+    def dead_letter_unreadable(self, offset: int, record: StoredRecord, now: float) -> None:
         """Queues an unreadable record for the dead letters, as it is."""
-        del self.stranded[offset]
-        move = self.fates.unreadable(record, self.origins.flaw(record), now)
-        self.burials.add(PendingDeadLetter(offset, offset, None, move))
+        del self.unreadable[offset]
+        move = self.schedules.unreadable(record, self.origins.flaw(record), now)
+        self.dead_letters.add(PendingDeadLetter(offset, offset, None, move))
 
     def depart(self, move: Move) -> None:
         """Adds a move: a message leaves its place."""
@@ -285,14 +285,14 @@ class RetryState:
         self, record: Record, key: bytes | None, why: Why, delay: float | None, error: str, now: float
     ) -> None:
         """Moves a message whose delivery failed."""
-        self.depart(self.fates.failed(record, key, why, now, delay=delay, error=error))
+        self.depart(self.schedules.failed(record, key, why, now, delay=delay, error=error))
         if key is not None and self._queues.queues.get(key):
             self.relieve(key, now)  # what was read before it failed
 
     def crashed(self, record: Record, now: float) -> None:
         """Moves a message that killed its process."""
         key = self.key(record)
-        self.depart(self.fates.crashed(record, key, now))
+        self.depart(self.schedules.crashed(record, key, now))
         if key is not None:
             self.settle(key, now)
 
@@ -317,11 +317,11 @@ class RetryState:
         for move in moves:
             move.stored = True
             if move.source is not None:
-                self.books.finish(move.source)
+                self.finished_runs.finish(move.source)
                 self.bodies.forget(move.source)
                 self.suspects.finished((move.source,))
             self._tell(move)
-            if move.key is not None and move.landed:
+            if move.key is not None and move.read_back:
                 self.parking.arrives(move.key, move.origin)
                 touched[move.key] = None
             elif move.key is not None:
@@ -335,11 +335,11 @@ class RetryState:
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
         """Takes back the moves of an aborted transaction."""
-        flying = self.moves.flying
+        unanswered = self.moves.unanswered
         # The records behind the moves were the checkpoint's.
-        refused = {at: reason for at, reason in refused.items() if at < len(flying)}
-        for move in flying:
+        refused = {at: reason for at, reason in refused.items() if at < len(unanswered)}
+        for move in unanswered:
             self.transit.pop(move.said, None)
         for at, reason in refused.items():
-            self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
+            self.news.append(Announce(News.REFUSED, f"offset {unanswered[at].origin}: {reason}"))
         self.moves.aborted(refused, now)

@@ -219,9 +219,11 @@ def lost_stays_finished(patch: Patch) -> None:
 
 def epoch_of_markers_unsaid(patch: Patch) -> None:
     """What lies behind the last record counts as read, and nothing says under which leader."""
-    for books in (Offsets, FinishedRuns):
-        real = books.advance
-        patch.setattr(books, "advance", lambda self, position, epoch=None, real=real: real(self, position))
+    for finished_runs in (Offsets, FinishedRuns):
+        real = finished_runs.advance
+        patch.setattr(
+            finished_runs, "advance", lambda self, position, epoch=None, real=real: real(self, position)
+        )
 
 
 MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {

@@ -17,7 +17,7 @@ from kafka_pubsub import (
     Subscription,
 )
 from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.client.dead_letters.exclusive_session import seat_group
+from kafka_pubsub.client.dead_letters.exclusive_session import session_group
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.memory.backend import MemoryBackend
@@ -254,7 +254,7 @@ def test_who_was_shut_out_stores_nothing_more(
 
     def stalled(progress: Any) -> None:
         if progress.phase == "replaying" and progress.done == 2 and not counts:
-            cluster.evict(seat_group("billing"))
+            cluster.evict(session_group("billing"))
             with another(cluster) as other:
                 counts.append(other.subscription("billing").replay_dead_letters().count)
 

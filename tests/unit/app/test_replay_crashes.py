@@ -9,7 +9,7 @@ import pytest
 
 from kafka_pubsub import DeadLetterProgress, PubSub, PubSubError, Subscription
 from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession, seat_group
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession, session_group
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
@@ -77,7 +77,7 @@ def test_a_process_may_die_before_any_of_its_steps(
         try:
             dying.subscription("billing").replay_dead_letters()
         except Crash:
-            cluster.evict(seat_group("billing"))  # its session is over
+            cluster.evict(session_group("billing"))  # its session is over
         if not plan.dead:
             break
         at += 5 if at < 30 else 3  # each time from where the last one died, with what it left behind

@@ -43,12 +43,12 @@ class Hands:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = LeaseRunner(lease, self.reports)
-            holder.begin()
+            lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
+            lease_runner.begin()
             self.leases.append(lease)
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return [lease.holder for lease in self.leases if isinstance(lease.holder, LeaseRunner)]
+    def running(self) -> Iterable[LeaseRunner]:
+        return [lease.lease_runner for lease in self.leases if isinstance(lease.lease_runner, LeaseRunner)]
 
     def close(self, timeout: float | None) -> bool:
         return True
@@ -67,7 +67,7 @@ class Moving:
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
         self.relocations.append((number, epoch, effect))
 
-    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
@@ -117,7 +117,7 @@ class World:
                 for at, each in enumerate(effect.records)
             ]
             log += news
-            self.coordinator.landed(number, epoch, MovesAnswered(Ending.STORED), len(news), now)
+            self.coordinator.move_answered(number, epoch, MovesAnswered(Ending.STORED), len(news), now)
             self.coordinator.retry_fetched({number: news}, now)
 
     def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
@@ -130,9 +130,9 @@ class World:
         self.coordinator.partitions.check()
         return self.worker_pool.leases[before:]
 
-    def end(self, lease: Lease, verdict: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
-        done = len(lease.records) if verdict is LeaseOutcome.FINISHED else 0
-        self.coordinator.released([LeaseReport(lease, done, verdict)], now)
+    def end(self, lease: Lease, outcome: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
+        done = len(lease.records) if outcome is LeaseOutcome.FINISHED else 0
+        self.coordinator.released([LeaseReport(lease, done, outcome)], now)
         self.coordinator.partitions.check()
 
     def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
@@ -219,11 +219,11 @@ def test_what_rests_and_did_not_return_is_over(world: World) -> None:
 def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> None:
     world.fetch(0, b"a", b"a", b"b")
     first, _ = world.deliver()
-    holder = first.holder
-    assert isinstance(holder, LeaseRunner)
+    lease_runner = first.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
     world.revoke(0)
-    assert holder.stopped
-    assert not holder.withdrawn
+    assert lease_runner.stopped
+    assert not lease_runner.withdrawn
     world.fetch(0, b"c", first=3)
     assert world.deliver() == []
     world.end(first)
@@ -278,13 +278,13 @@ def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_orde
 def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
     world.fetch(0, b"a", b"b")
     leases = world.deliver()
-    holder = leases[1].holder
-    assert isinstance(holder, LeaseRunner)
+    lease_runner = leases[1].lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
     world.end(leases[0])
     world.coordinator.tick(1.0)
     world.coordinator.lose([0], 1.0)
     assert world.coordinator.take_commits() == {}
-    assert holder.withdrawn
+    assert lease_runner.withdrawn
     assert world.coordinator.in_flight() == 0
     world.end(leases[1])
     assert world.coordinator.partitions.finished() == 1
@@ -302,8 +302,8 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
 # Handlers of old ownerships
 
 
-@pytest.mark.parametrize("verdict", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
-def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, verdict: LeaseOutcome) -> None:
+@pytest.mark.parametrize("outcome", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
+def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, outcome: LeaseOutcome) -> None:
     world.fetch(0, b"a", b"b")
     old = world.deliver()[0]
     world.coordinator.lose([0], 0.0)
@@ -312,7 +312,7 @@ def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, ve
     world.end(world.worker_pool.on(b"b"), LeaseOutcome.NACKED)
     assert [lease.key for lease in world.deliver()] == [b"b", b"c"]
     assert world.coordinator.partitions.lingering == {old}
-    world.end(old, verdict)
+    world.end(old, outcome)
     assert [lease.key for lease in world.deliver()] == [b"a"]
     assert not world.coordinator.partitions.lingering
 
@@ -350,7 +350,7 @@ def test_a_message_that_its_user_keeps_has_no_callback_and_holds_nothing_back(wo
     (lease,) = world.deliver()
     world.coordinator.settled([Settlement(old, 0, acked=True)], 0.0)
     assert world.coordinator.counts.stale == 1
-    assert lease.state is LeaseState.WALKING
+    assert lease.state is LeaseState.RUNNING
 
 
 def test_an_old_callback_whose_lease_had_expired_holds_its_key_back_too(world: World) -> None:

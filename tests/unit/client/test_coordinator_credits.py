@@ -87,10 +87,10 @@ def test_a_worker_pool_that_wants_less_gets_less(world: World) -> None:
 def test_a_closing_stream_begins_nothing_and_stops_its_lease_runners(world: World) -> None:
     world.fetch(0, b"a", b"b")
     (lease, _) = world.deliver()
-    holder = lease.holder
+    lease_runner = lease.lease_runner
     world.coordinator.stop()
-    assert isinstance(holder, LeaseRunner)
-    assert holder.stopped
+    assert isinstance(lease_runner, LeaseRunner)
+    assert lease_runner.stopped
     world.fetch(0, b"c", first=2)
     assert world.deliver() == []
     world.end(lease)
@@ -112,7 +112,7 @@ def test_a_running_callback_has_its_deadline_from_when_it_was_seen_to_run(world:
     for now in (14.9, 15.0):
         world.coordinator.tick(now)
         states.append(lease.state)
-    assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
+    assert states == [LeaseState.RUNNING, LeaseState.EXPIRED]
     assert world.deliver(15.0) == [], "its callback still runs"
     world.end(lease, LeaseOutcome.NACKED, now=15.0)
     world.move(15.5)
@@ -126,7 +126,7 @@ def test_an_extension_moves_the_deadline_and_a_late_one_is_counted(world: World)
     (lease,) = world.deliver()
     world.coordinator.extended(lease, 0, 100.0, 0.0)
     world.coordinator.tick(50.0)
-    assert lease.state is LeaseState.WALKING
+    assert lease.state is LeaseState.RUNNING
     world.end(lease, now=50.0)
     world.coordinator.extended(lease, 0, 100.0, 50.0)
     assert world.coordinator.counts.stale == 1

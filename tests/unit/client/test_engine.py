@@ -176,12 +176,12 @@ def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again
     attention = type(engine.coordinator.partitions.attention)
     monkeypatch.setattr(attention, "careful", True)
     engine.step(0.0)
-    engine.walks.pace.slow(0.0)
+    engine.inline.pace.slow(0.0)
     engine.step(0.0)
-    assert engine.walks.pace.limit(0.0) == 0
+    assert engine.inline.pace.limit(0.0) == 0
     monkeypatch.setattr(attention, "careful", False)
     engine.step(0.0)
-    assert engine.walks.pace.limit(0.0) > 0
+    assert engine.inline.pace.limit(0.0) > 0
 
 
 def test_a_refused_commit_is_no_accepted_one(
@@ -266,7 +266,7 @@ def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
 ) -> None:
     """What waits there costs a few numbers a record; at two records a read a million of them took minutes."""
     monkeypatch.setattr(engine.rebalances, "pairs", pairs := Rebuilding())
-    monkeypatch.setattr(engine.walks, "limit", lambda now: 2)
+    monkeypatch.setattr(engine.inline, "limit", lambda now: 2)
     engine.fetch(0.0)
     pairs.rebuilding = False
     engine.fetch(0.0)

@@ -114,20 +114,20 @@ def test_callbacks_that_keep_many_messages_are_not_called_inline() -> None:
 
 
 def test_a_callback_that_stands_is_found_by_how_long_nothing_has_moved() -> None:
-    holder, _ = lease_runner_of([b"a", b"b"])
-    walk = InlineRun([holder])
+    lease_runner, _ = lease_runner_of([b"a", b"b"])
+    walk = InlineRun([lease_runner])
     assert walk.stands(5.0) == 0
     assert walk.stands(5.06) == pytest.approx(0.06)
-    next(holder._records)
+    next(lease_runner._records)
     assert walk.stands(5.09) == 0
     assert walk.stands(5.11) == pytest.approx(0.02)
 
 
 def test_a_walk_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long() -> None:
-    holder, _ = lease_runner_of([b"%d" % at for at in range(1000)])
-    walk, now = InlineRun([holder]), 5.0
+    lease_runner, _ = lease_runner_of([b"%d" % at for at in range(1000)])
+    walk, now = InlineRun([lease_runner]), 5.0
     while walk.stands(now) < 0.05:
-        next(holder._records)
+        next(lease_runner._records)
         now += 0.01
     assert LONGEST_WALK <= now - 5.0 < 2 * LONGEST_WALK
 

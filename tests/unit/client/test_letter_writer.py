@@ -117,8 +117,8 @@ def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
     assert (written.taken, written.move_request.partition) == (True, 0)
     assert scene.landings.empty()
     assert scene.writer.complete(rest(0, 1))
-    landing = scene.landed()
-    assert (landing.ending, landing.move_request.positions, list(landing.offsets)) == (
+    move_result = scene.landed()
+    assert (move_result.ending, move_result.move_request.positions, list(move_result.offsets)) == (
         Ending.STORED,
         TO,
         [0, 1],
@@ -135,8 +135,8 @@ def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(
         0, 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")}
     )
     assert scene.writer.complete(named)
-    landing = scene.landed()
-    assert (landing.ending, landing.checkpoint) == (Ending.STORED, 2)
+    move_result = scene.landed()
+    assert (move_result.ending, move_result.checkpoint) == (Ending.STORED, 2)
     assert scene.log.written == [b"v", b"v", b"part 1", b"part 2"]
     assert scene.log.stored == [{place: Committed(7, "checkpoint at 2")}]
 

@@ -187,7 +187,7 @@ class Landed:
     def connect(self, *_: object) -> None: ...
     def post(self, *_: object) -> None: ...
 
-    def landed(self, *told: object) -> None:
+    def move_answered(self, *told: object) -> None:
         self.moved.append(int(str(told[3])))
         self.answers.append(cast("MovesAnswered", told[2]))
 
@@ -207,7 +207,7 @@ def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
     ]
     for records, at in move_requests:
         move_request = MoveRequest(0, 1, records, {}, Membership("", None), at)
-        beside.landed(MoveResult(move_request, Ending.STORED, range(4, 4 + len(records))))
+        beside.move_answered(MoveResult(move_request, Ending.STORED, range(4, 4 + len(records))))
     assert held.moved == [1, 0, 2, 0, 0]
     assert [answer.checkpoint for answer in held.answers] == [6, 4, None, None, None]
 

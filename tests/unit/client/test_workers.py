@@ -180,12 +180,12 @@ def test_a_worker_pool_of_an_idle_stream_has_one_thread_left_and_takes_work_agai
         def all_run() -> bool:
             now[0] += 0.1
             worker_pool.wants(1000)
-            return len(list(worker_pool.walking())) == 8
+            return len(list(worker_pool.running())) == 8
 
         until(all_run)
         go.set()
         reports.wait_until(lambda: len(reports.releases) == 8 * round_)  # noqa: B023
-        until(lambda: not list(worker_pool.walking()))
+        until(lambda: not list(worker_pool.running()))
 
         def rested() -> bool:
             now[0] += IDLE

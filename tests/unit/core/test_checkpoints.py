@@ -152,10 +152,10 @@ def test_a_checkpoint_holds_no_place_of_its_own_in_the_retry_partition(scene: Sc
     scattered(scene, 13)
     (effect,) = transactions(scene.tick())
     scene.take(effect)
-    half = scene.partition.half
-    assert (half.retries.books.committable, half.retries.books.runs) == (1, [])
+    half = scene.partition.retry_partition
+    assert (half.retries.finished_runs.committable, half.retries.finished_runs.runs) == (1, [])
     scene.do(RetryFetched([parked(1, 3, b"3")]))
-    assert half.retries.books.committable == 1
+    assert half.retries.finished_runs.committable == 1
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -168,9 +168,9 @@ def test_a_checkpoint_among_messages_that_wait_is_passed_by(
     headers = scene.partition.commits.checkpoints.headers(Checkpoint(1, 2, 3, *[None] * 2))  # type: ignore[arg-type]
     records = [Stored(1 + at, None, headers) for at in range(parts)]
     scene.do(RetryFetched([*records, parked(1 + parts, 5, b"b", due=10**6)]))
-    half = scene.partition.half
-    assert half.retries.books.lowest(9) == [0, 1 + parts]
-    assert not half.retries.stranded
+    half = scene.partition.retry_partition
+    assert half.retries.finished_runs.lowest(9) == [0, 1 + parts]
+    assert not half.retries.unreadable
 
 
 def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
 
 def waiting(scene: Scene) -> list[Move]:
     """What has left its queue and will fly with the next transaction."""
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     return half.retries.moves.waiting
 
 
@@ -200,7 +200,7 @@ def test_only_parked_keys_with_a_backlog_are_looked_at(stuffed: bool) -> None:
     keys = [b"%d" % number for number in range(5000)]
     scene = Scene([parked(number, number, key, due=FOR_AN_HOUR) for number, key in enumerate(keys)])
     scene.fetch(*((5000 + number, keys[number % 100]) for number in range(HOARD + 5)))
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     assert half is not None
     parking = half.retries.parking
     parking.lines.__class__ = Unsearchable

@@ -107,7 +107,7 @@ def test_what_is_due_is_one_lease_of_many_keys_with_what_waits_behind() -> None:
     scene.do(Passed(lease, 6))
     assert not scene.partition.offsets.unfinished
     assert not scene.partition.queues.queues, "the keys are like any others again"
-    assert not scene.partition.half.retries.parking.lines
+    assert not scene.partition.retry_partition.retries.parking.lines
 
 
 def test_of_a_key_that_fails_again_the_others_wait_again() -> None:

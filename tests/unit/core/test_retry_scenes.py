@@ -191,7 +191,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
         if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     assert not half.retries.releasing
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
 
@@ -199,7 +199,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
 def test_a_release_that_names_nothing_is_finished_at_once() -> None:
     scene = Scene([parked(0, 3, why=Why.RELEASE)])
     scene.settle()
-    assert scene.partition.half.retries.books.committable == len(scene.retry)
+    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_used_up_attempts_park_the_key_and_say_so() -> None:
@@ -291,7 +291,7 @@ def test_an_unreadable_record_is_buried_as_it_is() -> None:
     (letter,) = scene.letters()
     assert list(letter.headers)[:2] == rubbish.headers()
     scene.bury()
-    assert scene.partition.half.retries.books.committable == len(scene.retry)
+    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -> None:
@@ -299,7 +299,7 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
     scene.fetch((4, b"k"))
     scene.settle()
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
-    assert scene.partition.half.retries.books.committable == 0
+    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
 
 
 def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,10 +420,10 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
         for lease in scene.begun(50):
             offset = lease.records[0].offset()
             good += [offset] * (offset >= 100)
-            verdict = LeaseOutcome.FINISHED if offset >= 100 else LeaseOutcome.NACKED
-            scene.do(LeasesReported([LeaseReport(lease, int(offset >= 100), verdict)]))
+            outcome = LeaseOutcome.FINISHED if offset >= 100 else LeaseOutcome.NACKED
+            scene.do(LeasesReported([LeaseReport(lease, int(offset >= 100), outcome)]))
         scene.settle()
-        half = scene.partition.half
+        half = scene.partition.retry_partition
         probed = probed or half.retries.outage.probing
         if second % 20 == 18:
             assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
@@ -434,7 +434,7 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
     bad = [parked(at, at, b"bad%d" % at, attempt=2) for at in range(outage.ENOUGH + 5)]
     scene = Scene([*bad, parked(len(bad), 100, b"good", why=Why.BACKLOG)])
     scene.fetch((101, b"end"))
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     for body in scene.retry:
         scene.do(Bodies([body]))
     half.retries.outage.probing = True

@@ -96,7 +96,7 @@ def test_what_waits_for_its_time_is_released_whatever_clock_told_that(
     scene.settle()
     begun = {lease.records[0].offset(): lease.attempt for lease in scene.begun()}
     assert begun == {0: 1, 1: 1}
-    assert scene.partition.half.retries.releasing == {}
+    assert scene.partition.retry_partition.retries.releasing == {}
 
 
 @pytest.mark.parametrize("key", [b"k", None])
@@ -105,4 +105,4 @@ def test_only_what_is_parked_for_ever_is_dropped(key: bytes | None) -> None:
     scene = Scene([parked(0, 0, key, attempt=4, due=int(HOUR * 1000), why=Why.DELAYED), request], Policy(5))
     scene.settle()
     assert len(scene.retry) == 2
-    assert scene.partition.half.retries.releasing == {}
+    assert scene.partition.retry_partition.retries.releasing == {}

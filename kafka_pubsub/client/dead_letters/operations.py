@@ -11,7 +11,7 @@ from kafka_pubsub.client.dead_letters.release import Releases
 from kafka_pubsub.client.dead_letters.replay import DeadLetters
 from kafka_pubsub.ports import Backend
 
-__all__ = ["DeadLetterOperations", "open_desk"]
+__all__ = ["DeadLetterOperations", "open_dead_letters"]
 
 
 class DeadLetterOperations(NamedTuple):
@@ -22,7 +22,7 @@ class DeadLetterOperations(NamedTuple):
     keys: Callable[[str], list[KeyState]]
 
 
-def open_desk(
+def open_dead_letters(
     backend: Backend, subscriptions: SubscriptionAdmin, *, may_create: bool
 ) -> DeadLetterOperations:
     """Builds the functions; connects to nothing yet."""
