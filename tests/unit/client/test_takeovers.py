@@ -122,7 +122,7 @@ class Held:
     process = OURS
 
     def __init__(self, writer: int, *, clean: bool) -> None:
-        self.coordinator = self
+        self.coordinator = self.partitions = self
         self._stored = Committed(5, ack_map.encode(AckMap(writer, (), clean), 5))
         self.waited = 0.0
         #: How long it had been waited when somebody was fenced.
