@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["deadletter"]
 
-#: Letters that are listed for a person unless told otherwise.
+#: Dead letters that are listed for a person without `--limit`.
 LISTED: Final = 100
 
 COLUMNS = ("id", "key", "died", "attempts", "replays", "error", "message")
@@ -39,7 +39,7 @@ TOPIC = click.option(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which messages the options pick."""
+    """The messages that the options pick."""
 
     keys: tuple[str, ...]
     ids: tuple[str, ...]
@@ -51,7 +51,7 @@ class Chosen:
         return any((self.keys, self.ids, self.since, self.until, self.error is not None))
 
     def arguments(self) -> dict[str, Any]:
-        """For the methods of `Subscription`."""
+        """Returns the arguments for the methods of `Subscription`."""
         return {
             "keys": self.keys or None,
             "ids": self.ids or None,
@@ -62,7 +62,7 @@ class Chosen:
 
 
 def selecting(ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that pick messages, handed over as one argument `chosen`."""
+    """Adds the options that pick messages; the command gets them as one argument `chosen`."""
     options = (
         click.option("--key", "keys", multiple=True, help="Of this ordering key. Can be repeated."),
         click.option("--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help=ids),
@@ -300,7 +300,7 @@ def _watched(
     work: Callable[[Callable[[DeadLetterProgress], object]], DeadLetterResult],
     stopped: str,
 ) -> DeadLetterResult:
-    """Does it with its progress shown; `stopped` is what to say if a signal ends it."""
+    """Does the work and shows its progress; if a signal ends it, the command prints `stopped`."""
     try:
         with progress(session.output) as tell:
             return work(lambda step: _tell(tell, step))

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: the first signal asks a command to end cleanly, the second ends it.
 
 Theory: by default a signal raises `Stopped` in the main thread, so that every `with` on the way closes what it
-opened, and the program ends with 128 + the signal's number. That may be in the middle of anything; a command that
-keeps account of messages asks for a flag instead and looks at it where nothing is half done.
+opened, and the program ends with 128 + the signal's number. That may be at any step. A command that
+counts messages asks for a flag instead, and checks the flag only between two messages.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Stopped(BaseException):
 class StopFlag:
     """A flag that a signal sets; `number` is the signal's number.
 
-    It isn't a `threading.Event`, because a signal's handler runs on the main thread, between any two of its steps:
-    inside `Event.wait` it would wait for a lock that its own thread holds.
+    It isn't a `threading.Event`, because Python runs a signal's handler on the main thread, between any two of its
+    steps: inside `Event.wait` it would wait for a lock that its own thread holds.
     """
 
     def __init__(self) -> None:
