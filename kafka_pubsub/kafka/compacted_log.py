@@ -365,7 +365,7 @@ class CatalogLog:
             raise
 
     def _made_anew(self) -> bool:
-        """Returns whether a topic that ends before `_next` is another one: a broker that has just started shows less."""
+        """Returns whether a topic that ends before `_next` is another one: a broker that just started shows less."""
         if self._admin.topic(self._topic).topic_id != self._topic_id:
             return True
         now = time.monotonic()

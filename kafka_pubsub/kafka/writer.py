@@ -137,7 +137,7 @@ class _Session:
             return None
 
     def ask_count(self, topic: str) -> int:
-        """Returns the number of the topic's partitions, which librdkafka uses from now on; 0: there is no such topic."""
+        """Returns the topic's number of partitions, which librdkafka uses from now on; 0: there is no such topic."""
         found = self.producer.list_topics(topic, timeout=_METADATA_S).topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
@@ -310,7 +310,7 @@ class KafkaLogWriter(LogWriter):
             self._handles.close_producer(self._retired.pop(0)[1])
 
     def _replace(self, session: _Session, now: float) -> None:
-        # Messages that the broker refused behind the first failure go back into the queue, and would wait there for ever.
+        # Messages that the broker refused behind the first failure go back into the queue, and would wait for ever.
         self._purge(session.producer, in_flight=now >= session.give_up_at)
         if len(session.producer):
             return
