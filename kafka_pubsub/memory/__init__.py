@@ -1,4 +1,4 @@
-"""Pub/Sub's ground in memory: the ports of the client without a broker, for users' tests and the simulation.
+"""A Kafka in memory: the client's ports without a broker, for users' tests and the simulation.
 
 Example:
     clock = VirtualClock()

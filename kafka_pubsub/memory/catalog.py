@@ -22,19 +22,19 @@ _Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
 
 
 class MemoryCatalog(Catalog):
-    """A `Catalog`. All catalogs of one cluster show the same records."""
+    """A `Catalog` in memory. All catalogs of one cluster show the same records."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
         self._cluster = cluster
         self._faults = faults
 
     def topics(self) -> Mapping[str, TopicRecord]:
-        """All topics by name."""
+        """Returns all topics by name."""
         self._may("topics", "")
         return self._all("topic", TopicRecord)
 
     def subscriptions(self) -> Mapping[str, SubscriptionRecord]:
-        """All subscriptions by name."""
+        """Returns all subscriptions by name."""
         self._may("subscriptions", "")
         return self._all("subscription", SubscriptionRecord)
 

@@ -13,7 +13,7 @@ _CREATE_TIME = 1
 
 
 class MemoryRecord:
-    """A record; `offset` is None for one that never got a place in a log."""
+    """A record; `offset` is None for one that was never stored."""
 
     __slots__ = ("_epoch", "_headers", "_key", "_milliseconds", "_offset", "_partition", "_topic", "_value")
 
@@ -46,7 +46,7 @@ class MemoryRecord:
         return self._partition
 
     def offset(self) -> int | None:
-        """The place in the partition."""
+        """The offset in the partition."""
         return self._offset
 
     def key(self) -> bytes | None:
@@ -66,7 +66,7 @@ class MemoryRecord:
         return (_CREATE_TIME, self._milliseconds)
 
     def leader_epoch(self) -> int | None:
-        """The epoch of the leader that took it; None for one without a place."""
+        """The epoch of the leader that took it; None for one that was never stored."""
         return self._epoch
 
     def __len__(self) -> int:

@@ -1,12 +1,12 @@
 """A writer over the logs in memory.
 
-Theory: a record gets its place in the log inside `append`, as if it were sent at once; its report waits in a
-queue until a thread polls, because that is where Kafka's client runs reports too.
+Theory: `append` stores a record at once; its report waits in a queue until a thread polls, because Kafka's client
+runs reports there, too.
 
 Rules
 1. Reports come in the order of the appends, outside every lock, in the thread that polls.
-2. The queue holds `limit` unreported records; beyond that `append` is a `BufferError`, as in librdkafka.
-3. Records without a key go round the partitions; those with one go where every Kafka producer puts them.
+2. The queue holds `limit` unreported records; beyond that `append` raises `BufferError`, as in librdkafka.
+3. Records without a key go to the partitions in turn; those with a key go where Java's producer puts them.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ Report = Callable[[object, StoredRecord], None]
 
 
 class MemoryWriter(LogWriter):
-    """A `LogWriter`. Any thread may use it."""
+    """A `LogWriter` in memory. Any thread may use it."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, limit: int) -> None:
         self._cluster = cluster
         self._faults = faults
         self._limit = limit
         self._closed = False
-        # Unreported records in the order of their appends: when due, and what to call.
+        # Unreported records in the order of their appends: the time of the report, and its function.
         self._queue: deque[tuple[float, Report, PubSubError | None, MemoryRecord]] = deque()
-        # Where the next record without a key goes, by topic.
+        # The partition of the next record without a key, by topic.
         self._next: dict[str, int] = {}
         # One report at a time, so that two polling threads keep the order.
         self._reporting = threading.RLock()
@@ -58,7 +58,7 @@ class MemoryWriter(LogWriter):
         headers: Sequence[Header] | None,
         on_delivery: Report,
     ) -> None:
-        """Stores a record and queues its report; `BufferError` when the queue is full."""
+        """Stores a record and queues its report; raises `BufferError` when the queue is full."""
         outcome = self._faults.append(topic, key, value)
         delay = self._faults.report_delay(topic, key)
         with self._cluster.change() as now:
@@ -70,7 +70,7 @@ class MemoryWriter(LogWriter):
             self._queue.append((now + delay, on_delivery, error, record))
 
     def poll(self, timeout: float) -> int:
-        """Runs the reports that are due, waiting up to `timeout` seconds for the first; how many ran."""
+        """Runs the reports that are due; waits up to `timeout` seconds for the first; returns how many ran."""
         deadline = self._cluster.clock.now() + timeout
         while True:
             seen = self._cluster.version
@@ -79,7 +79,7 @@ class MemoryWriter(LogWriter):
                 return served
 
     def flush(self, timeout: float) -> int:
-        """Waits until everything was reported; returns how many were not."""
+        """Waits until everything was reported; returns how many weren't."""
         deadline = self._cluster.clock.now() + timeout
         while self._queue:
             if not self.poll(max(0.0, deadline - self._cluster.clock.now())):
@@ -90,7 +90,7 @@ class MemoryWriter(LogWriter):
         return len(self._queue)
 
     def relearn(self, topic: str) -> int:
-        """How many partitions the topic has; each append looks anyway."""
+        """Returns how many partitions the topic has; each append looks it up anyway."""
         error = self._faults.request("relearn", topic)
         if error is not None:
             raise error
@@ -98,11 +98,11 @@ class MemoryWriter(LogWriter):
             return self._cluster.info(topic).partitions
 
     def explain(self, error: object) -> PubSubError:
-        """The report's error; ours already."""
+        """Returns the report's error, which is one of this package already."""
         return error if isinstance(error, PubSubError) else PublishError(f"publish failed: {error}")
 
     def close(self) -> None:
-        """Ends it; what wasn't reported never will be."""
+        """Closes the writer; records that weren't reported never are."""
         with self._cluster.change():
             self._closed = True
             self._queue.clear()
@@ -153,7 +153,7 @@ class MemoryWriter(LogWriter):
             return None
 
     def _wait(self, seen: int, deadline: float) -> bool:
-        """Waits for a report to become due; False when the time is up."""
+        """Waits until a report is due; False when the time is up."""
         with self._cluster.changed:
             now = self._cluster.clock.now()
             if now >= deadline:
