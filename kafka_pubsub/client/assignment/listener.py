@@ -46,7 +46,7 @@ __all__ = ["AssignmentListener"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that "not found" isn't believed, by an assignment or a commit: a broker that has just started denies every
+#: Seconds for which "not found" doesn't count, in an assignment or a commit: a broker that has just started knows no
 #: topic.
 DENIED = 10.0
 
@@ -72,7 +72,7 @@ class AssignmentListener:
         self._runner = runner
         self._reader = reader
         self._look_up = look_up
-        #: Since when commits are answered that there is no such topic; None: they aren't.
+        #: Since when answers to commits say that the topic doesn't exist; None: they don't.
         self._denied_at: float | None = None
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
@@ -89,7 +89,7 @@ class AssignmentListener:
         return self.topics()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Stops the requests of the retry side: no more events come."""
         if not self.pairs.retry_side.close(LANDING):
             log.warning("subscription %r: its moves end later", self.record.name)
 
@@ -138,7 +138,7 @@ class AssignmentListener:
         return accepted
 
     def _believe(self, *, denied: bool) -> None:
-        """Looks the subscription up once a topic was denied for `DENIED` seconds; ends the stream if it is gone."""
+        """Looks the subscription up once a topic was missing for `DENIED` seconds; ends the stream if it is gone."""
         if not denied:
             self._denied_at = None
         elif self._denied_at is None:
@@ -270,7 +270,7 @@ class AssignmentListener:
             or self.pairs.retry_side.lost(place, finished_runs.read) is not None
         )
         if lost and self.renew is not None:
-            self.renew()  # the topic was cut at its end, deleted, or made again: our state of it is no longer true
+            self.renew()  # the topic was cut at its end, deleted, or made again: the state in memory is no longer true
             return
         begun = retry_beginning(
             self.record, place.partition, Committed(finished_runs.position, ""), log_range

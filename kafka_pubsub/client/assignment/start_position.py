@@ -27,8 +27,8 @@ __all__ = ["REACH", "TRY_AGAIN", "Beginning", "StartPosition", "beginning", "che
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Offsets above what a dead owner had committed that it may have started unnoted. What it started beyond is nearer at
-#: the next crash.
+#: Offsets above a dead owner's position that it may have started without a note. Messages beyond are within reach
+#: at the next crash.
 REACH = 5_000
 #: Seconds between two requests to take partitions on.
 TRY_AGAIN = 0.5
@@ -37,7 +37,7 @@ TRY_AGAIN = 0.5
 class Beginning(NamedTuple):
     """Where to begin in one log, and what is finished above it, as the metadata says.
 
-    `checkpoint`: the one that the metadata names, and whether it tells of more (`core/commit/checkpoint`).
+    `checkpoint`: the one that the metadata names, and whether it holds more (`core/commit/checkpoint`).
     """
 
     position: int

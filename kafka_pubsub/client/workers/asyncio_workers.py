@@ -3,7 +3,7 @@
 Rules
 1. One call to the loop begins the tasks of all leases of a sweep.
 2. A cancelled task nacks its message and begins no other. A task that is cancelled before its first step never
-   runs our code: a callback of the task notices its end.
+   runs `_run`: a done-callback of the task notices its end.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Rules
 1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.
-2. An inline run ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
-3. A worker pool that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like
-   threads that wait for anything else, and a worker pool of them falls behind for ever, though callbacks take
-   microseconds. So its threads get nothing for a moment, and the fetcher tries what waits: a little, then more and
-   more of it, or gives it back. That costs slow callbacks `PATIENCE` and the time of two.
+2. An inline run ends once: by its own thread, or by a take-over, which reports what that thread can't report any more.
+3. The pace of a worker pool that has all it can begin proves nothing: threads that wait for the interpreter look like
+   threads that wait for I/O, and such a worker pool falls behind for ever, though callbacks take microseconds. So its
+   threads get no leases for a moment, and the fetcher takes waiting leases: a few, then more and more, or it gives
+   them back. That costs slow callbacks `PATIENCE` and the time of two.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from kafka_pubsub.core.records import Record
 
 __all__ = ["LOOK", "InlineScheduler"]
 
-#: Seconds after which a callback that the fetcher called itself is found to take long.
+#: Seconds after which a callback that the fetcher called counts as slow.
 LOOK = 0.05
-#: Seconds for which leases wait for it while it reads, before the worker pool's threads get them.
+#: Seconds for which leases wait for the fetcher while it reads, before the worker pool's threads get them.
 SOON = 0.02
-#: Seconds for which it takes what was handed out, before it reads again.
+#: Seconds for which the fetcher takes leases that were handed out, before it reads again.
 HELP = 0.02
-#: Seconds that it waits for the worker pool's threads to be through: quick callbacks wait for the interpreter only.
+#: Seconds for which the fetcher waits for the worker pool's threads to end their leases.
 PATIENCE = 0.02
 
 
 class InlineScheduler:
-    """Inline walking of one runner."""
+    """Decides when the fetcher of one runner calls callbacks inline."""
 
     def __init__(self, runner: InlineRunner, *, ordered: bool) -> None:
         self.pace = Pace()
-        #: What the fetcher walks through now.
+        #: The inline run that is under way.
         self.run: InlineRun | None = None
         self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
 
     def soon(self, now: float) -> bool:
-        """Whether the fetcher is about to come and take what is handed out, better than threads that must be woken."""
+        """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
         return now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def limit(self, now: float) -> int:
-        """How many records to read for an inline run; 0: none."""
+        """Returns how many records to read for an inline run; 0: no inline run."""
         return 0 if self._runner.coordinator.inline_worker is None else self.pace.limit(now)
 
     def try_inline(
         self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
     ) -> bool | None:
-        """Calls the callbacks; False if another thread is the fetcher now, None if the runner must have them.
+        """Calls the callbacks of a read; False: another thread is the fetcher now, None: the runner must take the read.
 
         `more`: the log has more to read.
         """
@@ -75,7 +75,7 @@ class InlineScheduler:
         return self._relieve(run, inline_worker)
 
     def book(self, take: Callable[[], None]) -> None:
-        """Has what was read booked at once, by the fetcher, after what was posted before."""
+        """Records a read at once, on the fetcher, after the earlier ones that were posted."""
         runner = self._runner
         with runner.core:
             runner.look_alive(runner.clock())
@@ -83,7 +83,7 @@ class InlineScheduler:
             take()
 
     def _relieve(self, run: InlineRun, inline_worker: Inline) -> bool:
-        """The pool has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
+        """Tries leases that the busy worker pool hasn't begun, and takes them all if that is quick."""
         runner = self._runner
         with runner.core:
             inline_worker.put_aside(run.aside)
@@ -99,7 +99,7 @@ class InlineScheduler:
         return self._end(run, inline_worker)
 
     def _runs_dry(self, run: InlineRun, inline_worker: Inline) -> bool:
-        """Waits until the pool's threads, left without leases, are through; whether most are, and one more may run."""
+        """Waits until most of the pool's threads have ended their leases; returns whether one more callback may run."""
         runner, at_work = self._runner, inline_worker.busy()
         until = runner.clock() + PATIENCE
         while inline_worker.busy() and not run.over and runner.clock() < until:
@@ -107,7 +107,7 @@ class InlineScheduler:
         return 2 * inline_worker.busy() <= at_work and inline_worker.spares()
 
     def _refill(self, run: InlineRun, inline_worker: Inline) -> bool:
-        """Puts aside what can begin now that the worker pool's threads are through; whether there is anything."""
+        """Puts aside leases that can begin now that the pool's threads are idle; returns whether there are any."""
         runner = self._runner
         with runner.core:
             if not run.over and not run.aside:
@@ -117,7 +117,7 @@ class InlineScheduler:
             return bool(run.aside)
 
     def _try(self, run: InlineRun, inline_worker: Inline) -> bool:
-        """Takes more and more of what was put aside, as long as that is quick; whether it was to the end."""
+        """Takes more and more of the leases put aside, as long as that is quick; returns whether it was to the end."""
         runner = self._runner
         now = runner.clock()
         while run.aside:
@@ -161,7 +161,7 @@ class InlineScheduler:
         while run.lease_runners and not run.over:
             told = run.lease_runners[0].pass_through(inline_worker.callback)
             with runner.core:
-                if isinstance(told, Passed) and not run.over:  # else the take-over has told it
+                if isinstance(told, Passed) and not run.over:  # else the take-over has reported it
                     left += len(told.left) + len(told.lease.records) - told.reached
                     self._tell(told)
                 elif told is not None and not isinstance(told, Passed):
@@ -171,14 +171,14 @@ class InlineScheduler:
         return left
 
     def _help(self, run: InlineRun, inline_worker: Inline, *, more: bool = False) -> bool:
-        """Takes what is due, and the leases that were handed out meanwhile: cheaper than waking a thread for each.
+        """Takes due messages, and leases that were handed out meanwhile: cheaper than waking a thread for each.
 
-        `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
+        `more`: the log has more to read, so their outcomes are decided after the next inline run, with its own.
         """
         runner = self._runner
         started = runner.clock()
         records, left = self._take_aside(run, inline_worker), 0
-        seconds = runner.clock() - started  # what is decided in between says nothing about the callbacks
+        seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
         while True:
             with runner.core:
                 if run.over:
@@ -205,11 +205,11 @@ class InlineScheduler:
         return not run.over
 
     def _take_aside(self, run: InlineRun, inline_worker: Inline, most: float = inf) -> int:
-        """Walks through ordinary leases until these were `most` records or more; returns how many."""
+        """Runs ordinary leases until they had `most` records or more; returns how many they had."""
         released, records = self._runner.inbox.released, 0
         while (lease_runner := run.next_aside(wanted=records < most)) is not None:
             released(lease_runner.run(inline_worker.callback))
-            records += max(1, lease_runner.done)  # one was begun, whatever became of it
+            records += max(1, lease_runner.done)  # one was begun, with any outcome
         return records
 
     def _end(self, run: InlineRun, inline_worker: Inline) -> bool:
@@ -225,11 +225,11 @@ class InlineScheduler:
 
     def _tell(self, passed: Passed) -> None:
         runner = self._runner
-        runner.inbox.take_asks(now := runner.clock())  # those of the callbacks that it tells of
+        runner.inbox.take_asks(now := runner.clock())  # the asks of the callbacks that it reports
         runner.coordinator.passed(passed, now)
 
     def stands(self, now: float) -> bool:
-        """Whether an inline run is under way whose callback, or which as a whole, takes long."""
+        """Returns whether the inline run, or its present callback, takes long."""
         return self.run is not None and self.run.stands(now) >= LOOK
 
     def take_over(self) -> InlineRun | None:
@@ -248,8 +248,8 @@ class InlineScheduler:
         inline_worker.lend(False)
         inline_worker.put_aside(None)
         rest = run.leave_aside()
-        # Its callback goes on, as a worker: only then is it known how many threads the rest may have.
-        if (current := run.current) is not None:  # else it is about to find that it is through
+        # Its callback goes on, as a worker: this decides how many threads the rest may have.
+        if (current := run.current) is not None:  # else it is about to end by itself
             inline_worker.adopt(current, run.thread)
         inline_worker.queue(rest)
         self.pace.slow(now, proved=current is not None)

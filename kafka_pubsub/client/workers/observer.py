@@ -1,4 +1,4 @@
-"""What may look on while messages are handled: by default nothing does. `recorder` records a history this way."""
+"""An observer of callbacks; by default there is none. `recorder` records a history with one."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class MessageRun(Protocol):
     """A key's messages that one callback gets together (`lease_runner.BatchLeaseRunner`), as an observer sees them."""
 
     messages: list[Message]
-    #: How many are acked, and of how many of these the observer was told before the end.
+    #: How many are acked, and how many of these the observer got before the end.
     done: int
     told: int
     withdrawn: bool
 
 
 class LeaseObserver:
-    """Is told what callbacks do. This one ignores it, so that streams without an observer pay nothing."""
+    """An observer of what callbacks do. This one does nothing, so that streams without an observer pay nothing."""
 
     #: The class of the stream's messages; None: the ordinary one.
     message: type[Message] | None = None
-    #: Held while a verdict is told and takes effect.
+    #: Held while an ack or a nack is recorded and takes effect.
     step: AbstractContextManager[object] = nullcontext()
 
     def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
-        """The callback that is called in the place of the user's."""
+        """Returns the callback that is called in the place of the user's."""
         return callback
 
     def around_coroutine(
         self, callback: Callable[[Message], Awaitable[object]]
     ) -> Callable[[Message], Awaitable[object]]:
-        """The same for a coroutine."""
+        """Returns the coroutine function that is called in the place of the user's."""
         return callback
 
     def begins(self, message: Message, batch: int | None = None) -> None:

@@ -1,11 +1,11 @@
 """Worker pools run the callbacks of a stream: threads of our own, a user's executor, batches, or none (receive).
 
-Theory. The runner gives a worker pool leases; the worker pool wraps each in a lease runner, walks it somewhere, and
-reports the release. Worker pools differ only in where the walking happens.
+Theory. The runner gives a worker pool leases; the worker pool makes a lease runner for each, runs it on some thread,
+and reports its outcome. Worker pools differ only in the thread.
 
 Rules
 1. `take` never blocks: it is called by the runner.
-2. `walking` lists the lease runners whose callbacks may be running now, so that the runner can see how far they are.
+2. `running` lists the lease runners whose callbacks may be running now, so that the runner can see their progress.
 3. A worker pool that was closed lets its running callbacks end and begins nothing more.
 """
 
@@ -32,41 +32,41 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 Callback = Callable[[Message], object]
 
-#: Records that a key hands over at once. Long enough that a round trip through the runner is rare, short enough
-#: that the ack map has room for many keys.
+#: Records that one lease of a key has at most. Enough that a round trip through the runner is rare, and few enough
+#: that the metadata has room for many keys.
 RUN = 128
 
 
-#: Threads that are started without a look at the pace.
+#: Threads that are started without a check of the pace.
 AT_ONCE = 2
-#: Seconds between two looks at the pace: some switches of the interpreter's lock, which last 5 ms each.
+#: Seconds between two checks of the pace: some switches of the interpreter's lock, which take 5 ms each.
 LOOK = 0.02
-#: Seconds for a record below which a thread is quick: a callback that waits for anything outside takes longer.
+#: Seconds for a record below which a thread is quick: a callback that waits for I/O takes longer.
 QUICK = 0.0001
 
 
 class Inline(Protocol):
-    """What a worker pool has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
+    """The part of a worker pool for callbacks that the fetcher calls itself (`inline_runner`)."""
 
     callback: Callback
 
     def spares(self) -> bool:
-        """Whether one more callback may run beside those of the worker pool."""
+        """Returns whether one more callback may run beside those of the worker pool."""
 
     def lend(self, lent: bool) -> None:
-        """From now on, or no longer, the fetcher counts as a worker."""
+        """Sets whether the fetcher counts as a worker."""
 
     def busy(self) -> int:
-        """How many of its threads are with a lease."""
+        """Returns how many of its threads have a lease."""
 
     def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
-        """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the pool again."""
+        """Sends leases to `aside`, for the fetcher, waiting ones included; None: to the pool again."""
 
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
-        """The worker pool takes these."""
+        """Queues lease runners for the worker pool's threads."""
 
     def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None:
-        """`thread` was the fetcher; until its callback ends it is a worker."""
+        """Counts `thread`, which was the fetcher, as a worker until its callback ends."""
 
 
 class WorkerPool(Protocol):
@@ -79,21 +79,20 @@ class WorkerPool(Protocol):
     def inline(self) -> Inline | None: ...
 
     def wants(self, free: int) -> int:
-        """How many leases to ask for when `free` more messages may be started."""
+        """Returns how many leases to ask for when `free` more messages may be started."""
 
     def take(self, leases: Sequence[Lease]) -> None: ...
     def running(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
-        """Waits for callbacks that run; False if one still runs after `timeout` seconds."""
+        """Waits for running callbacks; returns False if one still runs after `timeout` seconds."""
 
 
 class ThreadWorkers:
-    """Threads of our own: one callback each.
+    """Threads that this package starts; each runs one callback at a time.
 
-    As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
-    one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
-    told from here why they do; where they only wait for each other, the fetcher finds out (`inline_scheduler`). Threads
-    that had nothing to do end (`worker_threads`).
+    A thread is started when leases wait and the running callbacks take long. Where callbacks only compute, one more
+    thread makes all of them slower, because the interpreter runs one thread at a time; the fetcher finds that out
+    (`inline_scheduler`). Idle threads end (`worker_threads`).
     """
 
     run = RUN
@@ -112,12 +111,12 @@ class ThreadWorkers:
         self._reports = reports
         self._clock = clock
         self._workers: Workers[LeaseRunner] = Workers(self._walk, name, clock)
-        #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
+        #: Whether the fetcher runs callbacks now, and former fetchers with their lease runners. Empty: there are none.
         self._lent = False
-        #: Where leases go that the fetcher takes itself; None: to the threads.
+        #: The queue of leases for the fetcher; None: leases go to the threads.
         self._aside: deque[LeaseRunner] | None = None
         self._adopted: list[tuple[LeaseRunner, threading.Thread]] = []
-        #: When the pace was last looked at, and the records finished until then.
+        #: When the pace was last checked, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
 
@@ -217,7 +216,7 @@ class ThreadWorkers:
 
 
 class ExecutorWorkers:
-    """A user's executor: one submitted walk for each lease, at most `workers` at a time."""
+    """A user's executor: one submitted call for each lease, at most `workers` at a time."""
 
     run = RUN
     spread = False
@@ -245,7 +244,7 @@ class ExecutorWorkers:
             self._lease_runners.add(lease_runner)
             try:
                 self._executor.submit(self._walk, lease_runner)
-            except RuntimeError as error:  # what executors raise that were shut down
+            except RuntimeError as error:  # an executor that was shut down raises this
                 self._lease_runners.discard(lease_runner)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
@@ -329,7 +328,7 @@ class BatchWorkers:
         try:
             if messages:
                 self._callback(messages)
-        except BaseException as error:  # see Lease runner.walk
+        except BaseException as error:  # see `LeaseRunner.run`
             raised = error
             log.exception("the batch callback raised; what it hadn't acked is redelivered")
         for lease_runner in batch:

@@ -1,16 +1,16 @@
-"""The threads of a worker pool: they take from one queue, and those that had nothing to do for a while end.
+"""The threads of a worker pool: they take items from one queue, and idle threads end after a while.
 
 Theory. A thread that waits costs memory, and a process may have forty streams. A thread is never interrupted while it
-waits: the runner, which alone fills the queue, puts a word into it that ends the thread that takes it. What the runner
-puts behind that word is left to another thread, so no wakeup can be lost. What ran within some seconds was put in by
-their end, and hadn't ended at their beginning: threads beyond that number weren't needed.
+waits: the runner, which alone fills the queue, puts a marker into it that ends the thread that takes it. Items behind
+the marker are left to another thread, so no wakeup can be lost. The items that ran within some seconds are those that
+were queued by their end and hadn't ended at their beginning: more threads than that weren't needed.
 
 Rules
-1. `put`, `hire`, `dismiss` and `rest` are for the runner only. Each thread writes its own counts, and ends none but
+1. `put`, `hire`, `dismiss` and `rest` are for the runner only. Each thread writes its own counts, and ends only
    itself.
-2. One thread stays, so that a message after a pause finds it, with what the callback keeps for its thread.
+2. One thread stays, so that a message after a pause finds it, with what the callback stores for its thread.
 3. What a thread has done still counts when it has ended.
-4. A word that ends a thread isn't an item that waits: a thread that is hired for it would be told to end in turn.
+4. A marker isn't an item that waits: a thread that is started for it would end at once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Generic, TypeVar
 
 __all__ = ["IDLE", "Worker", "Workers", "join_all"]
 
-#: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. Far longer
-#: than a busy stream pauses, and a thread is made in 0.1 ms.
+#: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. A busy
+#: stream pauses for much less, and a thread is made in 0.1 ms.
 IDLE = 5.0
 #: Threads that stay.
 LEAST = 1
@@ -55,7 +55,7 @@ class Workers(Generic[Item]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue: SimpleQueue[Item | None] = SimpleQueue()
-        #: The number of threads that weren't told to end.
+        #: The number of threads without a marker that ends them.
         self.hired = 0
         #: The number of items that threads were given.
         self.handed = 0
@@ -150,7 +150,7 @@ class Workers(Generic[Item]):
 
 
 def join_all(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
-    """Waits for all of them but the calling one; False if one still runs after `timeout` seconds."""
+    """Waits for threads, except the calling one; returns False if one still runs after `timeout` seconds."""
     me = threading.current_thread()
     until = None if timeout is None else time.monotonic() + timeout
     for thread in threads:
