@@ -87,7 +87,7 @@ def conflicts() -> Iterator[None]:
 
 
 def settle(change: Callable[[], T]) -> T:
-    """Runs a change again until no other process interferes, up to `ATTEMPTS` times."""
+    """Runs a change, and again while another process interferes with it, up to `ATTEMPTS` times."""
     for _ in range(ATTEMPTS - 1):
         try:
             return change()
