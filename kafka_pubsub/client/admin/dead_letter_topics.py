@@ -40,10 +40,7 @@ def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
 def prepare_dead_letters(
     admin: Admin, topics: TopicAdmin, policy: DeadLetterPolicy, home: TopicInfo
 ) -> TopicInfo:
-    """Makes the dead-letter topic accept every message of `home`, and returns it; raises an error if it can't.
-
-    A stream calls this too: it needs the topic's current number of partitions.
-    """
+    """Makes the dead-letter topic accept every message of `home`, and returns it; raises an error if it can't."""
     check_dead_letter_name(policy, home.name)
     try:
         record, info = topics.current(policy.topic)
