@@ -1,8 +1,8 @@
 """Makes, adopts, changes and deletes topics, over the ports.
 
 Rules
-1. `create` writes the record (`creating`), makes Kafka's topic, then writes the record (`ready`). After a crash the next
-   `create` continues: it makes the topic, or uses the existing one if that has the wanted settings.
+1. `create` writes the record (`creating`), makes Kafka's topic, then writes the record (`ready`). After a crash the
+   next `create` continues: it makes the topic, or uses the existing one if that has the wanted settings.
 2. `delete` writes the record (`deleting`), deletes Kafka's topic, detaches the subscriptions, then removes the record.
    After a crash the next `delete` or `create` continues.
 3. An adopted topic existed before its record. To delete it only removes the record: Kafka keeps the topic.
