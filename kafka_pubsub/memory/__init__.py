@@ -1,4 +1,4 @@
-"""Pub/Sub's ground in memory: the ports of the client without a broker, for users' tests and the simulation.
+"""The in-memory Kafka: the client's ports without a broker, for your tests and for the simulation.
 
 Example:
     clock = VirtualClock()

@@ -1,4 +1,4 @@
-"""The ports in memory: one backend is one process's view of a cluster."""
+"""The `Backend` port for the in-memory Kafka; one backend stands for one process."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["MemoryBackend"]
 
-#: Unreported records that a writer holds before `append` refuses: librdkafka's `queue.buffering.max.messages`.
+#: The most unreported records in a writer; then `append` refuses: librdkafka's `queue.buffering.max.messages`.
 _WRITER_LIMIT = 100_000
 
-#: Seconds that a member lives without a call, as long as librdkafka lets an application not poll: members of one
-#: process don't die unseen. A simulation of processes that die passes a session's 6 s instead.
+#: Seconds that a member stays in the group without a call: librdkafka's `max.poll.interval.ms`, because the members of
+#: a living process have no crash to detect. A simulation of processes that die passes a session's 6 s instead.
 SESSION_TIMEOUT = 300.0
 
 
 class MemoryBackend(Backend):
-    """A `Backend` over a cluster in memory; several may share one `cluster`, as processes share a Kafka.
+    """A `Backend` over a cluster in memory; several backends may share one `cluster`, as processes share a Kafka.
 
-    With a `clock` of the caller's own nothing ever waits: a call does what can be done now and returns.
-    `faults` and `session_timeout` (seconds that a reader may stay away) concern this backend only.
+    If you pass a `clock`, no call ever waits: it does what can be done now and returns. `faults` and `session_timeout`
+    (seconds that a reader may make no call) apply to this backend only.
 
     Example:
         first = MemoryBackend()
@@ -55,34 +55,34 @@ class MemoryBackend(Backend):
 
     @property
     def address(self) -> str:
-        """Nowhere: no tool of Kafka's finds it."""
+        """The word "memory", because Kafka's tools can't reach this cluster."""
         return "memory"
 
     @property
     def admin(self) -> MemoryAdmin:
-        """Topics and groups."""
+        """The topics and groups."""
         return self._admin
 
     @property
     def catalog(self) -> MemoryCatalog:
-        """What topics and subscriptions there are."""
+        """The records of topics and subscriptions."""
         return self._catalog
 
     def writer(self, batching: Batching, max_batch_bytes: int) -> MemoryWriter:
-        """A new writer; nothing is batched here, so the arguments change nothing."""
+        """Returns a new writer; it sends no batches, so the arguments have no effect."""
         return MemoryWriter(self.cluster, self._faults, self._writer_limit)
 
     def reader(self, group: str, member: str) -> MemoryReader:
-        """A new, unsubscribed member; its id in the group is `member` and a number."""
+        """Returns a new, unsubscribed reader; its id in the group is `member` and a number."""
         return MemoryReader(self.cluster, self._faults, group, member, self._session_timeout)
 
     def transactions(self, transactional_id: str) -> MemoryTransactions:
-        """A transactional writer; of two under one id the later one shuts the earlier out."""
+        """Returns a transactional writer; of two under one id the later one fences the earlier one."""
         return MemoryTransactions(self.cluster, self._faults, transactional_id)
 
     def record_fetch(self) -> MemoryRecordFetch:
-        """A reader of single records."""
+        """Returns a reader of single records."""
         return MemoryRecordFetch(self.cluster, self._faults)
 
     def close(self) -> None:
-        """Does nothing: the cluster lives on for the other backends."""
+        """Does nothing: other backends may still use the cluster."""
