@@ -1,24 +1,23 @@
-"""A consumer group's coordinator: members, generations, and which commits count.
+"""A consumer group's coordinator: members, generations, assignments and commits.
 
-Theory: the classic protocol with the eager `range` assignor. A change of members opens a rebalance; every member
-sees it at its next call, gives up what it holds and joins; when the last has joined (or its session has run
-out), the generation rises and each member gets a share. In between no member holds a partition: the barrier.
+It follows Kafka's classic protocol with the eager `range` assignor. A change of members opens a rebalance. Every member
+learns of it at its next call, revokes its partitions and joins. When the last member has joined (or its session has
+expired), the generation rises and each member gets its partitions. Before that, no member that has joined owns any.
 
 Rules
-1. A commit is fenced by membership and generation, *not* by ownership: a member of the current generation may
-   commit any partition, as on a real broker. A commit while the rebalance is open still counts, because the
-   generation hasn't risen yet.
-2. Time is an argument. A member is alive from its last call for as long as its own session lasts; the next call
-   of any member removes the dead ones.
-3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
-   counts give one member the same partition numbers of all topics.
-4. A member that has gone may come back only as a new one.
-5. A transaction's positions are held until its marker comes. Then each counts, unless another commit of that
-   partition was written since: the later write wins, even if its writer knew less.
-6. A member that was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it
-   was removed, so its listener hears an ordinary `revoked`, when commits are refused already.
-7. The generation may also rise while all shares stay as they are (`raise_epoch`), as a member's epoch does under the
-   protocol `consumer`. Fencing is strict then, as brokers before 4.3 have it: the newer epoch only.
+1. A commit is fenced by membership and generation, not by ownership: a member of the current generation may commit any
+   partition, as on a real broker. A commit during an open rebalance is accepted, because the generation hasn't risen.
+2. Time is an argument. A member's session lasts from its last call; the next call of any member removes members whose
+   session has expired.
+3. `range` assigns each topic to the members that subscribe to it, in the order of their ids. So with equal
+   subscriptions and equal numbers of partitions, a member gets the same partition numbers of all topics.
+4. A member that was removed can only join again as a new member.
+5. A transaction's positions are held until its marker comes. Then each is stored, unless a later commit of the same
+   partition was stored meanwhile: the later write wins, even if it has the lower position.
+6. A member that was removed while a rebalance waited for it is `OUSTED`: the coordinator had already asked it to revoke
+   its partitions. So its listener gets `revoked` and not `lost`, although its commits are refused by then.
+7. The generation can also rise without a new assignment (`raise_epoch`), as a member's epoch does under the protocol
+   `consumer`. Then only commits of the newer epoch are accepted, as by brokers before 4.3.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["Group", "Standing"]
 
-#: Characters that a commit's metadata may have; a stock broker refuses 4096.
+#: The most characters in a commit's metadata; a broker with default settings refuses 4096.
 METADATA_LIMIT = 4095
 
 
 class Standing(Enum):
-    """What a member learns about itself when it calls."""
+    """The state of a member, which it learns when it calls."""
 
     STEADY = "its assignment stands"
     REJOIN = "a rebalance is open and waits for it"
@@ -54,26 +53,26 @@ class _Member:
         self.topics = tuple(topics)
         self.session = session
         self.seen = now
-        # Whether it has joined the open rebalance; between rebalances True.
+        # Whether it has joined the open rebalance; True if none is open.
         self.joined = True
-        # Empty: no share in this generation.
+        # Empty: no partition in this generation.
         self.assignment: tuple[TopicPartition, ...] = ()
 
 
 class Group:
-    """One group. `partitions_of` gives a topic's partition count, None for a topic that doesn't exist."""
+    """One group. `partitions_of` returns a topic's number of partitions; None: the topic doesn't exist."""
 
     def __init__(self, name: str, partitions_of: Callable[[str], int | None]) -> None:
         self.name = name
         self.generation = 0
-        # The generation in which the members got their shares.
+        # The generation in which the members got their partitions.
         self._shared_at = 0
-        # Commits by partition; a missing one: never committed, or forgotten by the broker.
+        # Commits by partition; not in it: never committed, or forgotten by the broker.
         self.offsets: dict[TopicPartition, Committed] = {}
-        # Which write each of them came from; a missing one is older than all.
+        # The number of the write of each commit; not in it: before any other.
         self._written: dict[TopicPartition, int] = {}
         self._writes = 0
-        # Open transaction -> its positions, and which write each would be.
+        # Open transaction -> its positions, each with the number of its write.
         self._held: dict[str, dict[TopicPartition, tuple[int, Committed]]] = {}
         self._partitions_of = partitions_of
         self._members: dict[str, _Member] = {}
@@ -88,7 +87,7 @@ class Group:
         return sorted(self._members)
 
     def join(self, member: str | None, client: str, topics: Sequence[str], session: float, now: float) -> str:
-        """Enters the group (`member` None) or the open rebalance; returns the member's id."""
+        """Joins the group (`member` None) or the open rebalance; returns the member's id."""
         if member is None or member not in self._members:
             self._joins += 1
             member = f"{client}-{self._joins:06d}"
@@ -103,7 +102,7 @@ class Group:
         return member
 
     def leave(self, member: str) -> None:
-        """Removes a member; the others rebalance."""
+        """Removes a member, after which the others rebalance."""
         if self._members.pop(member, None) is None:
             return
         if not self._members:
@@ -114,14 +113,14 @@ class Group:
         self._complete()
 
     def expire(self, now: float) -> bool:
-        """Removes the members whose session ran out; whether there were any."""
+        """Removes the members whose session has expired; returns whether there were any."""
         dead = [name for name, entry in self._members.items() if entry.seen + entry.session < now]
         for name in dead:
             self.remove(name)
         return bool(dead)
 
     def remove(self, member: str) -> None:
-        """Takes a member out that didn't ask for it."""
+        """Removes a member that didn't leave by itself."""
         if self._rebalancing and not self._members[member].joined:
             self._ousted.add(member)
         self.leave(member)
@@ -134,17 +133,17 @@ class Group:
                 entry.joined = False
 
     def raise_epoch(self) -> None:
-        """The generation rises, and everyone keeps its share; while a rebalance is open, that does it."""
+        """Raises the generation, and the members keep their partitions; does nothing while a rebalance is open."""
         if not self._rebalancing:
             self.generation += 1
 
     def topic_changed(self, topic: str) -> None:
-        """Rebalances if a member lists the topic, which was made, deleted or has grown."""
+        """Opens a rebalance if a member subscribes to the topic, which was made, deleted or given partitions."""
         if any(topic in entry.topics for entry in self._members.values()):
             self.rebalance()
 
     def standing(self, member: str, generation: int, now: float) -> Standing:
-        """A heartbeat, and what the member has to do now."""
+        """Takes a member's heartbeat; returns the member's state."""
         entry = self._members.get(member)
         if entry is None:
             ousted = member in self._ousted
@@ -158,12 +157,12 @@ class Group:
         return Standing.RAISED if generation >= self._shared_at else Standing.ASSIGNED
 
     def assignment(self, member: str) -> Sequence[TopicPartition]:
-        """The member's share of the current generation."""
+        """Returns the member's partitions in the current generation."""
         entry = self._members.get(member)
         return () if entry is None else entry.assignment
 
     def fence(self, member: str | None, generation: int) -> PubSubError | None:
-        """Why this member of this generation may not commit; None if it may."""
+        """Returns why this member of this generation may not commit; None: it may."""
         if member is None or member not in self._members:
             return FailedPrecondition(
                 f"not a member of group {self.name} (any more): the commit was not stored; "
@@ -183,7 +182,7 @@ class Group:
         positions: Mapping[TopicPartition, Committed],
         now: float,
     ) -> dict[TopicPartition, PubSubError | None]:
-        """Stores what may be stored; the answer for each partition."""
+        """Stores the positions that a broker would accept; returns the answer for each partition."""
         refusal = self.fence(member, generation)
         if refusal is not None or member is None:
             return dict.fromkeys(positions, refusal)
@@ -191,26 +190,26 @@ class Group:
         return {partition: self.store(partition, value) for partition, value in positions.items()}
 
     def store(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
-        """Stores one commit without a check of its sender, unless a broker would refuse it."""
+        """Stores one commit without a check of its sender; returns an error if a broker would refuse it."""
         problem = self.problem(partition, value)
         if problem is None:
             self._write(partition, value, self._next_write())
         return problem
 
     def hold(self, transaction: str, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Keeps a transaction's positions for its end."""
+        """Holds a transaction's positions until its end."""
         held = self._held.setdefault(transaction, {})
         for partition, value in positions.items():
             held[partition] = (self._next_write(), value)
 
     def settle(self, transaction: str, committed: bool) -> None:
-        """The transaction's marker."""
+        """Takes a transaction's marker: stores or drops the positions that it holds."""
         for partition, (write, value) in self._held.pop(transaction, {}).items():
             if committed and write > self._written.get(partition, 0):
                 self._write(partition, value, write)
 
     def unsettled(self, partitions: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether a transaction holds a position of any of them (None: of any at all)."""
+        """Tells whether a transaction holds a position of any of these partitions (None: of any at all)."""
         if partitions is None:
             return any(self._held.values())
         return any(partition in held for held in self._held.values() for partition in partitions)
@@ -224,7 +223,7 @@ class Group:
         self._written[partition] = write
 
     def problem(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
-        """Why no broker would store it; None if one would."""
+        """Returns why a broker would refuse the commit; None: it would store it."""
         count = self._partitions_of(partition.topic)
         if count is None or not 0 <= partition.partition < count:
             return NotFound(f"no partition {partition.partition} of topic {partition.topic}")
