@@ -1,12 +1,13 @@
-"""A writer over the logs in memory.
+"""The `LogWriter` port for the in-memory Kafka.
 
-Theory: a record gets its place in the log inside `append`, as if it were sent at once; its report waits in a
-queue until a thread polls, because that is where Kafka's client runs reports too.
+`append` stores a record at once. Its delivery report waits in a queue until a thread polls, because Kafka's client also
+runs reports only then.
 
 Rules
-1. Reports come in the order of the appends, outside every lock, in the thread that polls.
-2. The queue holds `limit` unreported records; beyond that `append` is a `BufferError`, as in librdkafka.
-3. Records without a key go round the partitions; those with one go where every Kafka producer puts them.
+1. Reports run in the order of the appends, outside of every lock, on the thread that polls.
+2. The queue holds up to `limit` unreported records; when it is full, `append` raises `BufferError`, as in librdkafka.
+3. Records without a key are spread over the partitions in turn; a record with a key goes to the partition that murmur2
+   gives.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class MemoryWriter(LogWriter):
         self._faults = faults
         self._limit = limit
         self._closed = False
-        # Unreported records in the order of their appends: when due, and what to call.
+        # Unreported records in the order of their appends: when the report is due, and what to call.
         self._queue: deque[tuple[float, Report, PubSubError | None, MemoryRecord]] = deque()
-        # Where the next record without a key goes, by topic.
+        # The partition of the next record without a key, by topic.
         self._next: dict[str, int] = {}
-        # One report at a time, so that two polling threads keep the order.
+        # Held while reports run, so that two polling threads keep their order.
         self._reporting = threading.RLock()
 
     def append(
@@ -58,7 +59,7 @@ class MemoryWriter(LogWriter):
         headers: Sequence[Header] | None,
         on_delivery: Report,
     ) -> None:
-        """Stores a record and queues its report; `BufferError` when the queue is full."""
+        """Stores a record and queues its report; raises `BufferError` when the queue is full."""
         outcome = self._faults.append(topic, key, value)
         delay = self._faults.report_delay(topic, key)
         with self._cluster.change() as now:
@@ -70,7 +71,7 @@ class MemoryWriter(LogWriter):
             self._queue.append((now + delay, on_delivery, error, record))
 
     def poll(self, timeout: float) -> int:
-        """Runs the reports that are due, waiting up to `timeout` seconds for the first; how many ran."""
+        """Runs the reports that are due, waiting up to `timeout` seconds for the first; returns how many ran."""
         deadline = self._cluster.clock.now() + timeout
         while True:
             seen = self._cluster.version
@@ -79,18 +80,18 @@ class MemoryWriter(LogWriter):
                 return served
 
     def flush(self, timeout: float) -> int:
-        """Waits until everything was reported; returns how many were not."""
+        """Waits until every record was reported; returns how many still weren't after `timeout` seconds."""
         deadline = self._cluster.clock.now() + timeout
         while self._queue:
             if not self.poll(max(0.0, deadline - self._cluster.clock.now())):
                 break
-        # A report that another thread took is reported only when it returns.
+        # Another thread may still run a report that is no longer in the queue.
         if self._reporting.acquire(timeout=max(0.0, deadline - self._cluster.clock.now())):
             self._reporting.release()
         return len(self._queue)
 
     def relearn(self, topic: str) -> int:
-        """How many partitions the topic has; each append looks anyway."""
+        """Returns the topic's number of partitions; each append uses the current number anyway."""
         error = self._faults.request("relearn", topic)
         if error is not None:
             raise error
@@ -98,11 +99,11 @@ class MemoryWriter(LogWriter):
             return self._cluster.info(topic).partitions
 
     def explain(self, error: object) -> PubSubError:
-        """The report's error; ours already."""
+        """Returns the report's error, which is one of our errors already."""
         return error if isinstance(error, PubSubError) else PublishError(f"publish failed: {error}")
 
     def close(self) -> None:
-        """Ends it; what wasn't reported never will be."""
+        """Closes the writer; the reports that wait are dropped."""
         with self._cluster.change():
             self._closed = True
             self._queue.clear()
@@ -153,7 +154,7 @@ class MemoryWriter(LogWriter):
             return None
 
     def _wait(self, seen: int, deadline: float) -> bool:
-        """Waits for a report to become due; False when the time is up."""
+        """Waits for a change or until a report is due; returns False when the time is up."""
         with self._cluster.changed:
             now = self._cluster.clock.now()
             if now >= deadline:
