@@ -1,4 +1,4 @@
-"""Topics and groups of a cluster in memory, as an administrator sees them."""
+"""The `Admin` port for the in-memory Kafka: topics and groups."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class MemoryAdmin(Admin):
             self._cluster.configure(name, config)
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Raises the topic's partitions to `total`."""
+        """Raises the topic's number of partitions to `total`."""
         self._may("add_partitions", name)
         self._cluster.add_partitions(name, total)
         with self._cluster.changed:
             return self._cluster.info(name)
 
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
-        """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
+        """Deletes the records below an offset of each partition; an offset below the log's start changes nothing."""
         self._may("trim", topic)
         with self._cluster.change():
             for partition, offset in before.items():

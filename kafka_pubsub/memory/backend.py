@@ -1,4 +1,4 @@
-"""The ports in memory: one backend is one process's view of a cluster."""
+"""The `Backend` port for the in-memory Kafka; one backend stands for one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["MemoryBackend"]
 
-#: Unreported records that a writer holds before `append` refuses: librdkafka's `queue.buffering.max.messages`.
+#: The most unreported records in a writer; then `append` refuses: librdkafka's `queue.buffering.max.messages`.
 _WRITER_LIMIT = 100_000
 
 #: Seconds for which a member lives without a call, as librdkafka's limit for an application that doesn't poll. A

@@ -1,4 +1,4 @@
-"""The cluster's time: one clock for sessions, timestamps and delayed reports.
+"""The clock of the in-memory Kafka, for sessions, timestamps and delayed reports.
 
 Rules
 1. `now` is seconds since the epoch and never goes back.

@@ -1,7 +1,7 @@
-"""The state of a Kafka cluster, in one process: topics, logs, groups, and the catalog's records.
+"""The state of the in-memory Kafka: topics, logs, groups, and the catalog's records.
 
-Theory: one lock, `changed`, guards everything below; every change notifies it, and a thread that waits for records,
-a rebalance or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
+One lock, `changed`, guards the whole state. Every change notifies it, and a thread that waits for records, a rebalance
+or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
 
 Several backends over one cluster behave like several processes over one Kafka.
 
@@ -54,7 +54,7 @@ class MemoryCluster:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.changed = threading.Condition(threading.RLock())
-        #: Rises with every change, so that a waiter knows whether it missed one.
+        #: Rises with every change, so that a waiting thread knows whether it missed one.
         self.version = 0
         #: The catalog's records as JSON by (kind, name); as text, so that no caller can change what is stored.
         self.catalog: dict[tuple[str, str], str] = {}
@@ -127,7 +127,7 @@ class MemoryCluster:
                 topic.config[setting] = value
 
     def delete(self, name: str) -> None:
-        """Deletes a topic with its records and all groups' positions in it."""
+        """Deletes a topic, its records and every group's positions in it."""
         del self._topics[self._topic(name).name]
         for group in self._groups.values():
             group.offsets = {at: value for at, value in group.offsets.items() if at.topic != name}
@@ -157,7 +157,7 @@ class MemoryCluster:
     def stored(
         self, name: str, partitions: Sequence[TopicPartition] | None, timeout: float
     ) -> Mapping[TopicPartition, Committed]:
-        """Returns a group's positions once no open transaction holds one of `partitions` (None: any).
+        """Returns a group's positions when no open transaction holds one of `partitions` (None: any).
 
         Raises `DeadlineExceeded` after `timeout` seconds; at once where the clock doesn't move by itself, because
         then no transaction could end during the wait.
@@ -192,7 +192,7 @@ class MemoryCluster:
         if topic is not None:
             topic.logs[target.partition].finish(transaction, committed)
 
-    # What the world does; for tests, from any thread
+    # Acts of the cluster and of other clients; for tests, from any thread
 
     def append(
         self,

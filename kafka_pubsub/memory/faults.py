@@ -1,4 +1,4 @@
-"""The faults of the cluster in memory, decided by a plan that the test passes in.
+"""The faults of the in-memory Kafka, which a test decides with a `FaultPlan`.
 
 Theory: nothing in this package is random. A plan is asked before each request that can fail; a simulation's plan
 draws from its seeded generator, a unit test's plan from a list.
@@ -43,11 +43,11 @@ class Step(Enum):
     WRITE = "write"
     #: The group takes the positions, if the membership is valid.
     OFFSETS = "offsets"
-    #: The coordinator decides that it is committed.
+    #: The coordinator decides that the transaction is committed.
     COMMIT = "commit"
     #: It is decided, and its author has no answer yet.
     ANSWER = "answer"
-    #: The coordinator decides that it is aborted.
+    #: The coordinator decides that the transaction is aborted.
     ABORT = "abort"
 
 
@@ -97,7 +97,7 @@ class FaultPlan:
         return limit
 
     def read_error(self, group: str, member: str) -> PubSubError | None:
-        """Returns an error of the connection, for the listener, at a read."""
+        """Returns an error of the connection that a read passes to the listener, or None."""
         return None
 
     def request(self, operation: str, name: str) -> PubSubError | None:

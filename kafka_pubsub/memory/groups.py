@@ -1,4 +1,4 @@
-"""A consumer group's coordinator: members, generations, and which commits count.
+"""A consumer group's coordinator: members, generations, assignments and commits.
 
 Theory: the classic protocol with the eager `range` assignor. A change of members opens a rebalance; every member
 sees it at its next call, gives up its partitions and joins; when the last has joined (or its session has run
@@ -54,7 +54,7 @@ class _Member:
         self.topics = tuple(topics)
         self.session = session
         self.seen = now
-        # Whether it has joined the open rebalance; between rebalances True.
+        # Whether it has joined the open rebalance; True if none is open.
         self.joined = True
         # Empty: no partitions in this generation.
         self.assignment: tuple[TopicPartition, ...] = ()
@@ -68,7 +68,7 @@ class Group:
         self.generation = 0
         # The generation in which the members got their partitions.
         self._shared_at = 0
-        # Commits by partition; a missing one: never committed, or forgotten by the broker.
+        # Commits by partition; not in it: never committed, or forgotten by the broker.
         self.offsets: dict[TopicPartition, Committed] = {}
         # The number of the write that each came from; a missing one is older than all.
         self._written: dict[TopicPartition, int] = {}
@@ -88,7 +88,7 @@ class Group:
         return sorted(self._members)
 
     def join(self, member: str | None, client: str, topics: Sequence[str], session: float, now: float) -> str:
-        """Enters the group (`member` None) or the open rebalance; returns the member's id."""
+        """Joins the group (`member` None) or the open rebalance; returns the member's id."""
         if member is None or member not in self._members:
             self._joins += 1
             member = f"{client}-{self._joins:06d}"
@@ -103,7 +103,7 @@ class Group:
         return member
 
     def leave(self, member: str) -> None:
-        """Removes a member; the others rebalance."""
+        """Removes a member, after which the others rebalance."""
         if self._members.pop(member, None) is None:
             return
         if not self._members:
@@ -191,7 +191,7 @@ class Group:
         return {partition: self.store(partition, value) for partition, value in positions.items()}
 
     def store(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
-        """Stores one commit without a check of its sender, unless a broker would refuse it."""
+        """Stores one commit without a check of its sender; returns an error if a broker would refuse it."""
         problem = self.problem(partition, value)
         if problem is None:
             self._write(partition, value, self._next_write())

@@ -34,9 +34,9 @@ class PartitionLog:
         # Parallel lists, offsets rising without repeats; empty: no readable record (whatever `end` is).
         self._offsets: list[int] = []
         self._records: list[MemoryRecord] = []
-        # Open transaction -> its offsets here, never empty; no entry: none is open.
+        # Open transaction -> its offsets in this partition, never empty.
         self._open: dict[str, list[int]] = {}
-        # Where each leader epoch began, by its number.
+        # The offset at which each leader epoch began, by its number.
         self._begun: list[int] = [0]
 
     @property

@@ -1,4 +1,4 @@
-"""A record as a log in memory keeps it, in the shape of librdkafka's Python client."""
+"""A record of the in-memory Kafka, with the methods of a message of librdkafka's Python client."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class MemoryRecord:
         self._epoch = epoch
 
     def topic(self) -> str:
-        """The topic's name."""
+        """Returns the topic's name."""
         return self._topic
 
     def partition(self) -> int | None:
-        """The partition's number."""
+        """Returns the partition's number."""
         return self._partition
 
     def offset(self) -> int | None:
@@ -50,19 +50,19 @@ class MemoryRecord:
         return self._offset
 
     def key(self) -> bytes | None:
-        """The key's bytes; an empty key is not None."""
+        """Returns the key's bytes; an empty key is not None."""
         return self._key
 
     def value(self) -> bytes | None:
-        """The value's bytes, None for a tombstone."""
+        """Returns the value's bytes; None for a tombstone."""
         return self._value
 
     def headers(self) -> list[Header] | None:
-        """The headers in their order, None if there are none."""
+        """Returns the headers in their order; None if there are none."""
         return list(self._headers) if self._headers else None
 
     def timestamp(self) -> tuple[int, int]:
-        """The kind of the timestamp, and milliseconds since the epoch."""
+        """Returns the kind of the timestamp, and the milliseconds since 1970."""
         return (_CREATE_TIME, self._milliseconds)
 
     def leader_epoch(self) -> int | None:

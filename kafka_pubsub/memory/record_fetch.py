@@ -1,4 +1,4 @@
-"""Reads single records of the logs in memory again."""
+"""The `RecordFetch` port for the in-memory Kafka: reads single records."""
 
 from __future__ import annotations
 

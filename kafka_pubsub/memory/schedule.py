@@ -1,4 +1,4 @@
-"""Actions that the cluster takes by itself once their time has come.
+"""Actions that the cluster takes by itself when their time has come.
 
 Theory: no thread runs for them. Each call that uses the cluster first runs the actions that are due by
 then, in the order of their times; so no caller ever sees a state that a running cluster wouldn't have shown.
@@ -16,7 +16,7 @@ __all__ = ["Later"]
 
 
 class Later:
-    """Future actions, by time; of equal times the one that was set first."""
+    """Future actions, ordered by time; those of equal times in the order in which they were added."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

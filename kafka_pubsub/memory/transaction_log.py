@@ -46,7 +46,7 @@ class Transaction:
         self.epoch = epoch
         #: The number of this transaction; the id stays the same for many.
         self.name = name
-        #: None: not decided.
+        #: None: the coordinator hasn't decided.
         self.committed: bool | None = None
         # The partitions and groups that need a marker, in the order in which they joined.
         self.targets: dict[Target, None] = {}

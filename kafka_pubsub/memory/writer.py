@@ -1,4 +1,4 @@
-"""A writer over the logs in memory.
+"""The `LogWriter` port for the in-memory Kafka.
 
 Theory: `append` stores a record at once; its report waits in a queue until a thread polls, because Kafka's client
 runs reports there, too.
@@ -47,7 +47,7 @@ class MemoryWriter(LogWriter):
         self._queue: deque[tuple[float, Report, PubSubError | None, MemoryRecord]] = deque()
         # The partition of the next record without a key, by topic.
         self._next: dict[str, int] = {}
-        # One report at a time, so that two polling threads keep the order.
+        # Held while reports run, so that two polling threads keep their order.
         self._reporting = threading.RLock()
 
     def append(
@@ -84,7 +84,7 @@ class MemoryWriter(LogWriter):
         while self._queue:
             if not self.poll(max(0.0, deadline - self._cluster.clock.now())):
                 break
-        # A report that another thread took is reported only when it returns.
+        # Another thread may still run a report that is no longer in the queue.
         if self._reporting.acquire(timeout=max(0.0, deadline - self._cluster.clock.now())):
             self._reporting.release()
         return len(self._queue)

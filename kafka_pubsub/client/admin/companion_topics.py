@@ -1,11 +1,11 @@
-"""The settings of the retry and dead-letter topics that are made beside a topic.
+"""The settings of the retry and dead-letter topics beside a topic.
 
 Rules
-1. Whatever fits the home topic fits here, our headers and another compressor's worse ratio included.
-2. Nothing disappears by age, size or compaction; the owner trims below what it has committed.
-3. A record keeps its publisher's timestamp, however old it is or however wrong its clock was.
-4. What was acknowledged stays: as many replicas must have it as in the home topic, and no replica that lacks a part of
-   the log may lead.
+1. Every message that the home topic accepts fits here too, with our headers and if our compression is worse.
+2. Kafka deletes nothing by age, size or compaction; the owner of a retry partition deletes what is below its position.
+3. A record keeps its publisher's timestamp, however old it is or however wrong the publisher's clock was.
+4. An acknowledged record isn't lost: as many replicas must have it as in the home topic, and no replica that lacks
+   records may become the leader.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kafka_pubsub.model import TopicInfo
 
 __all__ = ["companion_settings"]
 
-#: Bytes above the home topic's limit for this client's headers (origin, attempt, why a message is dead).
+#: Bytes above the home topic's limit for this client's headers (origin, attempt, why a message was dead-lettered).
 _HEADERS = 1024 * 1024
 
-#: How many times larger our compression (zstd, default level) may leave a record than its publisher's best did;
-#: levels of zstd differ by far less.
+#: The factor by which a record may be larger with our compression (zstd, default level) than with its publisher's;
+#: the levels of zstd differ by far less.
 _WORSE = 2
 
 #: Kafka's settings are 32-bit and 64-bit integers.

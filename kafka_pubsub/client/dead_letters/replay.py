@@ -1,21 +1,20 @@
-"""Dead letters: shown, replayed, purged.
+"""Lists, replays and purges dead letters.
 
-Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the
-partition where it was published. The partition's owner takes it as any other waiting message: in order of origin
-among those of its key, before messages that are parked behind it, with its attempts counted anew. The mark that the
-dead letter is finished (`processed_marks.py`) is stored in the same transaction, by the command that holds the
-exclusive session (`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on
-when it is called again, and nothing comes back twice.
+A replay writes the message to the retry topic of its subscription, in the partition where it was published. The owner
+delivers it as any other waiting message: in order of origin within its key, before the messages that wait behind it,
+with new attempts. The mark that the dead letter is finished (`processed_marks.py`) is stored in the same transaction,
+under the exclusive session (`exclusive_session.py`). So a replay that was interrupted, or got no answer, continues when
+you call it again, and replays nothing twice.
 
 Rules
-1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
-   anything changes. Messages that are dead-lettered while a replay runs are for the next one.
-2. A replay leaves the dead-letter topic alone. A purge marks letters too, and then deletes finished letters from
-   the front: never past an unfinished letter of another subscription, a record that isn't ours, or the position of
-   a subscription that receives from the topic; and never from an adopted topic.
-3. Before each transaction the catalog is looked at: nothing goes back while the topic is repartitioned (its end waits
-   until no message with a key is in the retry topic), nor to a subscription that is gone.
-4. A letter that the log refuses by itself is passed over and counted; the others go.
+1. A command reads and counts all dead letters before it writes any, so it knows which of them can't be replayed before
+   anything changes. The next replay takes the messages that are dead-lettered while this one runs.
+2. A replay doesn't change the dead-letter topic. A purge also marks dead letters, and then deletes finished ones from
+   the front: never past an unfinished dead letter, a record that isn't a dead letter, or the position of a subscription
+   that reads the topic; and never from an adopted topic.
+3. Each batch first checks the catalog: nothing is replayed to a subscription that is gone, or while the topic is being
+   repartitioned (a repartition ends only when the retry topic holds no message with a key).
+4. A dead letter that the retry topic refuses is skipped and counted; the others are replayed.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = ["DeadLetters"]
 
-#: Letters in one transaction of a replay, and of a purge, which writes marks only. Some 20 ms each.
+#: Dead letters in one transaction of a replay, and of a purge, which writes only marks. Either takes some 20 ms.
 BATCH = 500
 MARKED = 20_000
 #: Seconds without any success after which a replay gives up; it can be called again.
@@ -88,7 +87,7 @@ class DeadLetters:
         self._sleep = sleep
 
     def letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
-        """Those of the subscription that are neither replayed nor purged, by partition and offset."""
+        """Yields the selected dead letters that are neither replayed nor purged, by partition and offset."""
         record, info = self._look_up(name, topic)
         replayable = self._replayable(record)
         with closing(self._backend.record_fetch()) as fetch:
@@ -102,7 +101,7 @@ class DeadLetters:
     def replay(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
     ) -> DeadLetterResult:
-        """Brings the selected letters back; with `dry_run` it only counts them."""
+        """Replays the selected dead letters; with `dry_run` it only counts them."""
         record, info = self._look_up(name, topic)
         if record is None:
             self._subscriptions.record(name)
@@ -137,7 +136,7 @@ class DeadLetters:
     def purge(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
     ) -> DeadLetterResult:
-        """Gives the selected letters up, and deletes letters that all have finished from the front of the topic."""
+        """Marks the selected dead letters as finished, and deletes finished ones from the front of the topic."""
         _, info = self._look_up(name, topic)
         with closing(self._backend.record_fetch()) as fetch:
             if dry_run:
@@ -159,10 +158,10 @@ class DeadLetters:
                 self._trim(info, bounds)
                 return DeadLetterResult(done, plan.keys)
 
-    # -- what is needed for it -------------------------------------------------------------------------------
+    # -- the parts of a command ------------------------------------------------------------------------------
 
     def _look_up(self, name: str, topic: str | None) -> tuple[SubscriptionRecord | None, TopicInfo]:
-        """The subscription (None: it is gone, and the topic was named) and its dead-letter topic."""
+        """Returns the subscription (None: it is gone, and you named the topic) and its dead-letter topic."""
         check_subscription_name(name)
         if topic is not None:
             check_topic_name(topic)
@@ -185,13 +184,13 @@ class DeadLetters:
             ) from error
 
     def _receiving(self, name: str) -> SubscriptionRecord:
-        """The record of a subscription that letters can go back to."""
+        """Returns the subscription's record, after a check that dead letters can be replayed to it."""
         record = self._subscriptions.usable(name)
         self.check_unchanged(record)
         return record
 
     def check_unchanged(self, record: SubscriptionRecord) -> None:
-        """Raises if the subscription went, or its topic is being repartitioned."""
+        """Raises an error if the subscription or its topic is gone or changed, or the topic is being repartitioned."""
         now = self._subscriptions.record(record.name)
         if _retry_id(now) != _retry_id(record):
             raise FailedPrecondition(
@@ -220,9 +219,9 @@ class DeadLetters:
         return Replayable(record, {place.partition: end for place, end in ends.items()})
 
     def _marks(self, fetch: RecordFetch) -> ProcessedMarks:
-        """Reads the marks as they are now, for a caller that changes nothing."""
+        """Reads the current marks, for a command that changes nothing."""
         marks = ProcessedMarks(fetch)
-        with suppress(NotFound):  # nothing was replayed or purged yet
+        with suppress(NotFound):  # no dead letter was replayed or purged yet
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 
@@ -232,7 +231,7 @@ class DeadLetters:
     def _plan(
         self, scan: DeadLetterScan, wanted: Callable[[Found], bool]
     ) -> tuple[ReplayPlan, dict[int, int]]:
-        """Returns the selected letters; and for each partition the offset of the first record that stays."""
+        """Returns the selected dead letters, and for each partition the offset of the first record that stays."""
         plan = ReplayPlan()
         kept: dict[int, int] = {}
         for found in scan:
@@ -247,7 +246,7 @@ class DeadLetters:
     def store(
         self, session: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
     ) -> None:
-        """Stores what `build` gives by the marks as they are; an empty list: it was stored already."""
+        """Stores the records that `build` makes from the current marks; an empty list: they are already stored."""
         until = self._clock() + GIVE_UP
         while records := build():
             outcome = session.store(records)
@@ -263,7 +262,7 @@ class DeadLetters:
             session.sit_down()
 
     def _trim(self, info: TopicInfo, bounds: dict[int, int]) -> None:
-        """Deletes the records below the bounds, as far as we may."""
+        """Deletes the records below the bounds, as far as rule 2 allows."""
         known = self._backend.catalog.topics().get(info.name)
         if known is None or known.adopted:
             return
@@ -280,7 +279,7 @@ class DeadLetters:
 
 
 class _Replay:
-    """One replay under way."""
+    """One replay that is running."""
 
     def __init__(
         self,
@@ -300,11 +299,11 @@ class _Replay:
         self._retry = retry_topic_of(record)
         self._info = info
         self._skipped = skipped
-        #: Letters brought back so far.
+        #: The number of dead letters replayed so far.
         self.count = 0
 
     def bring_back(self, places: Sequence[Place]) -> None:
-        """Stores these, in this order."""
+        """Replays the dead letters at these places, in this order."""
         self._dead_letters.check_unchanged(self._record)
         bodies = self._read(places)
         self._store([(place, bodies[place]) for place in places if place in bodies])
@@ -338,7 +337,7 @@ class _Replay:
             if len(letters) == 1:
                 self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
                 return
-            # An aborted producer can't be used again; sitting down also notices another command that came meanwhile.
+            # An aborted producer can't be used again. Taking the session again also notices a newer command.
             self._session.sit_down()
             half = len(letters) // 2
             self._store(letters[:half])

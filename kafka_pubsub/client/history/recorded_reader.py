@@ -1,7 +1,7 @@
-"""A reader that tells a history of its commits, and of partitions that the group takes away.
+"""A reader that records its commits and revoked partitions in a history.
 
-Theory. It tells of a commit before it is sent, and of its answer before the client acts on it; it tells of a revoke
-after the answer to the listener's last commit.
+It records a commit before it sends it, the answer before the client acts on it, and a revoke after the listener's final
+commit was answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RecordedReader"]
 
 
 class RecordedReader(DelegatingReader):
-    """A `LogReader` around another one."""
+    """A `LogReader` that wraps another one and records its commits."""
 
     def __init__(self, reader: LogReader, topic: str, evidence: Recorder) -> None:
         super().__init__(reader)
@@ -44,7 +44,7 @@ class RecordedReader(DelegatingReader):
             raise
 
     def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
-        """By partition."""
+        """Groups the positions by partition: one commit for the home partition and its retry partition."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
         for place, stored in positions.items():
             commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
@@ -69,7 +69,7 @@ class RecordedReader(DelegatingReader):
 
 
 class _RecordedListener(DelegatingListener):
-    """Tells of partitions that go, once their last commit was answered."""
+    """A listener that records revoked partitions when their final commit was answered."""
 
     def __init__(self, listener: RebalanceListener, evidence: Recorder) -> None:
         super().__init__(listener)

@@ -1,10 +1,10 @@
-"""A stream's coordinator and its side of the retry topic, where a history is kept (`recorder`).
+"""A stream's coordinator and retry I/O that record a history (`recorder`).
 
-Theory. A stream without a history knows nothing of one: these are told by what is overridden here.
+They override methods of classes that know nothing of histories.
 
 Rules
-1. What an event takes away is told before it is taken, and a transaction before it is sent.
-2. The end of a transaction is told before it has any effect.
+1. A lost partition or a passed deadline is recorded before it takes effect, and a transaction before it is sent.
+2. The end of a transaction is recorded before it has any effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["RecordedCoordinator", "RecordedRetryIO"]
 
 
 class RecordedCoordinator(Coordinator):
-    """Tells which partitions come and go, and which deadlines pass. `evidence` is set before the first event."""
+    """A coordinator that records assignments, losses and passed deadlines; set `evidence` before the first event."""
 
     evidence: Recorder
 
@@ -58,7 +58,7 @@ class RecordedCoordinator(Coordinator):
 
 
 class RecordedRetryIO(RetryIO):
-    """Tells of transactions. `evidence` is set before the first one."""
+    """A `RetryIO` that records transactions; set `evidence` before the first one."""
 
     evidence: Recorder
 
