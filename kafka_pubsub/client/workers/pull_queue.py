@@ -6,7 +6,8 @@ Rules
 2. A message's clock starts when `receive` returns it: from then on it must be acked within the ack deadline. One that
    came when its call had just ended waits for the next call, and no attempt of it is counted.
 3. The queue is idle while no call runs and no returned message has an open lease (it was acked or nacked, or its
-   deadline has passed). An idle queue is closed (`receiver`), because its membership keeps partitions from other members.
+   deadline has passed). An idle queue is closed (`receiver`), because its membership keeps partitions from other
+   members.
 """
 
 from __future__ import annotations
