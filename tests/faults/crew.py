@@ -115,9 +115,10 @@ class Crew:
             self._bury(member)
 
     def doom(self, slot: int) -> None:
-        """Have it die of SIGKILL inside its next transaction."""
+        """Has a consumer die of SIGKILL inside its next transaction, once it can take the signal."""
         with self._lock:
-            self._members[slot].process.send_signal(signal.SIGUSR1)
+            if (member := self._members[slot]).begun:
+                member.process.send_signal(signal.SIGUSR1)
 
     def freeze(self, slot: int) -> None:
         """SIGSTOP."""

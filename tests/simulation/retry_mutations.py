@@ -377,7 +377,7 @@ def _unknown_is(patch: Patch, ending: Ending) -> None:
         unknown = move_result.ending is Ending.UNKNOWN
         real(self, move_result._replace(ending=ending) if unknown else move_result)
 
-    patch.setattr(PairedPartitions, "landed", move_answered)
+    patch.setattr(PairedPartitions, "move_answered", move_answered)
 
 
 def burial_holds_up_all(patch: Patch) -> None:
