@@ -1,18 +1,18 @@
-"""A group's member over the logs in memory.
+"""The `LogReader` port for the in-memory Kafka: a member of a group.
 
-Theory: each `read` takes at most one step towards membership (learn that a rebalance is open, give up and join;
-later, learn the share), then hands out records. So a simulation that calls `read(n, 0)` sees every state between
-two steps, and with a real clock the steps follow each other while `read` waits.
+With a virtual clock, each `read` takes at most one step towards membership (learn that a rebalance is open, revoke and
+join; later, learn the assignment), then returns records. So a simulation that calls `read(n, 0)` sees every state
+between two steps. With a real clock, `read` takes the steps one after the other while it waits.
 
 Rules
 1. The listener's methods run inside `read` and `close`, never under the cluster's lock.
-2. A member that stayed away too long is told `lost`, once, before it joins again as a new one; or `revoked`, if
-   it was asked to give up before it was removed (a commit inside it is refused).
-3. An assigned partition without a position is never read; one whose position isn't in the log is reported to
-   `failed` once, as fatal, and stands still until a `seek`.
-4. As with Kafka's client, a share may be empty: `assigned` is told so, and `revoked` or `lost` end it like any
-   other. A pause ends with the assignment.
-5. While a late commit is on its way no other is sent, as by Kafka's adapter. It is answered when it arrives.
+2. A member whose session has expired gets one call of `lost` before it joins again as a new member. If it was removed
+   during a rebalance that waited for it, it gets `revoked` instead (a commit inside `revoked` is refused).
+3. An assigned partition without a position is never read. A position that isn't in the log is reported to `failed`
+   once, as fatal, and the partition isn't read until a `seek`.
+4. As with Kafka's client, an assignment may be empty: `assigned` gets no partitions, and `revoked` or `lost` ends the
+   assignment like any other. A pause ends with the assignment.
+5. While a late commit is unanswered, no other is sent, as in Kafka's adapter. It is answered when it arrives.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ __all__ = ["MemoryReader"]
 
 _NOWHERE = Committed(None, "")
 
-#: Seconds that an open transaction is waited for, as by Kafka's adapter.
+#: Seconds to wait for the end of an open transaction, as in Kafka's adapter.
 _COMMITTED_PATIENCE = 30.0
 
 
 class Listener(Protocol):
-    """The shape of the client's rebalance listener."""
+    """The rebalance listener of the client; see `ports.RebalanceListener`."""
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
-        """New partitions; returns where to read each from."""
+        """Returns where to read each new partition from."""
         ...
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go; commits are still accepted until this returns."""
+        """Prepares for the revoke of the partitions; commits are accepted until this returns."""
         ...
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are gone already."""
+        """Notes that the partitions are lost already."""
         ...
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """The log reported an error."""
+        """Receives an error of the log."""
         ...
 
 
 class MemoryReader(LogReader):
-    """A `LogReader` of one group."""
+    """A `LogReader`, a member of one group."""
 
     def __init__(
         self, cluster: MemoryCluster, faults: FaultPlan, group: str, client: str, session: float
@@ -79,21 +79,21 @@ class MemoryReader(LogReader):
         self._topics: tuple[str, ...] = ()
         self._listener: Listener | None = None
         self._closed = False
-        # The membership as this reader knows it; the coordinator may know better. None: not a member.
+        # The membership as this reader knows it; the coordinator may have changed it since. None: not a member.
         self._member: str | None = None
         self._generation = -1
-        # The same as of the last assignment or rise of the epoch; None: none, or it was taken from us.
+        # The membership as of the last assignment or rise of the epoch; None: no assignment, or it has ended.
         self._membership: Membership | None = None
-        # What the listener was told is ours, in the order of fairness; None: told nothing since the last end.
+        # The partitions last passed to `assigned`, the next one to read first; None: no assignment, or it has ended.
         self._share: list[TopicPartition] | None = None
-        # Next offset to read; a partition that is held but not here stands still.
+        # The next offset to read; an assigned partition that isn't in it isn't read.
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        # Commits that haven't arrived yet.
+        # The number of commits that haven't arrived yet.
         self._late = 0
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Joins the group at the next `read`; again with other topics, shares them anew."""
+        """Joins the group at the next `read`; a further call with other topics makes the group rebalance."""
         self._check_open()
         self._topics, self._listener = tuple(topics), listener
         if self._member is not None:
@@ -101,7 +101,7 @@ class MemoryReader(LogReader):
                 self._cluster.group(self._group).rebalance()
 
     def read(self, max_records: int, timeout: float) -> Sequence[MemoryRecord]:
-        """Up to `max_records`, waiting up to `timeout` seconds for the first where time passes by itself."""
+        """Returns up to `max_records`; if the time passes by itself, waits up to `timeout` seconds for the first."""
         self._check_open()
         listener = self._listener
         if listener is None:
@@ -123,7 +123,7 @@ class MemoryReader(LogReader):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """The group's stored positions; waits for open transactions where time passes by itself."""
+        """Returns the group's stored positions; waits for open transactions if the time passes by itself."""
         self._may_ask("committed")
         patience = _COMMITTED_PATIENCE if timeout is None else timeout
         with self._cluster.changed:
@@ -131,35 +131,35 @@ class MemoryReader(LogReader):
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
 
     def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """What was stored before the transactions that are open now."""
+        """Returns the positions stored before any open transaction, without waiting for its end."""
         self._may_ask("committed_unstable")
         with self._cluster.changed:
             offsets = self._cluster.group(self._group).offsets
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment or rise of the epoch."""
+        """Returns the membership as of the last assignment or rise of the epoch; None: there is none."""
         return self._membership
 
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
-        """Everything below them was read or never can be."""
+        """Returns the ends of what was read: every record below was returned by `read`, or never can be."""
         with self._cluster.changed:
             mine = {each: self._positions[each] for each in partitions if each in self._positions}
             return {each: LogEnd(at, self._cluster.log(each).epoch_below(at)) for each, at in mine.items()}
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
-        """Those of which all that is committed was read."""
+        """Returns the partitions of which every committed record was read."""
         with self._cluster.changed:
             return {p for p in partitions if self._positions.get(p) == self._cluster.log(p).stable_end}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each, open transactions included."""
+        """Returns the next offset to be written of each partition, with open transactions."""
         self._may_ask("high_watermarks")
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
-        """Commits as the member that this reader is now, under the generation it knows; a late one is answered late."""
+        """Commits with the member id and generation that this reader knows; a late commit is answered late."""
         self._check_open()
         if self.unanswered():
             waiting = BrokerUnavailable(
@@ -194,12 +194,12 @@ class MemoryReader(LogReader):
     def _send(
         self, member: str | None, generation: int, positions: Mapping[TopicPartition, Committed]
     ) -> Mapping[TopicPartition, PubSubError | None]:
-        """A commit arrives; it is judged by what is true then."""
+        """Delivers a commit to the group, whose state at this moment decides about it."""
         group = self._cluster.group(self._group)
         return group.commit(member, generation, positions, self._cluster.clock.now())
 
     def unanswered(self) -> bool:
-        """Whether a late commit hasn't been done yet."""
+        """Returns whether a late commit is unanswered."""
         if not self._late:
             return False
         with self._cluster.changed:
@@ -207,39 +207,39 @@ class MemoryReader(LogReader):
             return self._late > 0
 
     def settle(self) -> bool:
-        """Whether nothing is late: that isn't waited for."""
+        """Returns whether every commit is answered; it doesn't wait for a late one."""
         return not self.unanswered()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written."""
+        """Returns the first offset still stored, and the next one to be written."""
         return self.log_ranges([partition])[partition]
 
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The same of many, in one request."""
+        """Returns what `log_range` does for many partitions, in one request."""
         self._may_ask("log_range")
         with self._cluster.changed:
             logs = {partition: self._cluster.log(partition) for partition in partitions}
             return {partition: (log.start, log.end) for partition, log in logs.items()}
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
-        """Reads on from there."""
+        """Reads the partition from `to` on."""
         self._check_open()
         if partition not in self._held:
             raise FailedPrecondition(f"seek: {partition.topic}:{partition.partition} isn't assigned here")
         self._positions[partition] = _offset(to)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads nothing from them until `resume`; those that aren't assigned are passed over."""
+        """Reads nothing from the partitions until `resume`; ignores partitions that aren't assigned."""
         self._check_open()
         self._paused.update(partition for partition in partitions if partition in self._held)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads from them again."""
+        """Reads from the partitions again."""
         self._check_open()
         self._paused.difference_update(partitions)
 
     def close(self) -> None:
-        """Gives up what it holds (`revoked`, or `lost` if it was removed already) and leaves the group."""
+        """Ends the assignment (with `revoked`, or `lost` if the member was removed already) and leaves the group."""
         if self._closed:
             return
         listener, member = self._listener, self._member
@@ -258,7 +258,7 @@ class MemoryReader(LogReader):
     # Membership
 
     def _step(self, listener: Listener) -> bool:
-        """One step towards membership; whether there was one to take."""
+        """Takes one step towards membership; returns whether there was one."""
         if self._member is None:
             self._join(listener)
             return True
@@ -327,10 +327,10 @@ class MemoryReader(LogReader):
                     records.extend(batch)
                     self._positions[partition] = (batch[-1].offset() or 0) + 1
                 if len(batch) < room:
-                    # All was read; markers and holes at the end count as read, too.
+                    # Every record was read; markers and holes at the end count as read too.
                     stable = self._cluster.log(partition).stable_end
                     self._positions[partition] = max(self._positions[partition], stable)
-        # The next read begins with another partition, so that a full one can't starve the rest.
+        # The next read begins with another partition, so that one with many records doesn't block the rest.
         if records and self._share:
             self._share.append(self._share.pop(0))
         return records, failures
@@ -352,7 +352,7 @@ class MemoryReader(LogReader):
             listener.failed(None, broken, False)
 
     def _wait(self, seen: int, deadline: float) -> None:
-        # A third of the session: a waiting member must be heard of before it counts as dead.
+        # A third of the session, so that a waiting member calls the group before its session expires.
         longest = self._session / 3
         with self._cluster.changed:
             if self._cluster.version == seen:
@@ -370,10 +370,10 @@ class MemoryReader(LogReader):
 
 
 class Tell(Protocol):
-    """A listener's method that hears of partitions going."""
+    """The `revoked` or `lost` of a listener."""
 
     def __call__(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go."""
+        """Notes that the partitions are revoked or lost."""
         ...
 
 

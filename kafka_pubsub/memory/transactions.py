@@ -1,11 +1,11 @@
-"""A transactional writer over the logs in memory.
+"""The `Transactions` port for the in-memory Kafka.
 
-Theory: `transact` is a row of steps, and `steps` hands them out one by one, so that a simulation can let others act in
-between, and let the writer die between any two of them by never asking for the next.
+`transact` runs a series of steps, and `steps` yields them one by one. So a simulation can let other clients act between
+two steps, and let the writer die there by not asking for the next step.
 
 Rules
-1. As with Kafka: a failure before the request to commit surely aborts; after it the outcome is unknown.
-2. A writer that was fenced, or whose transaction didn't end cleanly, starts anew at its next transaction.
+1. As with Kafka, a failure before the request to commit always aborts; after that request the outcome is unknown.
+2. A writer that was fenced, or whose transaction didn't end cleanly, starts again at its next transaction.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from kafka_pubsub.ports import Transactions
 __all__ = ["MemoryTransactions"]
 
 Steps = Generator[Step, None, Outcome]
-#: Why a transaction is aborted, and which of its records were refused.
+#: The reason why a transaction is aborted, and the refused records by their number.
 Failure = tuple[PubSubError, Mapping[int, PubSubError]]
 
 
 class MemoryTransactions(Transactions):
-    """A `Transactions`."""
+    """A `Transactions` over a cluster in memory."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, transactional_id: str) -> None:
         if not transactional_id:
@@ -54,13 +54,13 @@ class MemoryTransactions(Transactions):
         self._faults = faults
         self._id = transactional_id
         self._closed = False
-        # Under which we write; None: to be started anew.
+        # The epoch of this writer; None: the next transaction must start a new one.
         self._epoch: int | None = None
         self._one_at_a_time = threading.Lock()
 
     @property
     def transactional_id(self) -> str:
-        """The id that the cluster knows us by."""
+        """The id under which this object writes."""
         return self._id
 
     def transact(
@@ -69,7 +69,7 @@ class MemoryTransactions(Transactions):
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
-        """Stores all or nothing; see the port."""
+        """Stores records and positions together, or neither; see the port."""
         with self._one_at_a_time:
             steps = self.steps(records, positions, membership)
             while True:
@@ -85,7 +85,7 @@ class MemoryTransactions(Transactions):
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Steps:
-        """The same in steps: each `next` names the step that the one after it will take."""
+        """Does the same in steps: each `next` yields the name of a step, and the `next` after it takes that step."""
         if not callable(positions):
             _check(positions)
         if self._closed:
@@ -112,7 +112,7 @@ class MemoryTransactions(Transactions):
         return Outcome(Ending.STORED, tuple(offsets))
 
     def fence(self, transactional_id: str) -> None:
-        """Ends an open transaction of the id; see the port."""
+        """Ends the open transaction of the id and fences its writer; see the port."""
         error = self._faults.request("fence", transactional_id)
         if error is not None:
             raise error
@@ -123,7 +123,7 @@ class MemoryTransactions(Transactions):
             self._cluster.transactions.start(transactional_id)
 
     def close(self) -> None:
-        """Nothing is open between two transactions, so there is nothing to end."""
+        """Closes the writer: a later transaction is aborted with an error."""
         self._closed = True
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class MemoryTransactions(Transactions):
             return shut_out
 
     def _try(self, step: Step, take: Callable[[], PubSubError | None]) -> PubSubError | None:
-        """Takes a step as the plan has it. One whose answer was lost counts as failed, though it was taken."""
+        """Takes a step as the plan decides. A step whose answer is lost counts as failed, although it was taken."""
         outcome = self._faults.transaction(self._id, step)
         if outcome is RequestOutcome.REFUSED:
             return BrokerUnavailable(f"injected: {step.value} of a transaction was refused")
@@ -161,7 +161,7 @@ class MemoryTransactions(Transactions):
         membership: Membership,
         offsets: list[int],
     ) -> Generator[Step, None, Failure | None]:
-        """Everything but the commit."""
+        """Writes the records and sends the positions; returns the failure, if there is one."""
         while True:
             if (failed := (yield from self._write_all(begun, records, offsets))) is not None:
                 return failed
@@ -189,7 +189,7 @@ class MemoryTransactions(Transactions):
         return None
 
     def _refused(self, record: NewRecord) -> PubSubError | None:
-        """Why no transaction could hold the record now."""
+        """Returns why the log refuses the record in any transaction; None: it accepts it."""
         refused = self._faults.refuses(self._id, record.topic, record.key)
         if refused is not None:
             return refused
@@ -245,7 +245,7 @@ class MemoryTransactions(Transactions):
         return DeadlineExceeded("injected: no answer to the commit of a transaction came")
 
     def _commit_late(self, begun: Transaction) -> None:
-        # Asked for now: no plan runs under the lock.
+        # The plan is called now, because no plan runs under the lock.
         delays, lateness = self._delays(begun), self._faults.lateness()
 
         def arrive() -> None:
@@ -293,7 +293,7 @@ def _place(membership: Membership) -> tuple[str | None, int]:
 def _given(
     positions: Positions | PositionsLater, offsets: Sequence[int]
 ) -> Positions | Further | PubSubError:
-    """The positions, asked for if need be, or why none go with the records."""
+    """Returns the positions, which a function may give; further records; or the error that aborts the transaction."""
     given = positions(offsets) if callable(positions) else positions
     if given is None:
         return FailedPrecondition("no positions came for the records")
@@ -308,7 +308,7 @@ def _given(
 
 def _check(positions: Positions | PositionsLater) -> None:
     if callable(positions):
-        return  # checked when they come
+        return  # `_given` checks them
     if not positions:
         raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
     for to in positions.values():
