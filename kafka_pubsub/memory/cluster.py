@@ -25,7 +25,7 @@ from kafka_pubsub.model import Committed, Header, TopicInfo, TopicPartition
 
 __all__ = ["MemoryCluster"]
 
-#: A stock broker's `max.message.bytes`: 1 MiB and the overhead of a batch.
+#: A broker's default of `max.message.bytes`: 1 MiB and the overhead of a batch.
 _MAX_MESSAGE_BYTES = 1_048_588
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
