@@ -1,4 +1,4 @@
-"""A group's member over the logs in memory.
+"""The `LogReader` port for the in-memory Kafka: a member of a group.
 
 Theory: each `read` takes at most one step towards membership (learn that a rebalance is open, give up and join;
 later, learn the assignment), then returns records. So a simulation that calls `read(n, 0)` sees every state between
@@ -89,7 +89,7 @@ class MemoryReader(LogReader):
         # Next offset to read; a partition that is assigned and not here isn't read.
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        # Commits that haven't arrived yet.
+        # The number of commits that haven't arrived yet.
         self._late = 0
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -159,7 +159,7 @@ class MemoryReader(LogReader):
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
-        """Commits as the member that this reader is now, under the generation it knows; a late one is answered late."""
+        """Commits with the member id and generation that this reader knows; a late commit is answered late."""
         self._check_open()
         if self.unanswered():
             waiting = BrokerUnavailable(
@@ -327,7 +327,7 @@ class MemoryReader(LogReader):
                     records.extend(batch)
                     self._positions[partition] = (batch[-1].offset() or 0) + 1
                 if len(batch) < room:
-                    # All was read; markers and holes at the end count as read, too.
+                    # Every record was read; markers and holes at the end count as read too.
                     stable = self._cluster.log(partition).stable_end
                     self._positions[partition] = max(self._positions[partition], stable)
         # The next read begins with another partition, so that a full one doesn't keep the others from being read.

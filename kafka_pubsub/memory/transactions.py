@@ -1,11 +1,11 @@
-"""A transactional writer over the logs in memory.
+"""The `Transactions` port for the in-memory Kafka.
 
 Theory: `transact` consists of steps, and `steps` yields them one by one, so that in a simulation other clients can act
 in between, and the writer can die between any two of them.
 
 Rules
-1. As with Kafka: a failure before the request to commit surely aborts; after it the outcome is unknown.
-2. A writer that was fenced, or whose transaction didn't end cleanly, starts anew at its next transaction.
+1. As with Kafka, a failure before the request to commit always aborts; after that request the outcome is unknown.
+2. A writer that was fenced, or whose transaction didn't end cleanly, starts again at its next transaction.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MemoryTransactions(Transactions):
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
-        """Stores all or nothing; see the port."""
+        """Stores records and positions together, or neither; see the port."""
         with self._one_at_a_time:
             steps = self.steps(records, positions, membership)
             while True:
@@ -112,7 +112,7 @@ class MemoryTransactions(Transactions):
         return Outcome(Ending.STORED, tuple(offsets))
 
     def fence(self, transactional_id: str) -> None:
-        """Ends an open transaction of the id; see the port."""
+        """Ends the open transaction of the id and fences its writer; see the port."""
         error = self._faults.request("fence", transactional_id)
         if error is not None:
             raise error
@@ -308,7 +308,7 @@ def _given(
 
 def _check(positions: Positions | PositionsLater) -> None:
     if callable(positions):
-        return  # checked when they come
+        return  # `_given` checks them
     if not positions:
         raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
     for to in positions.values():

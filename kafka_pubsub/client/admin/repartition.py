@@ -163,8 +163,8 @@ class Repartitioner:
         if partitions == info.partitions == record.options.partitions:
             return record
         self._check_rights(record, partitions)
-        # If another tool added partitions, the retry topics get them too: one member must own both partitions of a
-        # number to drain them.
+        # If another tool added partitions, the retry topics get them too: one member must own a home partition and its
+        # retry partition to drain them.
         self._add(record, info.partitions, home=False)
         after = record.model_copy(
             update={"repartition": Repartition(partitions=partitions, started=time.time())}

@@ -1,8 +1,8 @@
 """Makes, changes and deletes subscriptions, over the ports.
 
 Rules
-1. `create` checks every reason to refuse. Then it writes the record (`creating`, with the planned retry topic), makes
-   the retry topic, commits the group's positions in one request (each partition's last stable offset, so that the
+1. `create` makes all its checks first. Then it writes the record (`creating`, with the planned retry topic), makes the
+   retry topic, commits the group's positions in one request (each partition's last stable offset, so that the
    subscription receives all messages published from then on), and writes the record (`ready`, with a copy of the
    positions). After a crash the next `create` continues and sets new positions, because the first one never returned.
 2. A consumer group of that name that isn't in the catalog belongs to another application, and isn't changed.
@@ -139,7 +139,7 @@ class SubscriptionAdmin:
         return record
 
     def _grown(self, name: str) -> tuple[TopicRecord, TopicInfo]:
-        """Returns the topic when it isn't growing; a growing topic has neither the old layout nor the new one."""
+        """Waits until the topic isn't growing (its layout is neither the old nor the new one), and returns it."""
         waited = 0.0
         while True:
             topic, info = self._topics.found(name)

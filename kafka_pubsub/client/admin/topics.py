@@ -5,7 +5,7 @@ Rules
    next `create` continues: it makes the topic, or uses the existing one if that has the wanted settings.
 2. `delete` writes the record (`deleting`), deletes Kafka's topic, detaches the subscriptions, then removes the record.
    After a crash the next `delete` or `create` continues.
-3. An adopted topic existed before its record. To delete it only removes the record: Kafka keeps the topic.
+3. An adopted topic existed before its record. `delete` only removes the record: Kafka keeps the topic.
 4. A subscription whose topic is gone, or was made again, is detached: it keeps its name, and an error says what
    happened. Its retry topic and the messages in it stay until the subscription is deleted.
 5. A topic to which a subscription sends its dead letters can't be deleted.
@@ -184,7 +184,7 @@ class TopicAdmin:
             with unless_overtaken(None, lambda: self._find(name)):
                 self._check_name_is_free(name, info)
         elif previous.state == "creating" and info is not None:
-            # This comes before the record is written: after a refusal it must still show that the topic is ours.
+            # This comes before the record changes: after a refusal the record must still say that the topic is ours.
             check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
         return self._make(name, wanted, previous)
 

@@ -11,7 +11,7 @@ Rules
    topic. Messages that wait behind it in the home topic aren't read.
 3. A message without a key has a state of its own.
 4. The notes serve the next owner after a crash; they don't list the leases exactly: the commit after a lease began
-   notes it. When no process receives, they name the messages that were in flight when the last owner died.
+   notes it. When no process receives, they name the messages that were in flight when the last owner ended.
 """
 
 from __future__ import annotations

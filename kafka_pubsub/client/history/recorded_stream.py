@@ -34,7 +34,7 @@ class RecordedCoordinator(Coordinator):
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
-        """See `Coordinator`."""
+        """Does what `Coordinator.assign` does, and records the assigned partitions."""
         begun: dict[int, StartPosition] = {}
 
         def begin_anew(number: int, stored: Committed) -> StartPosition:
@@ -48,7 +48,7 @@ class RecordedCoordinator(Coordinator):
         return positions
 
     def lose(self, numbers: Sequence[int], now: float) -> None:
-        """See `Coordinator`."""
+        """Records that the partitions are lost, then does what `Coordinator.lose` does."""
         self.evidence.revoked(numbers, lost=True)
         super().lose(numbers, now)
 
@@ -63,7 +63,7 @@ class RecordedRetryIO(RetryIO):
     evidence: Recorder
 
     def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        """See `RetryIO`."""
+        """Records the transaction, then does what `RetryIO.relocate` does."""
         self.evidence.retry_side(number, epoch, effect)
         super().relocate(number, epoch, effect)
 
