@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,6 +65,11 @@ class Outcome(NamedTuple):
     ok: bool = True
 
 
+def note_there(text: str) -> None:
+    """Writes a line to the log of a Spark Connect server."""
+    sys.stderr.write(f"{text}\n")
+
+
 @dataclass
 class Context:
     """Where a job runs, and how it reports its progress (`note`)."""
@@ -75,6 +81,11 @@ class Context:
     conf: Mapping[str, str] = field(default_factory=dict)
     #: The port on which Spark's metrics are served; None: they aren't served.
     metrics_port: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy goes to a Spark Connect server with the function of a batch. It reports to the server's log, because
+        # `note` is a function of the command line, which the server may not have.
+        return {**self.__dict__, "note": note_there, "master": None, "conf": {}, "metrics_port": None}
 
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """Returns a session for the job, and starts Spark first if it doesn't run yet.

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,8 +121,7 @@ class Run:
 
     def __getstate__(self) -> dict[str, Any]:
         # The copy is for the server (rule 7): progress and metrics are reported by this process.
-        context = Context(self.context.name, self.context.connection, _note_there)
-        here = {"context": context, "gauges": None, "also": None, "progress": History()}
+        here = {"gauges": None, "also": None, "progress": History()}
         return {**self.__dict__, **here}
 
     @property
@@ -359,11 +357,6 @@ class Run:
             f"messages were deleted before {self.context.name} could read them (retention, or the topic was made "
             f"again): {text[:300]}. --lost skip goes on without"
         )
-
-
-def _note_there(text: str) -> None:
-    """Writes a line to the log of a Spark Connect server."""
-    sys.stderr.write(f"{text}\n")
 
 
 def error_in(text: str) -> PubSubError | None:
