@@ -33,7 +33,7 @@ __all__ = ["Subscription"]
 SLICE: Final = 1.0
 
 #: Dead letters that one call in a thread reads.
-LETTERS: Final = 200
+DEAD_LETTERS: Final = 200
 
 
 class Subscription:
@@ -177,12 +177,12 @@ class Subscription:
         topic: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
         """Yields the dead letters that weren't replayed or purged; see `kafka_pubsub.Subscription.dead_letters`."""
-        letters = self._sync.dead_letters(
+        dead_letters = self._sync.dead_letters(
             keys=keys, ids=ids, since=since, until=until, error=error, topic=topic
         )
-        while some := await asyncio.to_thread(lambda: list(islice(letters, LETTERS))):
-            for letter in some:
-                yield letter
+        while some := await asyncio.to_thread(lambda: list(islice(dead_letters, DEAD_LETTERS))):
+            for dead_letter in some:
+                yield dead_letter
 
     async def replay_dead_letters(
         self,

@@ -294,16 +294,16 @@ def _progress(session: Session) -> Iterator[Callable[[RepartitionProgress], None
 
             yield show
         return
-    told = ""
+    printed = ""
 
     def tell(progress: RepartitionProgress) -> None:
-        nonlocal told, advised
-        if progress.phase == "fencing" and told:
+        nonlocal printed, advised
+        if progress.phase == "fencing" and printed:
             return  # the first line has said how long it takes
         text = _waits_for(progress)
-        if text != told:
+        if text != printed:
             session.output.note(text)
-            told = text
+            printed = text
         if progress.waiting and not advised:
             session.output.note(_HINT)
             advised = True

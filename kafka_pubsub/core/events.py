@@ -61,7 +61,7 @@ class Fetched(NamedTuple):
 
 
 class LeaseReport(NamedTuple):
-    """A lease runner's last report: the first `done` records are acked, `verdict` is about the next one."""
+    """A lease runner's last report: the first `done` records are acked, `outcome` is about the next one."""
 
     lease: Lease
     done: int

@@ -65,18 +65,18 @@ def _check_lease_runners(partition: Parts) -> None:
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-    walk = partition.leases.inline_lease
-    if walk is None:
+    inline = partition.leases.inline_lease
+    if inline is None:
         return
-    if walk.keys:
-        if any(key is not None and key not in queues.blocked for key in walk.keys):
-            raise InvariantViolated(f"I1: a key of the inline {walk!r} isn't held")
+    if inline.keys:
+        if any(key is not None and key not in queues.blocked for key in inline.keys):
+            raise InvariantViolated(f"I1: a key of the inline {inline!r} isn't held")
         return
-    keys = {record.key() for record in walk.records} - {None}
+    keys = {record.key() for record in inline.records} - {None}
     if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(
         partition.retry_partition.retries.parking.lines
     ):
-        raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues, or parked")
+        raise InvariantViolated(f"I1: a key of the inline {inline!r} is in the queues, or parked")
 
 
 def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:

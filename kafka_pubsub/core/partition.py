@@ -292,7 +292,7 @@ class Partition:
             return ()
         if event.ending is Ending.UNKNOWN:
             return [*self._lost(Lost(), now), Restart()]
-        effects = list(self.retry_partition.relocated(event, now))
+        effects = list(self.retry_partition.take_moves_answered(event, now))
         if (
             not self.open
             and event.ending is Ending.ABORTED
@@ -304,13 +304,13 @@ class Partition:
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
         """Stops the partition with a final commit; the client has seen every other commit answered before."""
         self.open = False
-        walking = [lease for lease in self.leases.active if lease.state is LeaseState.RUNNING]
+        running = [lease for lease in self.leases.active if lease.state is LeaseState.RUNNING]
         for lease in self.retry_partition.unstarted():
-            walking.remove(lease)
+            running.remove(lease)
             self.places.give_back(lease, self.leases.close(lease))
             self.places.free(lease)
         last = self.retry_partition.last_word(now, closing=event.closing)
-        return [Stop(walking)] if last is None else [Stop(walking), last]
+        return [Stop(running)] if last is None else [Stop(running), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True

@@ -68,8 +68,8 @@ class RetryStart(NamedTuple):
     `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
     the retry partition's end at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less
     the core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the
-    last commit named; `told` and `main_told` are the runs that it holds of the retry partition and of main. `read` and
-    `main_read`: the ends of what was ever read of each.
+    last commit named; `in_checkpoint` and `main_in_checkpoint`: the runs that it holds of the retry partition and of
+    main. `read` and `main_read`: the ends of what was ever read of each.
     """
 
     topic: str
@@ -86,8 +86,8 @@ class RetryStart(NamedTuple):
     main_exists: int = EVERYTHING
     retry_id: str = ""
     checkpoint: Named | None = None
-    told: Sequence[Run] = ()
-    main_told: Sequence[Run] = ()
+    in_checkpoint: Sequence[Run] = ()
+    main_in_checkpoint: Sequence[Run] = ()
     read: LogEnd = UNREAD
     main_read: LogEnd = UNREAD
     #: Whether the positions are older than what was written since, because the broker had forgotten the group's

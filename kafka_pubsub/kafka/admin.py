@@ -468,14 +468,14 @@ class KafkaAdmin(Admin):
             wanted = {KafkaPartition(*each): where for each in partitions}
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
-                told = {
+                log_ends = {
                     TopicPartition(each.topic, each.partition): self._wait(client, future, left)
                     for each, future in futures.items()
                 }
-                if any(each.offset < 0 for each in told.values()):
+                if any(each.offset < 0 for each in log_ends.values()):
                     # A broker gives this without an error while a leader is away; as an end it would mean a cut log.
-                    raise _not_yet("an offset wasn't told")
-                return {place: LogEnd(each.offset, each.leader_epoch) for place, each in told.items()}
+                    raise _not_yet("the broker didn't name an offset")
+                return {place: LogEnd(each.offset, each.leader_epoch) for place, each in log_ends.items()}
             except KafkaException as failure:
                 if error_of(failure).code() in STALE_LEADER:
                     # librdkafka would go on asking the leader that it remembers; this makes it look again.

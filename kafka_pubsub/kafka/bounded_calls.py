@@ -101,8 +101,8 @@ def _may_answer(address: str, trouble: Trouble) -> bool:
 def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
     """Returns the reason of a time-out or a lost connection, if librdkafka gave one; else the error."""
     code = error_of(failure).code()
-    told = trouble.last is not None or not trouble.reached
-    if told and (code in _SILENCE or code in CONNECTION):
+    known = trouble.last is not None or not trouble.reached
+    if known and (code in _SILENCE or code in CONNECTION):
         return unreachable(doing, address, trouble.last)
     return translate(failure, doing)
 

@@ -201,10 +201,10 @@ class CatalogLog:
         except KafkaException as failure:
             self._drop_producer(failed=True)
             error = error_of(failure)
-            told = explain(failure, doing, self._handles.address, self._trouble)
+            explained = explain(failure, doing, self._handles.address, self._trouble)
             if error.code() in FENCED | TRANSIENT or error.retriable() or error.txn_requires_abort():
-                raise _Lost(told) from None
-            raise told from None
+                raise _Lost(explained) from None
+            raise explained from None
 
     def _begin_writing(self) -> Producer:
         if self._producer is None:

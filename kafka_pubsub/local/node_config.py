@@ -117,7 +117,7 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "node.id": settings.node_id,
         "controller.quorum.voters": ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in voters),
         "listeners": _addresses((name, port) for name, (port, _) in listeners.items()),
-        "advertised.listeners": _addresses((name, told) for name, (_, told) in listeners.items() if told),
+        "advertised.listeners": _addresses((name, given) for name, (_, given) in listeners.items() if given),
         "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),

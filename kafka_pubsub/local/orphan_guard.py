@@ -3,7 +3,7 @@
 Theory: the kernel's "signal me when my parent dies" follows the thread that started a process, not the
 process, so a broker started from a short-lived thread would die too early. Instead a tiny shell waits for the
 end of a pipe whose other end only this process holds: however it ends, kill -9 included, the pipe closes, and the
-shell ends the brokers it was told of and deletes temporary data.
+shell ends the brokers it knows and deletes temporary data.
 Rule: a broker that has ended is `spare`d as soon as that is known, so that a reused process id is never signalled.
 """
 

@@ -33,8 +33,8 @@ def state_file() -> Path:
 
 
 def _directory(own: str, shared: str, below_home: Path) -> Path:
-    if told := os.environ.get(own):
-        return Path(told).expanduser().absolute()
+    if given := os.environ.get(own):
+        return Path(given).expanduser().absolute()
     # The XDG rules: a relative path in such a variable is to be ignored.
     base = Path(os.environ.get(shared) or "")
     return (base if base.is_absolute() else Path.home() / below_home) / "kafka-pubsub"

@@ -21,8 +21,8 @@ def remote_repositories() -> dict[str, str]:
     from jgo.config import GlobalSettings
     from jgo.constants import MAVEN_CENTRAL_URL
 
-    if told := os.environ.get("KAFKA_PUBSUB_MAVEN_REPOSITORY"):
-        return {"told": told.rstrip("/")}
+    if given := os.environ.get("KAFKA_PUBSUB_MAVEN_REPOSITORY"):
+        return {"told": given.rstrip("/")}
     settings = (Path.home() / ".m2" / "settings.xml", Path("/etc/maven/settings.xml"))
     for path in settings:
         if mirror := mirror_of_central(path):

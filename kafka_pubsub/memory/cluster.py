@@ -273,9 +273,9 @@ class MemoryCluster:
             raise InvalidArgument(
                 f"name: {name!r:.80} can't be a topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -"
             )
-        twin = name.replace(".", "_")
+        in_metrics = name.replace(".", "_")
         for other in self._topics:
-            if other.replace(".", "_") == twin:
+            if other.replace(".", "_") == in_metrics:
                 raise InvalidArgument(f"name: {name} and the topic {other} differ only in '.' and '_'")
 
     def _topic_changed(self, name: str) -> None:

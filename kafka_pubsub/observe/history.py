@@ -83,8 +83,8 @@ def fingerprint(key: bytes | None, data: bytes, attributes: Mapping[str, str]) -
             attributes[name].encode("utf-8", "surrogateescape"),
         )
     # with the length before each part, so that different messages never give the same bytes
-    told = b"".join(b"%d:%b" % (len(part), part) for part in parts)
-    return hashlib.sha256(told).hexdigest()[:16]
+    text = b"".join(b"%d:%b" % (len(part), part) for part in parts)
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def _standing(standing: tuple[int, Sequence[Run]] | None) -> str:
@@ -251,12 +251,12 @@ class HistoryFile:
         epoch: int,
         moves: Sequence[tuple[int, int | None, int, float | None, str]],
     ) -> None:
-        told = [
+        text = [
             [offset, retry, attempt, None if due is None else round(due * 1000), why]
             for offset, retry, attempt, due, why in moves
         ]
         self._tell(
-            "relocate", f'"n":{number},"partition":{partition},"epoch":{epoch},"moves":{_compact(told)}'
+            "relocate", f'"n":{number},"partition":{partition},"epoch":{epoch},"moves":{_compact(text)}'
         )
 
     def dead_letter(

@@ -150,7 +150,7 @@ class LeasesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.finished_runs)
     @rule(times=st.integers(1, 200))
-    def seen_walking(self, times: int) -> None:
+    def seen_running(self, times: int) -> None:
         """A deadline that is moved at each look, as that of a running handler is."""
         lease = next(iter(self.finished_runs))
         if self.finished_runs[lease].state is LeaseState.RUNNING:

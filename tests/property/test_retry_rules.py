@@ -227,7 +227,7 @@ def forgotten_once_only(patch: Patch) -> None:
     patch.setattr(StartedNotes, "older", property(lambda self: False))
 
 
-def buried_without_a_checkpoint(patch: Patch) -> None:
+def dead_lettered_without_a_checkpoint(patch: Patch) -> None:
     """A dead letter may be newer than the last checkpoint."""
     patch.setattr(commits, "any", lambda some: False, raising=False)
 
@@ -286,7 +286,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
     (older_records_count, FORGOTTEN, False),
     (originals_count, FORGOTTEN, False),
     (forgotten_once_only, FORGOTTEN, False),
-    (buried_without_a_checkpoint, FORGOTTEN, False),
+    (dead_lettered_without_a_checkpoint, FORGOTTEN, False),
     (started_unnoted, KILLER, False),
     (several_trials, KILLER, False),
     (culprit_forgotten, KILLER, False),

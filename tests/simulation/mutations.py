@@ -69,7 +69,7 @@ def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseReports, "settled", settled)
 
 
-def whoever_wrote_last(patch: pytest.MonkeyPatch) -> None:
+def last_written_counts(patch: pytest.MonkeyPatch) -> None:
     """A resting partition goes on though somebody else has committed since."""
 
     def returns(self: OwnedPartitions, number: int, committed: Committed, beside: Committed) -> bool:
@@ -85,7 +85,7 @@ def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
         self.revoke(numbers, now)
 
     patch.setattr(Coordinator, "lose", lose)
-    whoever_wrote_last(patch)
+    last_written_counts(patch)
 
 
 def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InlineLeaseRunner, "__init__", init)
 
 
-def busy_key_walked(patch: pytest.MonkeyPatch) -> None:
+def busy_key_run(patch: pytest.MonkeyPatch) -> None:
     """The fetcher takes records of keys that wait, or are with somebody."""
     patch.setattr(inline_lease, "apart", lambda records, *busy: (records, []))
     patch.setattr(Partition, "check", lambda self: None)
@@ -362,7 +362,7 @@ def crossing_ack_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseRunner, "acked_later", lambda self, message: None)
 
 
-def withdrawal_untold(patch: pytest.MonkeyPatch) -> None:
+def withdrawal_unreported(patch: pytest.MonkeyPatch) -> None:
     """Holders don't hear that their lease is over."""
     real = Coordinator._carry_out
 

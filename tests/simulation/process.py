@@ -408,7 +408,7 @@ class Process:
         active = sum(len(partition.leases.active) for partition in partitions.all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
         halves = [partition.retry_partition for partition in partitions.all()]
-        begun = active - sum(half.benched for half in halves)
+        begun = active - sum(half.waiting_suspects for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(partitions.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
         stale = coordinator.counts.stale + len(self.engine.inbox._stale)

@@ -37,9 +37,9 @@ from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition
 from kafka_pubsub.schema import checkpoints
 from tests.simulation.ledger import Ledger, Log, Ownership, promise
 
-__all__ = ["GRAVES", "RETRY", "RetryLedger"]
+__all__ = ["DEAD_LETTER_TOPIC", "RETRY", "RetryLedger"]
 
-RETRY, GRAVES = "orders.sub.billing.retry", "graves"
+RETRY, DEAD_LETTER_TOPIC = "orders.sub.billing.retry", "graves"
 NOWHERE = Committed(0, "")
 
 
@@ -318,18 +318,20 @@ class RetryLedger(Ledger):
         return {at for name, offsets in log._open.items() if not decided.get(name) for at in offsets}
 
     def _read_graves(self) -> None:
-        graves = self._cluster.log(TopicPartition(GRAVES, 0))
-        undecided = self._undecided_in(graves)
-        for letter in graves._records[bisect_left(graves._offsets, self._graves_read) :]:
-            headers, offset = dict(letter.headers() or ()), letter.offset() or 0
+        dead_letter_topics = self._cluster.log(TopicPartition(DEAD_LETTER_TOPIC, 0))
+        undecided = self._undecided_in(dead_letter_topics)
+        for dead_letter in dead_letter_topics._records[
+            bisect_left(dead_letter_topics._offsets, self._graves_read) :
+        ]:
+            headers, offset = dict(dead_letter.headers() or ()), dead_letter.offset() or 0
             # One may lie behind a transaction of somebody else that is open still.
             if "ps-dead-offset" in headers and offset not in undecided and offset not in self._graves_ahead:
                 self._graves_ahead.add(offset)
-                self._buried(letter, headers)
-        self._graves_read = graves.stable_end
+                self._buried(dead_letter, headers)
+        self._graves_read = dead_letter_topics.stable_end
         self._graves_ahead = {offset for offset in self._graves_ahead if offset >= self._graves_read}
 
-    def _buried(self, letter: StoredRecord, headers: dict[str, bytes | None]) -> None:
+    def _buried(self, dead_letter: StoredRecord, headers: dict[str, bytes | None]) -> None:
         number, origin = int(headers["ps-dead-partition"] or b""), int(headers["ps-dead-offset"] or b"")
         what, beside = f"buried: {origin} of {number}", self.beside[number]
         promise(origin not in beside.dead, f"{what} twice")
@@ -338,8 +340,8 @@ class RetryLedger(Ledger):
         # One that is tried alone is blamed for a death that comes before its handler begins, too.
         failed = attempts - int(headers["ps-dead-crashes"] or b"")
         promise(beside.begun[origin] >= failed, f"{what} after {beside.begun[origin]} deliveries")
-        kept = [header for header in letter.headers() or () if not header[0].startswith("ps-dead-")]
-        whole = (letter.key(), letter.value()) == (
+        kept = [header for header in dead_letter.headers() or () if not header[0].startswith("ps-dead-")]
+        whole = (dead_letter.key(), dead_letter.value()) == (
             self.logs[number].keys[origin],
             self.bodies[number][origin][0],
         )
@@ -456,7 +458,10 @@ class RetryLedger(Ledger):
 
     def hides(self) -> bool:
         """Whether a transaction is open in the retry topic or among the dead letters."""
-        logs = [self._cluster.log(TopicPartition(GRAVES, 0)), *(beside.log for beside in self.beside)]
+        logs = [
+            self._cluster.log(TopicPartition(DEAD_LETTER_TOPIC, 0)),
+            *(beside.log for beside in self.beside),
+        ]
         return any(log.stable_end < log.end for log in logs)
 
     def settled(self) -> bool:
@@ -483,13 +488,15 @@ class RetryLedger(Ledger):
 
     def check_rubbish(self, written: int) -> None:
         """What isn't a message is either with the dead letters or where it was."""
-        graves = self._cluster.log(TopicPartition(GRAVES, 0)).read(0, 1_000_000)
-        found = sum("ps-dead-offset" not in dict(letter.headers() or ()) for letter in graves)
+        dead_letter_topics = self._cluster.log(TopicPartition(DEAD_LETTER_TOPIC, 0)).read(0, 1_000_000)
+        found = sum(
+            "ps-dead-offset" not in dict(dead_letter.headers() or ()) for dead_letter in dead_letter_topics
+        )
         for number, beside in enumerate(self.beside):
             found += beside.rubbish(beside.stored[1], self.undecided(number))
         promise(found == written, f"lost: of {written} records that aren't messages {found} are left")
 
-    def check_only_poison_is_buried(self) -> None:
+    def check_only_poison_is_dead_lettered(self) -> None:
         """In a world whose only trouble they are, exactly they are dead."""
         for number, beside in enumerate(self.beside):
             innocent = beside.dead - self.poison[number].keys()

@@ -53,4 +53,4 @@ def _answers(partition: Partition) -> tuple[object, ...]:
     """What a sweep knows of a partition without asking it."""
     half = partition.retry_partition
     told = (partition.wakeup_at(), partition.deliverable, partition.commits.dirty, len(partition.queues))
-    return (*told, half.hurried, half.careful_at_all, half.benched)
+    return (*told, half.hurried, half.careful_at_all, half.waiting_suspects)

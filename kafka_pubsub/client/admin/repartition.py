@@ -57,7 +57,7 @@ FENCE = 2.5 * RENEW_S
 POLL = 1.0
 
 #: Seconds to wait for a group's rebalance. After that its members find the new partitions themselves, within minutes.
-RING = 10.0
+NOTIFY_WAIT = 10.0
 
 log = logging.getLogger("kafka_pubsub.repartition")
 
@@ -264,7 +264,7 @@ class Repartitioner:
             settle(partial(self._carry_over, name, record.topic_id, change.partitions))
         done = settle(lambda: self._finish(record.name, change))
         for each in self._subscriptions(done):
-            self._ring(each)
+            self._notify(each)
         return done
 
     def _add(self, record: TopicRecord, partitions: int, *, home: bool) -> None:
@@ -305,7 +305,7 @@ class Repartitioner:
         self._topics.replace(after, record)
         return after
 
-    def _ring(self, record: SubscriptionRecord) -> None:
+    def _notify(self, record: SubscriptionRecord) -> None:
         """Joins the group for a moment, so that a rebalance assigns the new partitions too."""
         try:
             if not self._backend.admin.group_members(record.name):
@@ -315,14 +315,14 @@ class Repartitioner:
             try:
                 retry = [] if record.retry_topic is None else [record.retry_topic.name]
                 reader.subscribe([record.topic, *retry], bystander)
-                end = self._clock() + RING
+                end = self._clock() + NOTIFY_WAIT
                 while not bystander.joined and self._clock() < end:
                     reader.read(1, 0.1)
             finally:
                 reader.close()
         except PubSubError as error:
             log.warning(
-                "subscription %r wasn't told of its new partitions (%s): it finds them by itself, within minutes",
+                "subscription %r wasn't notified of its new partitions (%s): it finds them by itself, within minutes",
                 record.name,
                 error.message,
             )

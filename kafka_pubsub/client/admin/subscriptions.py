@@ -356,12 +356,12 @@ class SubscriptionAdmin:
 
     def _check_name_is_free(self, name: str, topic: str) -> None:
         others = {each.name: each for each in self._backend.catalog.subscriptions().values()}
-        twin = look_alike(name, others)
-        if twin is None:
-            twin = look_alike(retry_topic(topic, name), self._backend.admin.topic_names())
-        if twin is not None:
+        similar = look_alike(name, others)
+        if similar is None:
+            similar = look_alike(retry_topic(topic, name), self._backend.admin.topic_names())
+        if similar is not None:
             raise InvalidArgument(
-                f"subscription name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and "
+                f"subscription name {name!r} can't be told from {similar!r} in Kafka's metrics, which take `.` and "
                 "`_` for the same: choose another name"
             )
 

@@ -333,10 +333,10 @@ class TopicAdmin:
         catalog = self._backend.catalog
         retries = (retry_topic(each.topic, each.name) for each in catalog.subscriptions().values())
         taken = [*self._backend.admin.topic_names(), *catalog.topics(), *retries]
-        twin = look_alike(name, taken)
-        if twin is not None:
+        similar = look_alike(name, taken)
+        if similar is not None:
             raise InvalidArgument(
-                f"topic name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and `_` for "
+                f"topic name {name!r} can't be told from {similar!r} in Kafka's metrics, which take `.` and `_` for "
                 "the same: choose another name"
             )
 

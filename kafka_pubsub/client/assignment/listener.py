@@ -26,7 +26,7 @@ from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, remake_call, 
 from kafka_pubsub.client.assignment.lost_tails import Findings, refuse
 from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
 from kafka_pubsub.client.assignment.start_position import TRY_AGAIN, beginning
-from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, identity_of, positions_of
+from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO, identity_of, positions_of
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth
@@ -84,13 +84,13 @@ class AssignmentListener:
         self.pairs = PairedPartitions(self._runner, self._reader, retry_side)
         # Its last move requests may take a while.
         threading.Thread(
-            target=before.retry_side.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
+            target=before.retry_side.close, args=(MOVE_WAIT,), name="kafka_pubsub-over", daemon=True
         ).start()
         return self.topics()
 
     def end(self) -> None:
         """Stops the requests of the retry side: no more events come."""
-        if not self.pairs.retry_side.close(LANDING):
+        if not self.pairs.retry_side.close(MOVE_WAIT):
             log.warning("subscription %r: its moves end later", self.record.name)
 
     def noticed(self, record: SubscriptionRecord) -> None:
@@ -177,8 +177,8 @@ class AssignmentListener:
                 return call()
             except (BrokerUnavailable, DeadlineExceeded, NotFound, RetryTopicGone) as error:
                 denied = isinstance(error, NotFound | RetryTopicGone)
-                told = denied and time.monotonic() > denied_until
-                if told or not self._runner.fetches(threading.current_thread()):
+                denied_for_long = denied and time.monotonic() > denied_until
+                if denied_for_long or not self._runner.fetches(threading.current_thread()):
                     raise
                 log.warning("subscription %r: %s; trying again", self.record.name, error)
                 time.sleep(TRY_AGAIN)
@@ -212,7 +212,7 @@ class AssignmentListener:
         numbers = pairs.let_go(partitions)
         self._give_up(stuck := pairs.hold_still(numbers))
         numbers = [number for number in numbers if number not in stuck]
-        self._runner.commit(self._runner.last_words(numbers))
+        self._runner.commit(self._runner.final_commits(numbers))
         self._give_up(pairs.retry_side.wait(numbers))  # the last action may be a move
         self._runner.commit(self._runner.ask(self._runner.coordinator.take_late_commits))
 

@@ -58,7 +58,7 @@ class LogEnds:
 
     def _tell(self) -> bool:
         """Reports the positions of logs that were read further; returns whether there were any."""
-        runner, told = self._runner, False
+        runner, reported = self._runner, False
         partitions = runner.coordinator.partitions
         owned = {n: each for n, each in list(partitions.owned.items()) if self._is_read_on(n)}
         places = [each for number in owned for each in self._places(number)]
@@ -71,8 +71,8 @@ class LogEnds:
             finished_runs = partition.retry_partition.retries.finished_runs
             if position.offset > partition.offsets.position or retry.offset > finished_runs.position:
                 self._post(number, position, retry)
-                told = True
-        return told
+                reported = True
+        return reported
 
     def _post(self, number: int, position: LogEnd, retry: LogEnd) -> None:
         coordinator, clock = self._runner.coordinator, self._runner.clock

@@ -162,8 +162,8 @@ class Recovery:
         found = newest(fetch, ranges, (record.topic_id, retry.topic_id))
         for main, beside in pairs:
             if beside in found:
-                named, told = found[beside]
-                for place, log in ((main, told.main), (beside, told.retry)):
+                named, found_checkpoint = found[beside]
+                for place, log in ((main, found_checkpoint.main), (beside, found_checkpoint.retry)):
                     stored.setdefault(place, stored_by(named, log, log.position))
         return stored
 
@@ -216,6 +216,10 @@ class Recovery:
             DeadlineExceeded
         ):  # behind a transaction whose marker is lost: its messages are delivered again
             return runs
-        for _, told in left.values():
-            runs = united(runs, told.retry.runs if beside == place else told.main.runs, stored.offset or 0)
+        for _, found_checkpoint in left.values():
+            runs = united(
+                runs,
+                found_checkpoint.retry.runs if beside == place else found_checkpoint.main.runs,
+                stored.offset or 0,
+            )
         return runs

@@ -137,19 +137,19 @@ class PairedPartitions:
             retry = retry_beginning(self._record, number, known[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]
             found = checkpoints.get(number)
-            told = found.main.runs if found is not None and begun.more else ()
-            finished = united(begun.known, told, begun.position)
+            in_checkpoint = found.main.runs if found is not None and begun.more else ()
+            finished = united(begun.known, in_checkpoint, begun.position)
             start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
-            beside_told = found.retry.runs if found is not None and retry.more else ()
+            retry_in_checkpoint = found.retry.runs if found is not None and retry.more else ()
             lost = found is None and (begun.more or retry.more)
             start = start._replace(
                 main_exists=end,
                 read=read.get(beside, UNREAD),
                 main_read=read.get(main, UNREAD),
-                known=united(retry.known, beside_told, retry.position),
+                known=united(retry.known, retry_in_checkpoint, retry.position),
                 checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
-                told=beside_told,
-                main_told=told,
+                in_checkpoint=retry_in_checkpoint,
+                main_in_checkpoint=in_checkpoint,
                 older=number in older or (map_of(stored) or _NOTHING).older,
             )
             return StartPosition(begun.position, finished, start)
@@ -197,12 +197,14 @@ class PairedPartitions:
         main: TopicPartition,
         beside: TopicPartition,
         named: Named,
-        told: Checkpoint,
+        in_checkpoint: Checkpoint,
         known: dict[TopicPartition, Committed],
     ) -> None:
         record, number = self._record, main.partition
         copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
-        for place, log_of, copy in zip((main, beside), (told.main, told.retry), copies, strict=True):
+        for place, log_of, copy in zip(
+            (main, beside), (in_checkpoint.main, in_checkpoint.retry), copies, strict=True
+        ):
             if known[place].offset is None:
                 known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
         log.warning(
@@ -212,7 +214,7 @@ class PairedPartitions:
             record.name,
             number,
             record.topic,
-            datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
+            datetime.fromtimestamp(in_checkpoint.time / 1000, UTC).isoformat(timespec="seconds"),
         )
 
     def _checkpoints(

@@ -78,7 +78,7 @@ class _Listener(DelegatingListener):
     def __init__(self, listener: RebalanceListener, look: Callable[[], None]) -> None:
         super().__init__(listener)
         self._look = look
-        #: The partitions that the stream was told it owns.
+        #: The partitions that the stream owns, by its last notification.
         self.held: set[TopicPartition] = set()
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:

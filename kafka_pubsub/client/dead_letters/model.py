@@ -23,8 +23,8 @@ __all__ = [
     "Place",
     "Selection",
     "Tell",
-    "letter_of",
     "moment",
+    "to_dead_letter",
 ]
 
 #: The partition and the offset of a record in a topic.
@@ -80,26 +80,26 @@ class DeadLetter:
         return None if self.partition is None else f"{self.topic}:{self.partition}:{self.offset}"
 
 
-def letter_of(record: StoredRecord, letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
+def to_dead_letter(record: StoredRecord, dead_letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
     """Builds the dead letter that a record holds."""
-    origin = letter.origin
+    origin = dead_letter.origin
     return DeadLetter(
         f"{record.partition()}:{record.offset()}",
-        letter.subscription,
-        letter.topic,
+        dead_letter.subscription,
+        dead_letter.topic,
         None if origin is None else origin.partition,
         None if origin is None else origin.offset,
         record.key(),
         record.value() or b"",
         tuple(own_headers(record.headers())),
         moment(record.timestamp()[1]),
-        moment(letter.time),
-        letter.reason,
-        letter.error_class,
-        letter.error,
-        letter.attempts,
-        letter.crashes,
-        letter.replays,
+        moment(dead_letter.time),
+        dead_letter.reason,
+        dead_letter.error_class,
+        dead_letter.error,
+        dead_letter.attempts,
+        dead_letter.crashes,
+        dead_letter.replays,
         problem,
     )
 

@@ -17,7 +17,7 @@ __all__ = ["DeadLetterOperations", "open_dead_letters"]
 class DeadLetterOperations(NamedTuple):
     """The dead-letter functions of one cluster."""
 
-    letters: DeadLetters
+    dead_letters: DeadLetters
     releases: Releases
     keys: Callable[[str], list[KeyState]]
 
@@ -26,8 +26,8 @@ def open_dead_letters(
     backend: Backend, subscriptions: SubscriptionAdmin, *, may_create: bool
 ) -> DeadLetterOperations:
     """Builds the functions; connects to nothing yet."""
-    letters = DeadLetters(backend, subscriptions, may_create=may_create)
-    releases = Releases(backend, subscriptions, letters, may_create=may_create)
+    dead_letters = DeadLetters(backend, subscriptions, may_create=may_create)
+    releases = Releases(backend, subscriptions, dead_letters, may_create=may_create)
     return DeadLetterOperations(
-        letters, releases, lambda name: key_states(backend, subscriptions.record(name))
+        dead_letters, releases, lambda name: key_states(backend, subscriptions.record(name))
     )

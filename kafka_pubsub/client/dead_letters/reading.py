@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, read_letter
+from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, read_dead_letter
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
@@ -31,7 +31,7 @@ class Found(NamedTuple):
     """A dead letter and its record."""
 
     record: StoredRecord
-    letter: DeadLetterRecord
+    dead_letter: DeadLetterRecord
 
     @property
     def place(self) -> tuple[int, int]:
@@ -80,9 +80,9 @@ class DeadLetterScan:
                 self._place(number),
                 self._marks.open_offsets(self._topic.topic_id, number, chunk),
             ):
-                letter = read_letter(record.headers())
-                if letter is not None and letter.subscription == self._subscription:
-                    yield Found(record, letter)
+                dead_letter = read_dead_letter(record.headers())
+                if dead_letter is not None and dead_letter.subscription == self._subscription:
+                    yield Found(record, dead_letter)
                 else:
                     self.bounds[number] = min(self.bounds[number], record.offset() or 0)
             self._done += len(chunk)
@@ -111,14 +111,14 @@ class Replayable:
         # The ends of the home topic's partitions: nothing was published beyond.
         self._ends = ends
 
-    def problem(self, letter: DeadLetterRecord) -> str | None:
+    def problem(self, dead_letter: DeadLetterRecord) -> str | None:
         """Returns why the dead letter can't be replayed; None: it can."""
-        record, origin = self._record, letter.origin
+        record, origin = self._record, dead_letter.origin
         if origin is None:
             return "it doesn't say where it was published: it couldn't be read in the retry topic either"
         if record.detached or origin.topic_id != record.topic_id:
-            return f"the topic {letter.topic!r} that it was published to was deleted"
+            return f"the topic {dead_letter.topic!r} that it was published to was deleted"
         if origin.offset >= self._ends.get(origin.partition, 0):
-            place = f"{letter.topic}:{origin.partition}:{origin.offset}"
+            place = f"{dead_letter.topic}:{origin.partition}:{origin.offset}"
             return f"it says that it was published at {place}, which isn't there"
         return None

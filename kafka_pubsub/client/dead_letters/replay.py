@@ -37,13 +37,13 @@ from kafka_pubsub.client.dead_letters.model import (
     Place,
     Selection,
     Tell,
-    letter_of,
+    to_dead_letter,
 )
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
 from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_all
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.dead_letter_record import read_letter, replay_headers
+from kafka_pubsub.core.retry.dead_letter_record import read_dead_letter, replay_headers
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -86,7 +86,7 @@ class DeadLetters:
         self._clock = clock
         self._sleep = sleep
 
-    def letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
+    def dead_letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
         """Yields the selected dead letters that are neither replayed nor purged, by partition and offset."""
         record, info = self._look_up(name, topic)
         replayable = self._replayable(record)
@@ -94,9 +94,11 @@ class DeadLetters:
             for found in DeadLetterScan(fetch, self._backend.admin, info, name, self._marks(fetch)):
                 if _picks(selection, found):
                     problem = (
-                        replayable.problem(found.letter) if replayable else f"subscription {name!r} is gone"
+                        replayable.problem(found.dead_letter)
+                        if replayable
+                        else f"subscription {name!r} is gone"
                     )
-                    yield letter_of(found.record, found.letter, problem)
+                    yield to_dead_letter(found.record, found.dead_letter, problem)
 
     def replay(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
@@ -110,7 +112,7 @@ class DeadLetters:
         replayable = self._replayable(record)
 
         def wanted(found: Found) -> bool:
-            problem = replayable.problem(found.letter) if replayable else None
+            problem = replayable.problem(found.dead_letter) if replayable else None
             if problem is not None and _picks(selection, found):
                 skipped[problem] += 1
             return problem is None and _picks(selection, found)
@@ -235,7 +237,7 @@ class DeadLetters:
         plan = ReplayPlan()
         kept: dict[int, int] = {}
         for found in scan:
-            place, origin = found.place, found.letter.origin
+            place, origin = found.place, found.dead_letter.origin
             if wanted(found):
                 home, offset = (-1, 0) if origin is None else (origin.partition, origin.offset)
                 plan.add(place, found.record.key(), home, offset)
@@ -321,12 +323,12 @@ class _Replay:
             self._skipped["it was deleted from the dead-letter topic meanwhile"] += gone
         return found
 
-    def _store(self, letters: Sequence[tuple[Place, StoredRecord]]) -> None:
-        if not letters:
+    def _store(self, dead_letters: Sequence[tuple[Place, StoredRecord]]) -> None:
+        if not dead_letters:
             return
 
         def build() -> Sequence[NewRecord]:
-            left = [each for each in letters if not self._marks.has(self._info.topic_id, *each[0])]
+            left = [each for each in dead_letters if not self._marks.has(self._info.topic_id, *each[0])]
             places = [place for place, _ in left]
             marks = self._marks.with_more(self._record.name, self._info.topic_id, places)
             return [*(self._back(record) for _, record in left), *marks] if left else []
@@ -334,26 +336,31 @@ class _Replay:
         try:
             self._dead_letters.store(self._session, build, self._marks)
         except InvalidArgument as refusal:
-            if len(letters) == 1:
+            if len(dead_letters) == 1:
                 self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
                 return
             # An aborted producer can't be used again. Taking the session again also notices a newer command.
             self._session.sit_down()
-            half = len(letters) // 2
-            self._store(letters[:half])
-            self._store(letters[half:])
+            half = len(dead_letters) // 2
+            self._store(dead_letters[:half])
+            self._store(dead_letters[half:])
         else:
-            self.count += len(letters)
+            self.count += len(dead_letters)
 
     def _back(self, record: StoredRecord) -> NewRecord:
-        letter = read_letter(record.headers())
-        if letter is None or letter.origin is None:
+        dead_letter = read_dead_letter(record.headers())
+        if dead_letter is None or dead_letter.origin is None:
             raise InvalidArgument(
                 f"{record.topic()}:{record.partition()}:{record.offset()} is no dead letter"
             )
-        headers = replay_headers(record, letter.origin)
+        headers = replay_headers(record, dead_letter.origin)
         return NewRecord(
-            self._retry, letter.origin.partition, record.key(), record.value(), headers, record.timestamp()[1]
+            self._retry,
+            dead_letter.origin.partition,
+            record.key(),
+            record.value(),
+            headers,
+            record.timestamp()[1],
         )
 
 
@@ -362,12 +369,12 @@ def _retry_id(record: SubscriptionRecord) -> str:
 
 
 def _picks(selection: Selection, found: Found) -> bool:
-    letter = found.letter
+    dead_letter = found.dead_letter
     return selection.picks(
         found.place,
         found.record.key(),
-        letter.time,
-        lambda: f"{letter.reason}\n{letter.error_class}: {letter.error}",
+        dead_letter.time,
+        lambda: f"{dead_letter.reason}\n{dead_letter.error_class}: {dead_letter.error}",
     )
 
 

@@ -47,7 +47,7 @@ class RecordedPublisher(TopicPublisher):
         self._history = history
         self._numbers = count(1)
         self._telling = threading.Lock()
-        self._untold = 0
+        self._unrecorded = 0
         self._changed = threading.Condition()
 
     def publish(
@@ -72,7 +72,7 @@ class RecordedPublisher(TopicPublisher):
                 self._history.failed(number, f"{type(error).__name__}: {error}")
                 raise
         with self._changed:
-            self._untold += 1
+            self._unrecorded += 1
         future.add_done_callback(partial(self._answered, number))
         return future
 
@@ -101,11 +101,11 @@ class RecordedPublisher(TopicPublisher):
             else:
                 self._history.failed(number, "stored, the broker didn't say where")
         with self._changed:
-            self._untold -= 1
+            self._unrecorded -= 1
             self._changed.notify_all()
 
     def close(self, timeout: float = 30) -> None:
         super().close(timeout)
         with self._changed:
-            self._changed.wait_for(lambda: not self._untold, TELLING)
+            self._changed.wait_for(lambda: not self._unrecorded, TELLING)
         self._history.close()

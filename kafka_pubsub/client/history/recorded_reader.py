@@ -31,16 +31,16 @@ class RecordedReader(DelegatingReader):
         super().subscribe(topics, _RecordedListener(listener, self._evidence))
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
-        told = self._evidence.committing(self._commits(positions))
+        recorded = self._evidence.committing(self._commits(positions))
 
         def tell(answers: CommitAnswers) -> None:
-            self._answered(told, answers)
+            self._answered(recorded, answers)
             answered(answers)
 
         try:
             super().commit(positions, tell)
         except PubSubError as error:
-            self._answered(told, dict.fromkeys(positions, error))
+            self._answered(recorded, dict.fromkeys(positions, error))
             raise
 
     def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
@@ -56,16 +56,16 @@ class RecordedReader(DelegatingReader):
 
     def _answered(
         self,
-        told: Mapping[int, tuple[int, int]],
+        recorded: Mapping[int, tuple[int, int]],
         answers: Mapping[TopicPartition, PubSubError | None],
     ) -> None:
-        accepted: dict[int, bool | None] = dict.fromkeys(told, True)
+        accepted: dict[int, bool | None] = dict.fromkeys(recorded, True)
         for place, error in answers.items():
             if isinstance(error, BrokerUnavailable | DeadlineExceeded):
                 accepted[place.partition] = None
             elif error is not None and accepted[place.partition]:
                 accepted[place.partition] = False
-        self._evidence.answered(told, accepted)
+        self._evidence.answered(recorded, accepted)
 
 
 class _RecordedListener(DelegatingListener):

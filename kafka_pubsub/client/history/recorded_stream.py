@@ -62,10 +62,10 @@ class RecordedRetryIO(RetryIO):
 
     evidence: Recorder
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        """Records the transaction, then does what `RetryIO.relocate` does."""
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        """Records the transaction, then does what `RetryIO.write_moves` does."""
         self.evidence.retry_side(number, epoch, effect)
-        super().relocate(number, epoch, effect)
+        super().write_moves(number, epoch, effect)
 
     def _answer(self, move_result: MoveResult) -> None:
         self.evidence.move_answered(move_result)

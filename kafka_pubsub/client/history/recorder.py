@@ -53,7 +53,7 @@ Place = tuple[int, int, int]
 _CHECKPOINTS = 8
 
 
-class _Flight(NamedTuple):
+class _Unanswered(NamedTuple):
     """A transaction without an answer: its number, and each record's origin (None: the record is no move)."""
 
     number: int
@@ -65,7 +65,7 @@ class RecordedMessage(HeldMessage):
 
     __slots__ = ()
 
-    def _told(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
+    def _report(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
         """Records a call, or that it is too late; the calls of a run's messages are recorded at the run's end."""
         lease_runner = self._sink
         evidence = _evidence_of(lease_runner)
@@ -77,19 +77,19 @@ class RecordedMessage(HeldMessage):
 
     def ack(self) -> None:
         with _evidence_of(self._sink).step:
-            self._told("ack", lambda evidence: evidence.acked(self))
+            self._report("ack", lambda evidence: evidence.acked(self))
             super().ack()
 
     def nack(self, delay: float | None = None) -> None:
         check_delay(delay)
         with _evidence_of(self._sink).step:
-            self._told("nack", lambda evidence: evidence.nacked(self, delay))
+            self._report("nack", lambda evidence: evidence.nacked(self, delay))
             super().nack(delay)
 
     def _fail(self) -> None:
         with _evidence_of(self._sink).step:
             if self._state == PENDING:
-                self._told("nack", lambda evidence: evidence.nacked(self, None))
+                self._report("nack", lambda evidence: evidence.nacked(self, None))
                 super()._fail()
 
     def extend(self, seconds: float) -> None:
@@ -97,7 +97,7 @@ class RecordedMessage(HeldMessage):
         if seconds == 0:
             self.nack()
             return
-        self._told("extend", lambda evidence: evidence.extended(self, seconds))
+        self._report("extend", lambda evidence: evidence.extended(self, seconds))
         # This is outside of the step, because it may wait for the stream's runner.
         super().extend(seconds)
 
@@ -109,7 +109,7 @@ class RecordedMessage(HeldMessage):
                 if not lease_runner.nacked_before(self):  # the log may know it before the run ends
                     _evidence_of(lease_runner).run_acked(lease_runner, self)
             else:
-                self._told("ack", lambda evidence: evidence.acked(self))
+                self._report("ack", lambda evidence: evidence.acked(self))
             return super().ack_with_response()
 
 
@@ -132,9 +132,9 @@ class Recorder(LeaseObserver):
         #: The epochs of the ownerships whose beginning is recorded and whose end isn't, by partition.
         self._open: dict[int, int] = {}
         #: The unanswered move requests, by partition and epoch.
-        self._move_requests: dict[tuple[int, int], _Flight] = {}
+        self._move_requests: dict[tuple[int, int], _Unanswered] = {}
         #: The finished runs of both logs in checkpoints, by partition and by the checkpoint's nonce, the newest last.
-        self._told: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
+        self._recorded: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
 
     def close(self) -> None:
         """Ends the history, because the stream has ended in good order."""
@@ -145,7 +145,7 @@ class Recorder(LeaseObserver):
     def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
         """Wraps `callback`, so that its beginnings and ends are recorded."""
 
-        def told(message: Message) -> object:
+        def recorded(message: Message) -> object:
             self.begins(message)
             try:
                 result = callback(message)
@@ -155,14 +155,14 @@ class Recorder(LeaseObserver):
             self.ends(message)
             return result
 
-        return told
+        return recorded
 
     def around_coroutine(
         self, callback: Callable[[Message], Awaitable[object]]
     ) -> Callable[[Message], Awaitable[object]]:
         """Does the same for a coroutine."""
 
-        async def told(message: Message) -> object:
+        async def recorded(message: Message) -> object:
             self.begins(message)
             try:
                 result = await callback(message)
@@ -174,7 +174,7 @@ class Recorder(LeaseObserver):
             self.ends(message)
             return result
 
-        return told
+        return recorded
 
     def begins(self, message: Message, batch: int | None = None) -> None:
         """Records that the message is about to be handed over."""
@@ -183,7 +183,7 @@ class Recorder(LeaseObserver):
             partition, offset, epoch = _place(message)
             retry = _retry_offset(message._record)
             self._history.deliver(message, partition, offset, epoch, message._attempt, retry, batch)
-            lease_runner.told_begun = offset
+            lease_runner.recorded_begun = offset
             if lease_runner.withdrawn:
                 self._history.expire(partition, offset, epoch, message._attempt)
 
@@ -201,13 +201,13 @@ class Recorder(LeaseObserver):
     def run_acked(self, lease_runner: BatchLeaseRunner, message: Message) -> None:
         """Records an ack in a run whose callback still runs; it acks the messages before it, too."""
         until = lease_runner.messages.index(message) + 1
-        for each in lease_runner.messages[lease_runner.told : until]:
+        for each in lease_runner.messages[lease_runner.recorded : until]:
             self.acked(each)
-        lease_runner.told = max(lease_runner.told, until)
+        lease_runner.recorded = max(lease_runner.recorded, until)
 
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
         """Records that a run's callback has ended: the first `done` messages are acked, the next one may be nacked."""
-        for message in run.messages[run.told : run.done]:
+        for message in run.messages[run.recorded : run.done]:
             self.acked(message)
         for message in run.messages[run.done : run.done + 1]:
             if message._state == NACKED or (raised and message._state == PENDING):
@@ -221,7 +221,7 @@ class Recorder(LeaseObserver):
 
     def acked(self, message: Message) -> None:
         """Records an ack that isn't late."""
-        cast("LeaseRunner", message._sink).told_acked = message.offset
+        cast("LeaseRunner", message._sink).recorded_acked = message.offset
         self._history.ack(*_place(message), message._attempt)
 
     def nacked(self, message: Message, delay: float | None) -> None:
@@ -278,7 +278,7 @@ class Recorder(LeaseObserver):
         self._open[partition] = epoch
         start = None if begun is None else begun.retry
         if start is not None and start.checkpoint is not None:
-            self._remember(partition, start.checkpoint.nonce, start.main_told, start.told)
+            self._remember(partition, start.checkpoint.nonce, start.main_in_checkpoint, start.in_checkpoint)
         main = self._standing(partition, 0, stored, 0 if begun is None else begun.position)
         retry = self._standing(partition, 1, beside, 0 if start is None else start.position)
         self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
@@ -295,10 +295,10 @@ class Recorder(LeaseObserver):
     def committing(self, commits: Mapping[int, CommitBoth]) -> dict[int, tuple[int, int]]:
         """Records the commits that are about to be sent; returns each one's number and epoch, for the answer."""
         number = next(self._requests)
-        told = {partition: (number, self._open.get(partition, 0)) for partition in commits}
+        recorded = {partition: (number, self._open.get(partition, 0)) for partition in commits}
         for partition, commit in commits.items():
-            self._commit(number, partition, told[partition][1], commit)
-        return told
+            self._commit(number, partition, recorded[partition][1], commit)
+        return recorded
 
     def _commit(self, number: int, partition: int, epoch: int, commit: CommitBoth) -> None:
         main = self._standing(partition, 0, Committed(commit.offset, commit.metadata), 0)
@@ -311,19 +311,21 @@ class Recorder(LeaseObserver):
         found = map_of(stored)
         if found is None:
             return Standing(position)
-        known = self._told.get(partition, {})
-        told = known.get(found.checkpoint.nonce) if found.checkpoint is not None and found.more else None
-        return Standing(position, found.runs if told is None else united(found.runs, told[half], position))
+        known = self._recorded.get(partition, {})
+        recorded = known.get(found.checkpoint.nonce) if found.checkpoint is not None and found.more else None
+        return Standing(
+            position, found.runs if recorded is None else united(found.runs, recorded[half], position)
+        )
 
     def _remember(self, partition: int, nonce: int, main: Sequence[Run], retry: Sequence[Run]) -> None:
-        known = self._told.setdefault(partition, {})
+        known = self._recorded.setdefault(partition, {})
         known[nonce] = main, retry
         while len(known) > _CHECKPOINTS:
             del known[next(iter(known))]
 
-    def answered(self, told: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
+    def answered(self, recorded: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
         """Records the log's answers; None: no answer came."""
-        for partition, (number, epoch) in told.items():
+        for partition, (number, epoch) in recorded.items():
             self._history.answer(number, partition, epoch, accepted[partition])
 
     def retry_side(self, partition: int, epoch: int, effect: StoreMoves) -> None:
@@ -341,7 +343,7 @@ class Recorder(LeaseObserver):
                 self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
         self._commit(number, partition, epoch, effect.commit)
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
-        self._move_requests[partition, epoch] = _Flight(number, moved)
+        self._move_requests[partition, epoch] = _Unanswered(number, moved)
 
     def _is_readable(self, each: MovedRecord) -> bool:
         """Tells whether a record is a message; an unreadable record of the retry topic has no origin."""
@@ -372,11 +374,11 @@ def _place(message: Message) -> Place:
 
 
 def _last_acked(lease_runner: LeaseRunner) -> int:
-    return getattr(lease_runner, "told_acked", -1)
+    return getattr(lease_runner, "recorded_acked", -1)
 
 
 def _last_begun(lease_runner: LeaseRunner) -> int:
-    return getattr(lease_runner, "told_begun", -1)
+    return getattr(lease_runner, "recorded_begun", -1)
 
 
 def _retry_offset(record: Record | StoredRecord) -> int | None:

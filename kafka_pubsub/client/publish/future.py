@@ -30,7 +30,7 @@ from kafka_pubsub.model import StoredRecord
 if TYPE_CHECKING:
     from concurrent.futures._base import _Waiter
 
-__all__ = ["UNTOLD", "CallbackThread", "PublishFuture", "message_id"]
+__all__ = ["NOT_SIGNALLED", "CallbackThread", "PublishFuture", "message_id"]
 
 # The standard library's names of the states: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
@@ -51,7 +51,7 @@ def _renew_birth_lock() -> None:
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
 #: The offset of a message that was stored, but whose report doesn't say at which offset.
-UNTOLD = -1
+NOT_SIGNALLED = -1
 
 
 _DoneCallback = Callable[[Future[str]], object]
@@ -59,20 +59,20 @@ _DoneCallback = Callable[[Future[str]], object]
 
 def message_id(topic: str, partition: int | None, offset: int) -> str:
     """Returns the id of a stored message, the same that subscribers see."""
-    return f"{topic}:{partition}:{'unknown' if offset == UNTOLD else offset}"
+    return f"{topic}:{partition}:{'unknown' if offset == NOT_SIGNALLED else offset}"
 
 
 class _Waiting:
     """The fields that the standard future builds in its `__init__`; made here at the first access to the condition."""
 
-    __slots__ = ("condition", "done_callbacks", "told", "waiters")
+    __slots__ = ("condition", "done_callbacks", "signalled", "waiters")
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.waiters: list[_Waiter] = []
         self.done_callbacks: list[_DoneCallback] = []
         # Whether the waiting threads were woken with the outcome.
-        self.told = False
+        self.signalled = False
 
 
 class PublishFuture(Future[str]):
@@ -99,7 +99,7 @@ class PublishFuture(Future[str]):
         if error is None:
             self._partition = record.partition()
             # None: the broker had stored the batch already when it was sent again, and doesn't say at which offset.
-            self._outcome = UNTOLD if (offset := record.offset()) is None else offset
+            self._outcome = NOT_SIGNALLED if (offset := record.offset()) is None else offset
         else:
             self._outcome = epoch.owner.failed(record.key(), error)
         if self._waiting is not None:
@@ -123,9 +123,9 @@ class PublishFuture(Future[str]):
     def _tell(self, waiting: _Waiting) -> None:
         """Wakes the waiting threads under the condition, as the standard library does."""
         with waiting.condition:
-            if waiting.told:
+            if waiting.signalled:
                 return
-            waiting.told = True
+            waiting.signalled = True
             for waiter in waiting.waiters:
                 if self._exception is None:
                     waiter.add_result(self)
@@ -169,8 +169,8 @@ class PublishFuture(Future[str]):
     @property
     def _state(self) -> str:  # type: ignore[override]
         # Read under the condition: RUNNING until the waiting threads were woken, or they would be counted twice.
-        told = self._outcome is not None and (self._waiting is None or self._waiting.told)
-        return _FINISHED if told else _RUNNING
+        signalled = self._outcome is not None and (self._waiting is None or self._waiting.signalled)
+        return _FINISHED if signalled else _RUNNING
 
     @property
     def _exception(self) -> PubSubError | None:  # type: ignore[override]

@@ -29,7 +29,7 @@ from kafka_pubsub.client.publish.checks import (
     refuse_data,
 )
 from kafka_pubsub.client.publish.flow_control import Epoch
-from kafka_pubsub.client.publish.future import UNTOLD, PublishFuture
+from kafka_pubsub.client.publish.future import NOT_SIGNALLED, PublishFuture
 from kafka_pubsub.client.publish.writer_pool import ANY_PARTITION, NOW, Channel
 from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.model import Header, StoredRecord
@@ -298,7 +298,7 @@ class Report:
         epoch, futures, index = self.epoch, self.futures, self.index
         if error is None:
             futures.partitions[index] = record.partition()
-            futures.outcomes[index] = UNTOLD if (offset := record.offset()) is None else offset
+            futures.outcomes[index] = NOT_SIGNALLED if (offset := record.offset()) is None else offset
         else:
             futures.outcomes[index] = epoch.owner.failed(record.key(), error)
         if futures.made:

@@ -99,9 +99,9 @@ def newest(
         while begun := {place: some for place, some in begun.items() if some and place not in found}:
             named = {place: some.pop() for place, some in begun.items()}
             whole = checkpoints_of(fetch, {place: (each, ranges[place][1]) for place, each in named.items()})
-            for place, told in whole.items():
-                if (told.main.topic_id, told.retry.topic_id) == ids:
-                    found[place] = named[place], told
+            for place, found_checkpoint in whole.items():
+                if (found_checkpoint.main.topic_id, found_checkpoint.retry.topic_id) == ids:
+                    found[place] = named[place], found_checkpoint
         left = {place: run for place, run in runs.items() if place not in found}
         runs = {p: _before(ranges[p][0], run.start) for p, run in left.items() if run.start > ranges[p][0]}
     return found
@@ -173,29 +173,31 @@ def finished_runs(fetch: RecordFetch, beside: TopicPartition, stored: Committed,
 
     The log ends at `end`, or beyond.
     """
-    told = _told(fetch, beside, found := map_of(stored), end)
-    return _whole(found, () if told is None else told.retry.runs, stored)
+    found_checkpoint = _checkpoint_beside(fetch, beside, found := map_of(stored), end)
+    return _whole(found, () if found_checkpoint is None else found_checkpoint.retry.runs, stored)
 
 
 def finished_at_home(backend: Backend, beside: TopicPartition | None, stored: Committed) -> Sequence[Run]:
     """Returns the same for a commit of a home partition; `beside`: its retry partition, if there is one."""
-    found, told = map_of(stored), None
+    found, found_checkpoint = map_of(stored), None
     if beside is not None and found is not None and found.more:
         end = backend.admin.high_watermarks([beside])[beside]
         with closing(backend.record_fetch()) as fetch:
-            told = _told(fetch, beside, found, end)
-    return _whole(found, () if told is None else told.main.runs, stored)
+            found_checkpoint = _checkpoint_beside(fetch, beside, found, end)
+    return _whole(found, () if found_checkpoint is None else found_checkpoint.main.runs, stored)
 
 
-def _told(fetch: RecordFetch, beside: TopicPartition, found: AckMap | None, end: int) -> Checkpoint | None:
+def _checkpoint_beside(
+    fetch: RecordFetch, beside: TopicPartition, found: AckMap | None, end: int
+) -> Checkpoint | None:
     # A checkpoint at or beyond the end was in an earlier topic of that name.
     if found is None or found.checkpoint is None or not found.more or found.checkpoint.offset >= end:
         return None
     return checkpoint_of(fetch, beside, found.checkpoint, end)
 
 
-def _whole(found: AckMap | None, told: Sequence[Run], stored: Committed) -> Sequence[Run]:
-    return () if found is None else united(found.runs, told, stored.offset or 0)
+def _whole(found: AckMap | None, found_checkpoint: Sequence[Run], stored: Committed) -> Sequence[Run]:
+    return () if found is None else united(found.runs, found_checkpoint, stored.offset or 0)
 
 
 def gaps(position: int, runs: Iterable[Run], end: int) -> list[Run]:

@@ -149,12 +149,12 @@ class DeadLetterWriter(TransactionThread):
         self._written(written)
 
 
-def completed(letters: MoveRequest, rest: MoveRequest) -> MoveRequest:
+def completed(dead_letters: MoveRequest, rest: MoveRequest) -> MoveRequest:
     """Joins written dead letters with the records and the positions that complete their transaction."""
-    checkpoint = None if rest.checkpoint is None else len(letters.records) + rest.checkpoint
-    return rest._replace(records=[*letters.records, *rest.records], checkpoint=checkpoint)
+    checkpoint = None if rest.checkpoint is None else len(dead_letters.records) + rest.checkpoint
+    return rest._replace(records=[*dead_letters.records, *rest.records], checkpoint=checkpoint)
 
 
-def further(letters: MoveRequest, whole: MoveRequest) -> Further:
+def further(dead_letters: MoveRequest, whole: MoveRequest) -> Further:
     """Returns the records and positions of a completed request that its transaction still lacks."""
-    return Further(whole.records[len(letters.records) :], positions_of_all([whole]))
+    return Further(whole.records[len(dead_letters.records) :], positions_of_all([whole]))

@@ -45,7 +45,7 @@ from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema import checkpoints
 
 __all__ = [
-    "LANDING",
+    "MOVE_WAIT",
     "Answers",
     "RetryIO",
     "dead_letter_id",
@@ -58,16 +58,16 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds that the fetcher waits for a partition's move request before it gives the partition up: about a hundred
 #: times what a move takes. The group waits as long.
-LANDING = 4.0
+MOVE_WAIT = 4.0
 #: Seconds for ending the transaction that a dead owner left open: a broker needs about one.
 FENCING = 10.0
 #: The same for the dead owner's dead letters. While their topic is away the call doesn't return, but the broker
 #: settles the positions at the beginning of the call.
-LETTERS_FENCING = 2.0
+DEAD_LETTERS_FENCING = 2.0
 #: Seconds for a check of the end of a log.
 CHECKING = 20.0
 #: Seconds that closing waits for dead letters that are being written: the next owner writes them again.
-LETTERS_CLOSING = 1.0
+DEAD_LETTERS_CLOSING = 1.0
 
 
 def identity_of(record: SubscriptionRecord) -> str:
@@ -148,8 +148,8 @@ class RetryIO:
             lambda: backend.transactions(own), self._move_answered, f"{name}-mover"
         )
         dead = dead_letter_id(record.name, writer)
-        self.letters = DeadLetterWriter(
-            lambda: backend.transactions(dead), self._written, self._move_answered, f"{name}-letters"
+        self.dead_letters = DeadLetterWriter(
+            lambda: backend.transactions(dead), self._written, self._move_answered, f"{name}-dead-letters"
         )
         self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
         #: The number of move requests without a result, by partition.
@@ -164,7 +164,7 @@ class RetryIO:
 
     # On the runner
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
         """Sends a partition's moves, or completes the transaction of dead letters that were written."""
         if effect.records and effect.records[0].dead:
             self._complete(number, epoch, effect)
@@ -214,13 +214,13 @@ class RetryIO:
             reason = FailedPrecondition("not a member of the group now")
             self._post(lambda: self._answers.written(Written(move_request, False, reason=reason)))
         else:
-            self.letters.send(move_request)
+            self.dead_letters.send(move_request)
 
     def _complete(self, number: int, epoch: int, effect: StoreMoves) -> None:
         rest = self._move_request(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
-        if not self.letters.complete(rest):
+        if not self.dead_letters.complete(rest):
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
             self._move_answered(MoveResult(rest, Ending.ABORTED, reason=reason))
 
@@ -272,7 +272,7 @@ class RetryIO:
 
     # For the fetcher, which gives partitions up and takes them on
 
-    def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
+    def wait(self, numbers: Sequence[int], timeout: float = MOVE_WAIT) -> list[int]:
         """Waits for the results of these partitions' move requests; returns the partitions that still lack one."""
         until = time.monotonic() + timeout
         with self._changed:
@@ -284,13 +284,13 @@ class RetryIO:
 
     def fence(self, subscription: str, writer: int) -> None:
         """Ends the transactions that the writer of that number left open; if this fails, the broker ends them later."""
-        dead = self.letters.begin_fence(dead_letter_id(subscription, writer))
+        dead = self.dead_letters.begin_fence(dead_letter_id(subscription, writer))
         try:
             self.mover.fence(transactional_id(subscription, writer), FENCING)
         except PubSubError as error:
             log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
         try:
-            dead.result(LETTERS_FENCING)
+            dead.result(DEAD_LETTERS_FENCING)
         except (TimeoutError, PubSubError) as error:
             log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
@@ -338,5 +338,5 @@ class RetryIO:
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""
-        self.letters.close(min(timeout, LETTERS_CLOSING))
+        self.dead_letters.close(min(timeout, DEAD_LETTERS_CLOSING))
         return all([self.mover.close(timeout), self.bodies.close(timeout)])

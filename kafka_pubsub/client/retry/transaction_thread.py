@@ -6,7 +6,7 @@ within a few milliseconds share one. The writer waits for the log, so it has a t
 
 Rules
 1. A partition has one move request at a time (its core ensures this). A move request is stored whole or not at all,
-   and `landed` gets its result exactly once.
+   and `move_answered` gets its result exactly once.
 2. If a transaction was aborted because the log refuses a record, the move requests without such a record are sent
    again at once. The results of the others name the refused records.
 3. After an unknown ending the writer fences its own id before it reports the result. From then on the committed
@@ -239,14 +239,14 @@ class TransactionThread:
                 writer.fence(writer.transactional_id)
                 return
             except PubSubError as error:
-                log.warning("the fate of a transaction is still unknown: %s; trying again", error)
+                log.warning("the outcome of a transaction is still unknown: %s; trying again", error)
                 self._ending.wait(TRY_AGAIN)
 
     def _answer_move(self, move_result: MoveResult) -> None:
         try:
             self._move_answered(move_result)
         except Exception:
-            log.exception("landing of partition %d failed", move_result.move_request.partition)
+            log.exception("move result of partition %d failed", move_result.move_request.partition)
 
 
 def _end(_: Transactions) -> None:

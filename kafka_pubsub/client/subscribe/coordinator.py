@@ -458,7 +458,7 @@ class Coordinator:
         beside, partitions = self._beside, self.partitions
         match effect:
             case StoreMoves():
-                beside.relocate(number, partitions.epoch_of(number), effect)
+                beside.write_moves(number, partitions.epoch_of(number), effect)
             case WriteDeadLetters():
                 beside.write_dead_letters(number, partitions.epoch_of(number), effect)
             case ReadBodies(offsets):

@@ -45,7 +45,7 @@ class DuePartitions:
         self._deliverable: set[int] = set()
         self._hurried: set[int] = set()
         self._careful: set[int] = set()
-        self._benched: dict[int, int] = {}
+        self._waiting_suspects: dict[int, int] = {}
         self._held: dict[int, Held] = {}
         #: The wall clock less our clock, as of the last tick that gave it; None before the first.
         self._wall: float | None = None
@@ -113,10 +113,10 @@ class DuePartitions:
         return bool(self._careful)
 
     @property
-    def benched(self) -> Mapping[int, int]:
+    def waiting_suspects(self) -> Mapping[int, int]:
         """The number of suspects that wait for their trial, by owned partition with any."""
         self._ask_what()
-        return self._benched
+        return self._waiting_suspects
 
     @property
     def held(self) -> Mapping[int, Held]:
@@ -149,9 +149,9 @@ class DuePartitions:
         _put(self._deliverable, number, owned is not None and owned.deliverable)
         _put(self._hurried, number, owned is not None and owned.retry_partition.hurried)
         _put(self._careful, number, owned is not None and owned.retry_partition.careful_at_all)
-        self._benched.pop(number, None)
-        if owned is not None and (benched := owned.retry_partition.benched):
-            self._benched[number] = benched
+        self._waiting_suspects.pop(number, None)
+        if owned is not None and (waiting_suspects := owned.retry_partition.waiting_suspects):
+            self._waiting_suspects[number] = waiting_suspects
         self._held.pop(number, None)
         if owned is not None and (count := len(owned.offsets.unfinished)):
             self._held[number] = Held(count, owned.buffered)

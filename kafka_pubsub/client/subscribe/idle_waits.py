@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from queue import Empty, SimpleQueue
 
-__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "Bell", "IdleWaits"]
+__all__ = ["AFTER", "READ_WAIT", "TICK_WAIT", "IdleWaits", "WakeUp"]
 
 AFTER = 1.0
 #: Seconds between two sweeps of an idle stream.
@@ -26,7 +26,7 @@ TICK_WAIT = 1.4
 READ_WAIT = 1.0
 
 
-class Bell(SimpleQueue[None]):
+class WakeUp(SimpleQueue[None]):
     """Wakes a thread that sleeps, by `put`."""
 
     def wait(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ Word = TypeVar("Word")
 class Inbox(Reports):
     """Takes the reports of a stream's lease runners.
 
-    `coordinator` returns the coordinator that gets the reports. `ring` wakes the runner. `take_over` ends an inline
+    `coordinator` returns the coordinator that gets the reports. `wake` wakes the runner. `take_over` ends an inline
     run that is under way. A thread that is about to wait for a commit calls `make_way`: if it is the thread that
     commits, another one does so from then on.
     """
@@ -38,13 +38,13 @@ class Inbox(Reports):
         process: int,
         on_handed_out: Callable[[str, Message], None],
         coordinator: Callable[[], Coordinator],
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         take_over: Callable[[], None],
         make_way: Callable[[], None],
     ) -> None:
         self.process = process
         self._coordinator = coordinator
-        self._ring = ring
+        self._wake = wake
         self._take_over = take_over
         self._make_way = make_way
         self.ended = threading.Event()
@@ -64,21 +64,21 @@ class Inbox(Reports):
     def released(self, release: LeaseReport) -> None:
         self._releases.append(release)
         if self.asleep:
-            self._ring()
+            self._wake()
 
     def settled(self, settlement: Settlement) -> None:
         self._settlements.append(settlement)
-        self._ring()
+        self._wake()
 
     def awaited(self, lease: Lease, message: Message) -> AckFuture:
         future = self.acks.ask(lease, message, self.observer, self._make_way)
         if self.asleep:
-            self._ring()
+            self._wake()
         return future
 
     def extended(self, lease: Lease, done: int, seconds: float) -> None:
         self._extensions.append((lease, done, seconds))
-        self._ring()
+        self._wake()
 
     def stale(self) -> None:
         if self.ended.is_set():  # there are no more sweeps

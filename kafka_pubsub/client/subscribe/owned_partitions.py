@@ -215,11 +215,11 @@ class OwnedPartitions:
 
     def waiting_suspects(self) -> int:
         """Returns how many suspects wait for their trial."""
-        return sum(self.attention.benched.values())
+        return sum(self.attention.waiting_suspects.values())
 
     def suspect_wants_room(self) -> bool:
         """Returns whether a suspect waits only for room."""
-        some = (number for number in self.attention.benched if number not in self.leaving)
+        some = (number for number in self.attention.waiting_suspects if number not in self.leaving)
         return any(self.owned[number].retry_partition.wants_turn for number in some)
 
     def held(self) -> dict[int, Held]:

@@ -126,7 +126,7 @@ class _Session:
 
     def _make_worker_pool(self, engine: StreamRunner, name: str) -> WorkerPool:
         self._engine = engine
-        self.mailbox = PullQueue(engine.inbox, engine.ring)
+        self.mailbox = PullQueue(engine.inbox, engine.wake)
         return self.mailbox
 
     def is_idle(self) -> bool:

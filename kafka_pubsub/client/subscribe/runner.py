@@ -36,7 +36,7 @@ from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.subscribe.idle_waits import Bell, IdleWaits
+from kafka_pubsub.client.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.client.subscribe.inbox import Inbox
 from kafka_pubsub.client.subscribe.paused_partitions import PausedPartitions
 from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, InlineScheduler
@@ -93,7 +93,7 @@ class StreamRunner:
     ) -> None:
         self.coordinator: Coordinator
         self.inbox = Inbox(
-            process, on_handed_out, lambda: self.coordinator, self.ring, self.take_over, self.make_way
+            process, on_handed_out, lambda: self.coordinator, self.wake, self.take_over, self.make_way
         )
         self.failure: BaseException | None = None
         self._reader = reader
@@ -113,7 +113,7 @@ class StreamRunner:
         self._fetched = self._booked = 0
         self._records_read = self._records_booked = 0
         #: Wakes the runner when something was posted while it slept.
-        self._bell = Bell()
+        self._wake_up = WakeUp()
         #: Whether the runner sleeps; `inbox.asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
@@ -189,7 +189,7 @@ class StreamRunner:
         until = None if timeout is None else time.monotonic() + timeout
         join(self._fetcher, until, self.subscription)  # to leave the group it needs the runner
         self._running = False
-        self.ring()
+        self.wake()
         join(self._runner, until, self.subscription)
         if not self._runner_alive():
             self.coordinator.end(self.clock())
@@ -203,10 +203,10 @@ class StreamRunner:
         """Waits for `seconds`."""
         time.sleep(seconds)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wakes the runner."""
         self.inbox.asleep = False
-        self._bell.put(None)
+        self._wake_up.put(None)
 
     def catch_up(self) -> None:
         """Makes the runner take all reports and decide on them; waits until it has."""
@@ -220,7 +220,7 @@ class StreamRunner:
     def post(self, call: Callable[[], None]) -> None:
         """Queues `call` for the runner."""
         self._posted.append(call)
-        self.ring()
+        self.wake()
 
     def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
         """Runs `call` on the runner and waits for its answer."""
@@ -249,19 +249,19 @@ class StreamRunner:
         """Wakes the runner if it would oversleep, because the fetcher no longer does its work."""
         self.inbox.asleep = self._dozing
         oversleeps = self._idling.oversleeps(self.clock(), TICK)
-        if self.inbox.asleep and (oversleeps or self._is_told()):
-            self.ring()
+        if self.inbox.asleep and (oversleeps or self._has_posts()):
+            self.wake()
 
     def _sleep(self) -> None:
         with self.core:
-            walking = self.inline.run is not None
-            self._dozing, self.inbox.asleep = True, not walking
+            inline = self.inline.run is not None
+            self._dozing, self.inbox.asleep = True, not inline
             now = self.clock()
-            wait = LOOK if walking else self._idling.sleep(now, SOON if self.inline.soon(now) else TICK)
-        if not walking and self._is_told():
+            wait = LOOK if inline else self._idling.sleep(now, SOON if self.inline.soon(now) else TICK)
+        if not inline and self._has_posts():
             self.inbox.asleep = self._dozing = False
             return
-        self._bell.wait(wait)
+        self._wake_up.wait(wait)
         self.inbox.asleep = self._dozing = False
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
@@ -294,7 +294,7 @@ class StreamRunner:
             self.take_over()
             self.coordinator.doubt(now)
 
-    def _is_told(self) -> bool:
+    def _has_posts(self) -> bool:
         return bool(self._posted) or self.inbox.has_reports()
 
     def take_posted(self) -> None:
@@ -442,14 +442,14 @@ class StreamRunner:
     def take_over(self) -> None:
         """Ends an inline run that is under way: its callback goes on, but its thread is no longer the fetcher."""
         with self.core:
-            if (walk := self.inline.take_over()) is None:
+            if (run := self.inline.take_over()) is None:
                 return
-            self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
-        self.ring()
+            self._fetcher = self._thread(self._run_fetcher_on, run.thread.name.rpartition("-")[0])
+        self.wake()
 
     def make_way(self) -> None:
-        walk = self.inline.run
-        if walk is not None and walk.thread is threading.current_thread():
+        run = self.inline.run
+        if run is not None and run.thread is threading.current_thread():
             self.take_over()
 
     # Called at rebalances, on the fetcher
@@ -486,11 +486,11 @@ class StreamRunner:
         self._to_commit.append(self.ask(lambda: self.coordinator.first_commits(numbers, self.clock())))
         self.commit_posted()
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+    def final_commits(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
         """Gives partitions up, on the runner; returns their final commits."""
-        return self.ask(lambda: self._last_words(numbers, self.clock()))
+        return self.ask(lambda: self._revoke(numbers, self.clock()))
 
-    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+    def _revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
         self.inbox.take_reports(now)  # earlier acks that still wait belong to the final commits
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)

@@ -59,7 +59,7 @@ class Runner(Protocol):
     def commit_posted(self) -> None:
         """Sends the commits that the runner has decided on."""
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+    def final_commits(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
         """Gives partitions up, on the runner; returns their final commits."""
 
     def lose(self, numbers: Sequence[int]) -> None:

@@ -118,10 +118,10 @@ class Subscriber:
         workers = _workers(max_workers, WORKERS)
 
         def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
-            told = engine.inbox.observer.around(callback)
+            observed = engine.inbox.observer.around(callback)
             if executor is not None:
-                return ExecutorWorkers(told, executor, workers, engine.inbox)
-            return ThreadWorkers(told, workers, engine.inbox, name)
+                return ExecutorWorkers(observed, executor, workers, engine.inbox)
+            return ThreadWorkers(observed, workers, engine.inbox, name)
 
         return self._open(worker_pool, flow)
 

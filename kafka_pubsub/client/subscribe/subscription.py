@@ -205,7 +205,7 @@ class Subscription:
         `error`: a part of the text of the error.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._dead_letters().letters.letters(self._name, selection, topic)
+        return self._dead_letters().dead_letters.dead_letters(self._name, selection, topic)
 
     def replay_dead_letters(
         self,
@@ -224,7 +224,7 @@ class Subscription:
         Each comes back once: repeat a call that was interrupted. With `dry_run` nothing is changed.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._dead_letters().letters.replay(
+        return self._dead_letters().dead_letters.replay(
             self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
@@ -245,7 +245,7 @@ class Subscription:
         They aren't listed any more. Kafka deletes from the front of a topic only, so their bytes may stay a while.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._dead_letters().letters.purge(
+        return self._dead_letters().dead_letters.purge(
             self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
         )
 

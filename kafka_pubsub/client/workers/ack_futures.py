@@ -49,7 +49,7 @@ _WHY = {
     ),
     Unstored.UNKNOWN: (
         AckError,
-        "has an unknown fate: its partition was given up while the commit that holds it had no answer. The message "
+        "has an unknown outcome: its partition was given up while the commit that holds it had no answer. The message "
         "may be delivered again, or not",
     ),
     Unstored.UNANSWERED: (
@@ -60,7 +60,7 @@ _WHY = {
 }
 _ENDED = (
     AckError,
-    "has an unknown fate: its stream has ended without an answer. The message may be delivered again, or not",
+    "has an unknown outcome: its stream has ended without an answer. The message may be delivered again, or not",
 )
 
 
@@ -103,7 +103,7 @@ class DurableAcks:
             future.fail(*_ENDED)
         self._callbacks.close(0)
 
-    def told(self, future: _Future) -> None:
+    def answered(self, future: _Future) -> None:
         """Drops a future that has a result."""
         self._open.discard(future)
 
@@ -150,7 +150,7 @@ class _Future(_Answer):
 
     def durable(self) -> None:
         """Sets the result: a commit has stored the ack."""
-        self._acks.told(self)
+        self._acks.answered(self)
         lease, message = self._lease, self._message
         self._observer.durable(lease.partition, message.offset, lease.epoch, message.delivery_attempt)
         with suppress(InvalidStateError):  # the end of the stream came first
@@ -162,7 +162,7 @@ class _Future(_Answer):
 
     def fail(self, kind: type[AckError], text: str) -> None:
         """Fails the future with a reason."""
-        self._acks.told(self)
+        self._acks.answered(self)
         with suppress(InvalidStateError):
             self.set_exception(_error(kind, self._message, text))
 

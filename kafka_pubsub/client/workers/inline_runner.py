@@ -58,7 +58,7 @@ LONGEST_DOUBT = 8.0
 LEFT = 0.25
 #: Seconds after which an inline run counts as slow, though none of its callbacks does: some times the time of the
 #: longest read of quick callbacks. Until it ends nothing is fetched or committed, and a rebalance waits.
-LONGEST_WALK = 0.2
+LONGEST_RUN = 0.2
 
 
 class Pace:
@@ -74,7 +74,9 @@ class Pace:
         """Returns how many records to read for an inline run now; 0: no inline run."""
         return self._limit if now >= self._not_before else 0
 
-    def walked(self, records: int, left: int, seconds: float, now: float, *, alone: bool = False) -> None:
+    def record_inline(
+        self, records: int, left: int, seconds: float, now: float, *, alone: bool = False
+    ) -> None:
         """Takes the time of an inline run; `left` of its records were kept unacked, or not begun because others were.
 
         `alone`: the worker pool's threads were idle.
@@ -318,7 +320,7 @@ class InlineRun:
         """Returns for how long the same callback runs, by the checks so far; or the whole run, if that takes long."""
         if self._first_seen_at is None:
             self._first_seen_at = now
-        if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:
+        if (all_of_it := now - self._first_seen_at) >= LONGEST_RUN:
             return all_of_it
         seen = (
             len(self.lease_runners),

@@ -127,7 +127,7 @@ class InlineScheduler:
                 if run.over:
                     return False
                 now = runner.clock()
-                self.pace.walked(records, 0, now - started, now, alone=alone)
+                self.pace.record_inline(records, 0, now - started, now, alone=alone)
             if not self.pace.limit(now):
                 return False
         return True
@@ -151,7 +151,7 @@ class InlineScheduler:
                 return False
             now = runner.clock()
             if count:
-                self.pace.walked(count, left, now - started, now, alone=alone)
+                self.pace.record_inline(count, left, now - started, now, alone=alone)
             runner.coordinator.reserve(0)
         return self._help(run, inline_worker, more=more) and self._end(run, inline_worker)
 
@@ -159,13 +159,13 @@ class InlineScheduler:
         """Takes the inline leases; returns how many records were kept, or not begun because others were."""
         runner, left = self._runner, 0
         while run.lease_runners and not run.over:
-            told = run.lease_runners[0].pass_through(inline_worker.callback)
+            result = run.lease_runners[0].pass_through(inline_worker.callback)
             with runner.core:
-                if isinstance(told, Passed) and not run.over:  # else the take-over has reported it
-                    left += len(told.left) + len(told.lease.records) - told.reached
-                    self._tell(told)
-                elif told is not None and not isinstance(told, Passed):
-                    runner.inbox.released(told)
+                if isinstance(result, Passed) and not run.over:  # else the take-over has reported it
+                    left += len(result.left) + len(result.lease.records) - result.reached
+                    self._tell(result)
+                elif result is not None and not isinstance(result, Passed):
+                    runner.inbox.released(result)
                 if not run.over:
                     run.lease_runners.popleft()
         return left
@@ -201,7 +201,7 @@ class InlineScheduler:
                         runner.inbox.take_reports(runner.clock())
                 break
         if records:
-            self.pace.walked(records, left, seconds, runner.clock())
+            self.pace.record_inline(records, left, seconds, runner.clock())
         return not run.over
 
     def _take_aside(self, run: InlineRun, inline_worker: Inline, most: float = inf) -> int:

@@ -121,18 +121,18 @@ class LeaseRunner:
         "detached",
         "done",
         "lease",
+        "recorded_acked",
+        "recorded_begun",
         "reports",
         "seen",
         "seen_at",
         "stopped",
-        "told_acked",
-        "told_begun",
         "withdrawn",
     )
 
     #: Offsets of the last ack and the last delivery that a history has recorded; never set without a history.
-    told_acked: int
-    told_begun: int
+    recorded_acked: int
+    recorded_begun: int
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
@@ -291,7 +291,7 @@ class BatchLeaseRunner(LeaseRunner):
         self._delays: dict[int, float | None] = {}
         self._errors: dict[int, str] = {}
         #: Messages from the front whose acks a history recorded while the callback ran.
-        self.told = 0
+        self.recorded = 0
 
     def nack(self, message: Message, delay: float | None) -> None:
         super().nack(message, delay)

@@ -17,7 +17,7 @@ class MessageRun(Protocol):
     messages: list[Message]
     #: How many are acked, and how many of these the observer got before the end.
     done: int
-    told: int
+    recorded: int
     withdrawn: bool
 
 

@@ -40,11 +40,11 @@ class PullQueue:
     def __init__(
         self,
         reports: Reports,
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reports = reports
-        self._ring = ring
+        self._wake = wake
         self._clock = clock
         self._box: deque[LeaseRunner] = deque()
         #: Messages that waiting threads still want, and how many threads wait.
@@ -72,7 +72,7 @@ class PullQueue:
         with self._changed:
             self._wanted += most
             self._waiting += 1
-        self._ring()
+        self._wake()
         try:
             while len(messages) < most and (message := self._next(until, ended)) is not None:
                 messages.append(message)

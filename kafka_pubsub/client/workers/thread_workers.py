@@ -110,7 +110,7 @@ class ThreadWorkers:
         self._most = workers
         self._reports = reports
         self._clock = clock
-        self._workers: Workers[LeaseRunner] = Workers(self._walk, name, clock)
+        self._workers: Workers[LeaseRunner] = Workers(self._run, name, clock)
         #: Whether the fetcher runs callbacks now, and former fetchers with their lease runners. Empty: there are none.
         self._lent = False
         #: The queue of leases for the fetcher; None: leases go to the threads.
@@ -195,17 +195,17 @@ class ThreadWorkers:
         count, seconds = max(1, workers.hired), now - self._looked_at
         if seconds < LOOK:
             return
-        finished = workers.walked + sum(lease_runner.done for lease_runner in self.running())
+        finished = workers.done + sum(lease_runner.done for lease_runner in self.running())
         if finished - self._looked_upon < seconds * count / QUICK:
             for _ in range(min(count, self._places() - workers.hired, workers.waiting)):
                 workers.hire()
         self._looked_at, self._looked_upon = now, finished
 
-    def _walk(self, lease_runner: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
+    def _run(self, lease_runner: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
         worker.current = (lease_runner,)
         self._reports.released(lease_runner.run(self.callback))
         worker.current = ()
-        worker.walked += lease_runner.done
+        worker.done += lease_runner.done
         worker.ended += 1
 
     def running(self) -> Sequence[LeaseRunner]:
@@ -243,14 +243,14 @@ class ExecutorWorkers:
             lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
             self._lease_runners.add(lease_runner)
             try:
-                self._executor.submit(self._walk, lease_runner)
+                self._executor.submit(self._run, lease_runner)
             except RuntimeError as error:  # an executor that was shut down raises this
                 self._lease_runners.discard(lease_runner)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
 
-    def _walk(self, lease_runner: LeaseRunner) -> None:
+    def _run(self, lease_runner: LeaseRunner) -> None:
         self._reports.released(lease_runner.run(self._callback))
         with self._ended:
             self._lease_runners.discard(lease_runner)

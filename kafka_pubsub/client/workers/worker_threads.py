@@ -35,14 +35,14 @@ Item = TypeVar("Item")
 class Worker(Generic[Item]):
     """A thread of the pool, with counts of what it has finished."""
 
-    __slots__ = ("current", "ended", "thread", "walked")
+    __slots__ = ("current", "done", "ended", "thread")
 
     def __init__(self) -> None:
         self.thread: threading.Thread
         #: The items that it runs now.
         self.current: Sequence[Item] = ()
         #: The number of items that have ended, and of the records in them that were finished.
-        self.ended = self.walked = 0
+        self.ended = self.done = 0
 
 
 class Workers(Generic[Item]):
@@ -113,7 +113,7 @@ class Workers(Generic[Item]):
                 alive.append(worker)
             else:
                 past.ended += worker.ended
-                past.walked += worker.walked
+                past.done += worker.done
         self._all = alive
 
     @property
@@ -134,9 +134,9 @@ class Workers(Generic[Item]):
         return self._past.ended + sum(worker.ended for worker in self._all)
 
     @property
-    def walked(self) -> int:
+    def done(self) -> int:
         """The number of records that were finished in these items."""
-        return self._past.walked + sum(worker.walked for worker in self._all)
+        return self._past.done + sum(worker.done for worker in self._all)
 
     def running(self) -> list[Item]:
         """Returns the items that threads work on now."""

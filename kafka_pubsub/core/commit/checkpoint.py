@@ -129,9 +129,9 @@ def _checksum(checkpoint: Checkpoint) -> int:
     return found
 
 
-def news(runs: Iterable[Run], told: Collection[Run]) -> list[Run]:
+def news(runs: Iterable[Run], in_checkpoint: Collection[Run]) -> list[Run]:
     """Returns the finished runs that the checkpoint doesn't hold in exactly this form (rule 3)."""
-    return [run for run in runs if run not in told] if told else list(runs)
+    return [run for run in runs if run not in in_checkpoint] if in_checkpoint else list(runs)
 
 
 def united(some: Iterable[Run], others: Iterable[Run], position: int = 0) -> list[Run]:

@@ -58,8 +58,8 @@ class Checkpoints:
         #: The checkpoint that the last accepted commit named; None: there is none.
         self.named = start.retry.checkpoint
         #: The runs of main that this checkpoint holds.
-        self.told: Collection[Run] = frozenset(start.retry.main_told)
-        self._ends = _end(start.retry.main_told), _end(start.retry.told)
+        self.in_checkpoint: Collection[Run] = frozenset(start.retry.main_in_checkpoint)
+        self._ends = _end(start.retry.main_in_checkpoint), _end(start.retry.in_checkpoint)
         #: The number of messages finished when it was written; None: it isn't known. A new subscription needs none.
         self._done: int | None = None if start.stored.metadata else 0
         self._next_done: int | None = None
@@ -102,7 +102,7 @@ class Checkpoints:
         """Returns whether anything has finished that isn't in the checkpoint."""
         if progress.done != self._done or progress.finished_runs.fresh:
             return True
-        return any(run not in self.told for run in progress.runs)
+        return any(run not in self.in_checkpoint for run in progress.runs)
 
     def write(self, progress: Progress, now: float) -> Checkpoint:
         """Returns the checkpoint to be written with the commit."""
@@ -132,7 +132,7 @@ class Checkpoints:
         if sent is None or offset is None:
             return
         self.named = Named(offset, sent.nonce)
-        self.told = frozenset(sent.main.runs)
+        self.in_checkpoint = frozenset(sent.main.runs)
         self._ends = _end(sent.main.runs), _end(sent.retry.runs)
         self._done = self._next_done
         self._finished_runs.tell(sent.retry.runs)

@@ -115,8 +115,8 @@ class Commits:
         commit = self._both(progress, clean=clean)
         records = records_of(moves)
         points = self.checkpoints
-        told = closing and points.differs(progress)
-        if told or _buries(records) or points.wanted(_size(commit, progress), now):
+        unstored = closing and points.differs(progress)
+        if unstored or _buries(records) or points.wanted(_size(commit, progress), now):
             return self._checkpoint(progress, records, now, clean=clean)
         self._plain(progress, commit, now)
         return StoreMoves(records, commit) if moves else commit
@@ -197,7 +197,7 @@ class Commits:
 
     def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
         points = self.checkpoints
-        runs = news(progress.runs, points.told), progress.finished_runs.fresh
+        runs = news(progress.runs, points.in_checkpoint), progress.finished_runs.fresh
         more = points.more(progress.position, progress.finished_runs.committable)
         return self._encoded(progress, runs, points.named, more, clean=clean)
 

@@ -58,7 +58,7 @@ class Durability:
         self._sent: deque[_Waiter] = deque()
         #: Waiters of acks in a commit that wasn't accepted, and in no later one yet.
         self._doubtful: deque[_Waiter] = deque()
-        self._told: list[Effect] = []
+        self._answers: list[Effect] = []
         commits.on_made = self._made
         commits.on_answered = self._answered
 
@@ -84,9 +84,9 @@ class Durability:
             self._lose_patience(now)
         if self._prompt and (self._booked or self._doubtful):
             self._commits.soon(now + PROMPT)
-        told, self._told = self._told, []
+        answers, self._answers = self._answers, []
         self.busy = self.waiting > 0
-        return [*effects, *told] if told else effects
+        return [*effects, *answers] if answers else effects
 
     def lost(self) -> None:
         """Answers all waiters: the partition is no longer this member's."""
@@ -101,7 +101,7 @@ class Durability:
         lease = ask.lease
         if lease.epoch != self._outcomes.epoch:
             self._late(ask)
-        elif lease is self._leases.inline_lease or self._untold(ask):
+        elif lease is self._leases.inline_lease or self._is_unreported(ask):
             self._ended_inline.append((ask, since))
         elif self._outcomes.acked(lease, ask.record):
             self._commits.dirty = True  # it may have been noted before
@@ -109,17 +109,17 @@ class Durability:
         else:
             self._late(ask)
 
-    def _untold(self, ask: Ask) -> bool:
+    def _is_unreported(self, ask: Ask) -> bool:
         """Returns whether an inline run has left the ask's lease and hasn't reported it yet."""
         return ask.lease.state is LeaseState.RUNNING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:
-        self._told.append(Stale(1))
+        self._answers.append(Stale(1))
         self._tell([ask.waiter], Unstored.LATE)
 
     def _tell(self, waiters: Sequence[object], why: Unstored | None) -> None:
         if waiters:
-            self._told.append(Durable(waiters) if why is None else Undone(waiters, why))
+            self._answers.append(Durable(waiters) if why is None else Undone(waiters, why))
 
     # Commits
 

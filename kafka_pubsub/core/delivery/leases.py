@@ -5,9 +5,9 @@ record, the first unfinished one, has a deadline: its time starts when its callb
 buffered. When a lease runner lets go of a lease whose current record it neither acked nor nacked, the lease is
 *kept*: that one record stays with the user until its deadline.
 
-States: WALKING (a lease runner is taking the records), KEPT (the user has the record, no callback runs), EXPIRED (the
+States: RUNNING (a lease runner is taking the records), KEPT (the user has the record, no callback runs), EXPIRED (the
 deadline has passed while the callback still runs: no other lease runner gets the key until the callback has ended).
-Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
+Legal: RUNNING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
 
 Rules
 1. A report counts only while its lease is in `active` (I4). The lease object itself is the fence, so epoch and attempt

@@ -8,7 +8,7 @@ no callback starts unnoted: a lease waits until a commit that notes it has been 
 The next crash then leaves the culprit among the noted ones. Suspects are delivered one at a time, over all partitions
 of the process, each noted as *the trial*. If its process dies then, it was the culprit, and only its crash count rises.
 
-A lease here is BENCHED (a suspect that waits for its trial), UNNOTED (it waits for a commit to be made), ON ITS WAY
+A lease here is WAITING (a suspect that waits for its trial), UNNOTED (it waits for a commit to be made), ON ITS WAY
 (that commit is unanswered), and then given out, still noted until it is over.
 
 Rules
@@ -126,7 +126,7 @@ class CrashSuspects:
         return bool(self._bench or self._unnoted or self._on_its_way or self._given or self._lingers)
 
     @property
-    def benched(self) -> int:
+    def waiting_suspects(self) -> int:
         """The number of leases that wait for their trial."""
         return len(self._bench)
 

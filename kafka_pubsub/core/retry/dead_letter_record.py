@@ -19,7 +19,14 @@ from typing import NamedTuple
 from kafka_pubsub.core.retry.record import DEAD_PREFIX, RETRY_HEADER, RetryInfo, Why, retry_headers
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["REPLAYED_HEADER", "DeadLetterRecord", "Origin", "own_headers", "read_letter", "replay_headers"]
+__all__ = [
+    "REPLAYED_HEADER",
+    "DeadLetterRecord",
+    "Origin",
+    "own_headers",
+    "read_dead_letter",
+    "replay_headers",
+]
 
 REPLAYED_HEADER = "ps-replayed"
 
@@ -51,7 +58,7 @@ class DeadLetterRecord(NamedTuple):
     replays: int = 0
 
 
-def read_letter(headers: Sequence[Header] | None) -> DeadLetterRecord | None:
+def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetterRecord | None:
     """Returns the dead letter that a record's headers describe; None: it isn't one of ours."""
     said = {
         name[len(DEAD_PREFIX) :]: value.decode("utf-8", "replace")

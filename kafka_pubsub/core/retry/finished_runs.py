@@ -35,10 +35,10 @@ class FinishedRuns:
         self,
         position: int,
         known: Sequence[Run] = (),
-        told: Sequence[Run] = (),
+        in_checkpoint: Sequence[Run] = (),
         read: LogEnd = UNREAD,
     ) -> None:
-        """`known`: all that is finished above `position`; `told`: what the checkpoint holds of that."""
+        """`known`: all that is finished above `position`; `in_checkpoint`: what the checkpoint holds of that."""
         #: How far the log was ever read. A marker of a later leader's epoch may lie between that and `position`.
         self.read = read
         #: The next offset that has not been received.
@@ -50,7 +50,7 @@ class FinishedRuns:
         self._starts = [start for start, _ in known]
         self._ends = [end for _, end in known]
         # The runs that no checkpoint holds.
-        self._fresh = set(known).difference(told)
+        self._fresh = set(known).difference(in_checkpoint)
         # Holes between two unfinished records, ascending; those below `committable` mean nothing.
         self._hole_starts: list[int] = []
         self._hole_ends: list[int] = []
@@ -202,6 +202,6 @@ class FinishedRuns:
         if any(left >= right for left, right in pairwise(edges)):
             raise InvariantViolated(f"runs of the retry partition touch or overlap: {edges}")
         if not self._fresh <= set(self.runs):
-            raise InvariantViolated("runs are told as new that aren't there any more")
+            raise InvariantViolated("runs are reported as new that aren't there any more")
         if self.position < self.committable:
             raise InvariantViolated(f"{self.committable} is finished, but {self.position} wasn't read")

@@ -185,10 +185,10 @@ class Intake:
             retries.parking.loose.remove(entry)
         retries.loose_wanted.pop(offset, None)
         retries.unreadable.pop(offset, None)
-        buried = retries.dead_letters.take_back(offset)
-        if buried is not None and buried.key is not None:
-            retries.parking.arrives(buried.key, buried.origin)
-            touched[buried.key] = None
+        pending = retries.dead_letters.take_back(offset)
+        if pending is not None and pending.key is not None:
+            retries.parking.arrives(pending.key, pending.origin)
+            touched[pending.key] = None
         retries.finished_runs.finish(offset)
 
 

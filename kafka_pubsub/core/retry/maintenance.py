@@ -30,7 +30,7 @@ __all__ = ["Maintenance"]
 UNREADABLE_AT_ONCE = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
 #: stops at (`fetch_window.WINDOW`).
-HOARD = 1000
+MOST_WAITING = 1000
 #: Seconds between two looks at these messages, at least, and for each of their keys: two thousandths of a processor
 #: for each partition, however many keys there are.
 LOOK, LOOK_EACH = 0.05, 0.0001
@@ -60,7 +60,7 @@ class Maintenance:
         # By the request's offset, the move that answers it. A message that fails fast may be parked again before the
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move | PendingDeadLetter] = {}
-        self._hoard_at = 0.0
+        self._waiting_look_at = 0.0
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """Does all maintenance; `stuffed`: nothing more is read before messages leave."""
@@ -76,7 +76,7 @@ class Maintenance:
             self._dead_letter_unreadable(now)
         self._slow(now)
         if self.restless:
-            self._clear_hoard(now)
+            self._move_waiting(now)
         elif stuffed and self._stands(now):
             self._thin_out(now)
         retries.suspects.passed(retries.finished_runs.committable)
@@ -85,7 +85,7 @@ class Maintenance:
     @property
     def restless(self) -> bool:
         """Whether time alone may bring something to do, at no time that is known."""
-        return bool(self._retries.parking.backlogged) and self._waiting() > HOARD
+        return bool(self._retries.parking.backlogged) and self._waiting() > MOST_WAITING
 
     def _waiting(self) -> int:
         """Returns how many of main's messages are neither with a lease runner nor moving."""
@@ -159,17 +159,17 @@ class Maintenance:
             self._retries.evacuate(key, count, now)
             left -= count
 
-    def _clear_hoard(self, now: float) -> None:
+    def _move_waiting(self, now: float) -> None:
         """Moves what waits behind parked messages, if it fills too much of the window that all keys share."""
-        if now < self._hoard_at:
+        if now < self._waiting_look_at:
             return
-        self._hoard_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))
+        self._waiting_look_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))
         queues = self._queues.queues
         waiting = {key: len(queues[key]) for key in self._stuck(now)}
-        left = min(BATCH, sum(waiting.values()) - HOARD)
+        left = min(BATCH, sum(waiting.values()) - MOST_WAITING)
         if left <= 0:
             return
-        left = min(BATCH, left + HOARD // 4)
+        left = min(BATCH, left + MOST_WAITING // 4)
         for key in sorted(waiting, key=waiting.__getitem__, reverse=True):
             if left <= 0:
                 return

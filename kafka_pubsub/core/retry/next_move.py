@@ -161,8 +161,8 @@ class NextMoves:
     def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
         if self._rules.policy.on_exhausted is Exhausted.PARK:
             return self._move(record, key, info._replace(due=FOREVER, why=Why.EXHAUSTED))
-        told = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)
-        return self._move(record, key, told)
+        unwritten = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)
+        return self._move(record, key, unwritten)
 
     def _death(self, reason: str, error: str, now: float) -> Death:
         name, _, text = error.partition(": ") if ": " in error else ("", "", error)

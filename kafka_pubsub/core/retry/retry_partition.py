@@ -112,9 +112,9 @@ class RetryPartition:
         return self.may_begin and not retries.main_suspects.end and not retries.outage.probing
 
     @property
-    def benched(self) -> int:
+    def waiting_suspects(self) -> int:
         """The number of leases that wait for their trial, with no lease runner; others may be handed out."""
-        return sum(suspects.benched for suspects in self._both)
+        return sum(suspects.waiting_suspects for suspects in self._both)
 
     @property
     def wants_turn(self) -> bool:
@@ -290,7 +290,7 @@ class RetryPartition:
         leases = [lease for suspects in self._both for lease in suspects.answered(accepted=fresh)]
         return (Deliver(leases),) if leases else ()
 
-    def relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
+    def take_moves_answered(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         """Takes the known outcome of the transaction."""
         stored = event.ending is Ending.STORED
         if self.retries.dead_letters.unanswered:

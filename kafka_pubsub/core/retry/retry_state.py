@@ -59,7 +59,7 @@ class RetryState:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.finished_runs = FinishedRuns(start.position, start.known, start.told, start.read)
+        self.finished_runs = FinishedRuns(start.position, start.known, start.in_checkpoint, start.read)
         self.origins = OriginCheck(number, start, offsets)
         self.parking = ParkedKeys()
         queues.parked = self.parking.lines

@@ -26,10 +26,10 @@ from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
-from tests.simulation import foci
+from tests.simulation import variants
 from tests.simulation.disaster import Disaster, end_all
 from tests.simulation.ledger import promise
-from tests.simulation.plan import Focus, Plan
+from tests.simulation.plan import Plan, PlanVariant
 from tests.simulation.process import SESSION
 from tests.simulation.retry_ledger import NOWHERE, RETRY
 from tests.simulation.trouble import GROUP, TOPIC
@@ -182,7 +182,7 @@ def _go_on(
 
 def cutting(plan: Plan) -> Plan:
     """Logs lose their tails often; much is relocated."""
-    return DISASTER.often(replace(foci.failing(plan), grows=0), 1.5)
+    return DISASTER.often(replace(variants.failing(plan), grows=0), 1.5)
 
 
 def losses_unrefused(patch: Patch) -> None:
@@ -226,7 +226,7 @@ def epoch_of_markers_unsaid(patch: Patch) -> None:
         )
 
 
-MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
     losses_unrefused: cutting,
     epoch_unsaid: cutting,
     read_unsaid: cutting,

@@ -50,7 +50,7 @@ LEFT_OUT = {"executor"}
 
 
 @pytest.mark.parametrize("name", ["PubSub", "Topic", "Subscription", "Stream"])
-def test_each_class_has_a_twin_with_the_same_methods_and_arguments(name: str) -> None:
+def test_each_class_has_an_asyncio_version_with_the_same_methods(name: str) -> None:
     sync, twin = getattr(kafka_pubsub, name), getattr(aio, name)
     only_sync = {"pull_async", "would_block", "add_done_callback", "remove_done_callback"}
     for member, method in vars(sync).items():
@@ -436,7 +436,7 @@ def test_an_async_with_block_gives_up_what_receive_holds() -> None:
     run(work)
 
 
-def test_a_topic_is_given_partitions_and_progress_is_told_on_the_loop() -> None:
+def test_a_topic_is_given_partitions_and_progress_is_reported_on_the_loop() -> None:
     async def work(ps: aio.PubSub) -> None:
         topic, _ = await ordered(ps)
         ps._sync._cluster.repartitioner._fence_seconds = 0

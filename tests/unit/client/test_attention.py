@@ -89,7 +89,7 @@ def test_a_partition_that_is_due_gets_its_tick(watched: Watched) -> None:
     assert watched.world.coordinator.partitions.owned[7].commits.stored.offset == 1
 
 
-def test_a_wall_clock_that_was_set_is_told_to_all(watched: Watched) -> None:
+def test_a_wall_clock_that_was_set_is_reported_to_all(watched: Watched) -> None:
     watched.sweep(wall=100.0)
     watched.sweep(wall=100.0)
     assert not +watched.ticked

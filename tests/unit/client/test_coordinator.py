@@ -64,7 +64,7 @@ class Moving:
     def __init__(self) -> None:
         self.relocations: list[tuple[int, int, StoreMoves]] = []
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
         self.relocations.append((number, epoch, effect))
 
     def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...

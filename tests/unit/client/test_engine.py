@@ -127,7 +127,7 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
         on_handed_out=lambda ack_id, message: None,
         retry_side=retry_side,
     )
-    worker_pool = PullQueue(engine.inbox, engine.ring)
+    worker_pool = PullQueue(engine.inbox, engine.wake)
     engine.coordinator = Coordinator(
         Rules(ordered=True), FlowControl(), worker_pool, 7, random.random, retry_side
     )
@@ -239,16 +239,16 @@ def test_each_tick_looks_at_the_wall_clock(engine: StreamRunner, monkeypatch: py
     assert told == [4900.0, 3900.0]
 
 
-def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: StreamRunner) -> None:
+def test_an_idle_runner_is_woken_when_the_fetcher_has_run(engine: StreamRunner) -> None:
     """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
     now = engine.clock()
     engine._dozing = True
     assert engine._idling.sleep(now, TICK) == TICK_WAIT
     engine.stand_in_ends()
-    assert engine._bell.empty()
+    assert engine._wake_up.empty()
     engine._idling.swept(now, busy=True, wake_at=None)
     engine.stand_in_ends()
-    assert engine._bell.qsize() == 1
+    assert engine._wake_up.qsize() == 1
 
 
 class Rebuilding:

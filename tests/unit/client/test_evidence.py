@@ -73,7 +73,7 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
     stream.file.close()
 
 
-def test_a_walk_tells_each_message_from_its_beginning_to_its_end(stream: Stream) -> None:
+def test_a_run_reports_each_message_from_its_beginning_to_its_end(stream: Stream) -> None:
     stream.walk(stream.lease_runner(2, attempt=3), lambda message: message.ack())
     verbs = ["deliver", "ack", "handler_end"]
     assert stream.told() == [(verb, offset) for offset in (10, 11) for verb in verbs]
@@ -126,7 +126,7 @@ def test_extending_to_nothing_is_a_nack(stream: Stream) -> None:
     assert [verb for verb, _ in stream.told()] == ["deliver", "nack", "handler_end"]
 
 
-def test_an_expiry_is_told_of_the_message_with_the_callback(stream: Stream) -> None:
+def test_an_expiry_is_reported_of_the_message_with_the_callback(stream: Stream) -> None:
     lease_runner = stream.lease_runner(3)
 
     def handle(message: Message) -> None:
@@ -139,7 +139,7 @@ def test_an_expiry_is_told_of_the_message_with_the_callback(stream: Stream) -> N
     assert stream.told()[3:] == [("deliver", 11), ("expire", 11), ("stale", 11), ("handler_end", 11)]
 
 
-def test_an_ack_that_was_told_before_a_deadline_counts(stream: Stream) -> None:
+def test_an_ack_that_was_reported_before_a_deadline_counts(stream: Stream) -> None:
     lease_runner = stream.lease_runner(2)
 
     def handle(message: Message) -> None:
@@ -184,7 +184,7 @@ def batch(stream: Stream, length: int, callback: Callable[[list[Message]], objec
     return stream.reports.releases[0]
 
 
-def test_a_runs_verdicts_are_told_when_they_are_final(stream: Stream) -> None:
+def test_a_runs_verdicts_are_reported_when_they_are_final(stream: Stream) -> None:
     def handle(messages: list[Message]) -> None:
         messages[3].ack()
         messages[2].nack(7)
@@ -218,7 +218,7 @@ def test_of_a_run_that_expired_what_was_acked_in_time_counts(stream: Stream) -> 
     assert outcomes == [("expire", 10), ("stale", 11), ("ack", 10), ("expire", 11)]
 
 
-def test_a_box_tells_the_end_at_once(stream: Stream) -> None:
+def test_a_box_reports_the_end_at_once(stream: Stream) -> None:
     box = PullQueue(stream.reports, lambda: None)
     box.take([stream.lease()])
     (message,) = box.receive(1, 0, lambda: False)
@@ -261,7 +261,7 @@ def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int
     )
 
 
-def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: Stream) -> None:
+def test_what_a_checkpoint_reports_is_reported_with_each_commit_that_names_it(stream: Stream) -> None:
     land(stream, [], 9)
     for commit in (both(0, (7, 8), named=NINE), both(5, (6, 8), named=NINE), both(6)):
         stream.evidence.committing({0: commit})
@@ -272,7 +272,7 @@ def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: 
     assert kinds == {"commit", "answer"}, "a checkpoint is no move"
 
 
-def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) -> None:
+def test_what_moves_beside_a_checkpoint_is_reported_where_it_answered(stream: Stream) -> None:
     info = RetryInfo("id", 0, 10, attempt=2)
     moved = MovedRecord(FakeBody(offset=10, key=b"k"), retry_headers((), info))
     land(stream, [moved], 8, 9)
@@ -281,9 +281,9 @@ def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) 
     assert _events(stream)[-1]["placed"] == [[10, 8]]
 
 
-def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Stream) -> None:
+def test_the_checkpoint_of_the_last_owner_is_reported_at_the_beginning(stream: Stream) -> None:
     stored = Committed(*both(0, (7, 8), named=NINE).retry)
-    start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, told=[(1, 2), (4, 6)])
+    start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, in_checkpoint=[(1, 2), (4, 6)])
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, StartPosition(0, (), start))
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
     stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
@@ -293,4 +293,4 @@ def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Strea
 def test_old_checkpoints_are_forgotten(stream: Stream) -> None:
     for nonce in range(100):
         land(stream, [], 9, nonce=nonce)
-    assert max(map(len, stream.evidence._told.values())) < 20
+    assert max(map(len, stream.evidence._recorded.values())) < 20

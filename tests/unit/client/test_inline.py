@@ -47,7 +47,7 @@ def test_all_acked_is_one_word() -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_what_is_not_acked_is_told_and_its_key_is_passed_over(name: str) -> None:
+def test_what_is_not_acked_is_reported_and_its_key_is_passed_over(name: str) -> None:
     lease_runner, _ = lease_runner_of()
     passed = is_passed(lease_runner.pass_through(at(0, VERBS[name])))
     if name == "keep":
@@ -103,7 +103,7 @@ def test_a_nack_that_crossed_the_end_of_its_callback_does_not_delay_the_next_one
 
 
 @pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt()])
-def test_whatever_a_callback_raises_the_walk_goes_on(error: BaseException) -> None:
+def test_whatever_a_callback_raises_the_run_goes_on(error: BaseException) -> None:
     lease_runner, _ = lease_runner_of([b"a", b"b"])
 
     def raises(message: Message) -> None:
@@ -169,7 +169,7 @@ def kept(verb: Callable[[Message], object] = VERBS["keep"]) -> tuple[Message, Le
     return messages[0], passed.left[0].lease, reports
 
 
-def test_an_ack_after_the_walk_settles_the_lease_of_its_own_once() -> None:
+def test_an_ack_after_the_run_settles_the_lease_of_its_own_once() -> None:
     message, lease, reports = kept()
     message.ack()
     assert reports.settlements == [Settlement(lease, 0, acked=True)]
@@ -178,7 +178,7 @@ def test_an_ack_after_the_walk_settles_the_lease_of_its_own_once() -> None:
     assert (len(reports.settlements), reports.late) == (1, 1)
 
 
-def test_a_nack_and_an_extension_after_the_walk_are_about_the_lease_of_its_own() -> None:
+def test_a_nack_and_an_extension_after_the_run_are_about_the_lease_of_its_own() -> None:
     message, lease, reports = kept()
     message.extend(60)
     message.nack(delay=3)
@@ -232,7 +232,7 @@ def test_who_is_taken_over_before_it_began_is_not_left_to_the_collector_either()
 # An ack on another thread, while its callback returns
 
 
-def test_an_ack_between_the_callback_and_the_lock_counts_in_the_walk() -> None:
+def test_an_ack_between_the_callback_and_the_lock_counts_in_the_run() -> None:
     lease_runner, reports = lease_runner_of([b"a", b"a"])
     messages: list[Message] = []
     lease_runner._lock = Moments(0, lambda: acked(messages[0]))  # type: ignore[assignment]
@@ -244,7 +244,7 @@ def test_an_ack_between_the_callback_and_the_lock_counts_in_the_walk() -> None:
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_a_verdict_that_crosses_the_change_of_its_lease_runner_is_told_by_one_of_them(verb: str) -> None:
+def test_a_verdict_that_crosses_the_change_of_its_lease_runner_is_reported_by_one_of_them(verb: str) -> None:
     """On another thread, at any moment: by the walk, by itself, or by both; never by neither."""
     for _ in range(300):
         lease_runner, reports = lease_runner_of([b"a", b"b"])
@@ -256,9 +256,9 @@ def test_a_verdict_that_crosses_the_change_of_its_lease_runner_is_told_by_one_of
 
         passed = is_passed(lease_runner.pass_through(at(0, handle)))
         threads[0].join(20)
-        by_walk = left(passed).get(0) is not LeaseOutcome.KEPT
+        by_run = left(passed).get(0) is not LeaseOutcome.KEPT
         by_itself = [each for each in reports.settlements if each.acked is (verb == "ack")]
-        assert by_walk or by_itself
+        assert by_run or by_itself
         if by_itself and passed.left:
             assert by_itself[0].lease is passed.left[0].lease
         assert not reports.late
@@ -278,10 +278,10 @@ def test_an_ack_that_had_read_the_old_lease_runner_reaches_the_new_one() -> None
         @property
         def withdrawn(self) -> bool:
             message._sink = lease_runner
-            passed.append(is_passed(told_later()))
+            passed.append(is_passed(reported_later()))
             return False
 
-    def told_later() -> Passed | LeaseReport | None:
+    def reported_later() -> Passed | LeaseReport | None:
         assert lease_runner._leaves(message, message._record)  # type: ignore[arg-type]
         return lease_runner._end()
 

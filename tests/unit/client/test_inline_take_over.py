@@ -104,7 +104,7 @@ def test_a_message_that_its_callback_kept_after_a_take_over_is_settled_later(lat
     assert reports.settlements == [Settlement(lease_runner.lease, 0, acked=late == "ack")]
 
 
-def test_what_was_left_and_passed_over_before_a_take_over_is_told_by_it() -> None:
+def test_what_was_left_and_passed_over_before_a_take_over_is_reported_by_it() -> None:
     lease_runner, _ = lease_runner_of([b"a", b"b", b"a", b"b", b"a"])
     taken: list[Passed] = []
 

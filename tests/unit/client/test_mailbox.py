@@ -20,12 +20,12 @@ class Post:
     def __init__(self, stock: int = 1_000) -> None:
         self.reports = Reported()
         self.now = 0.0
-        self.box = PullQueue(self.reports, self.ring, clock=lambda: self.now)
+        self.box = PullQueue(self.reports, self.wake, clock=lambda: self.now)
         self.stock = stock
         self.brought = 0
         self.rung = threading.Semaphore(0)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.rung.release()
 
     def bring(self, most: int = 1_000) -> int:

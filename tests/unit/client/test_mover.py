@@ -163,7 +163,7 @@ class Records(list[NewRecord]):
     """May be watched while others hold it."""
 
 
-def test_what_has_landed_isnt_held_while_there_is_nothing_to_do(scene: Scene) -> None:
+def test_what_has_answered_isnt_held_while_there_is_nothing_to_do(scene: Scene) -> None:
     records = Records(move_request(0).records)
     watched = weakref.ref(records)
     scene.mover.send(move_request(0)._replace(records=records))
@@ -210,18 +210,18 @@ def test_an_aborted_transaction_lands_all_of_it_with_the_reason(scene: Scene) ->
     assert (move_result.ending, move_result.reason, dict(move_result.refused)) == (Ending.ABORTED, why, {})
 
 
-def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_told(scene: Scene) -> None:
+def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_reported(scene: Scene) -> None:
     scene.log.answers = [lambda records: Outcome(Ending.UNKNOWN, (), BrokerUnavailable("gone"))]
-    fenced_when_told: list[list[str]] = []
+    fenced_when_reported: list[list[str]] = []
 
     def move_answered(move_result: MoveResult) -> None:
-        fenced_when_told.append(list(scene.log.fenced))
+        fenced_when_reported.append(list(scene.log.fenced))
         scene.landings.put(move_result)
 
     scene.mover._move_answered = move_answered
     scene.mover.send(move_request(0))
     assert scene.land(1)[0].ending is Ending.UNKNOWN
-    assert fenced_when_told == [["me"]]
+    assert fenced_when_reported == [["me"]]
 
 
 def test_what_no_log_could_take_is_aborted(scene: Scene) -> None:

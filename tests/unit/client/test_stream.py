@@ -86,7 +86,7 @@ def test_cancelling_returns_at_once_and_the_end_follows(room: Room) -> None:
     assert room.sub.state().lag == 0, "the ack of the running handler was committed"
 
 
-def test_who_listens_is_told_once_who_left_is_not_and_late_ones_are_told_at_once(room: Room) -> None:
+def test_who_listens_is_reported_once_who_left_is_not_and_late_ones_are_reported_at_once(room: Room) -> None:
     stream = room.sub.pull(acked)
     told: list[str] = []
 

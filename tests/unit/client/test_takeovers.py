@@ -106,8 +106,8 @@ def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pyte
         backend.cluster.append(BOTH[1].topic, 0, b"forged", b"k", forged)
         with sub.pull(lambda message: message.ack()):
             until(lambda: bool(list(sub.dead_letters())))
-        (letter,) = sub.dead_letters()
-    assert "offset 10, lies beyond offset 0" in letter.reason
+        (dead_letter,) = sub.dead_letters()
+    assert "offset 10, lies beyond offset 0" in dead_letter.reason
     assert AsksInTurn.asked[0] == BOTH[1].topic, "an honest origin is below what is asked for later"
 
 
@@ -192,7 +192,7 @@ class Landed:
         self.answers.append(cast("MovesAnswered", told[2]))
 
 
-def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
+def test_a_checkpoint_is_no_message_that_was_moved() -> None:
     held = Landed()
     beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
     moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))

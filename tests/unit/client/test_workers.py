@@ -35,7 +35,7 @@ class Gates:
         self.began.add(item)
         assert self.gates[item].wait(PATIENCE)
         worker.current = ()
-        worker.walked += 1
+        worker.done += 1
         worker.ended += 1
         self.done.add(item)
 
@@ -83,7 +83,7 @@ def test_threads_that_had_nothing_to_do_for_a_while_end_and_one_stays() -> None:
     until(lambda: gates.alive() == 1)
     gates.pause()
     gates.pause()
-    assert (gates.workers.hired, gates.workers.ended, gates.workers.walked) == (1, 8, 8)
+    assert (gates.workers.hired, gates.workers.ended, gates.workers.done) == (1, 8, 8)
     gates.close()
 
 

@@ -193,7 +193,14 @@ def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPat
 def test_a_successor_goes_on_from_what_was_named() -> None:
     told = [(at, at + 1) for at in range(1, 40, 2)]
     retry = RetryStart(
-        "t", "id", 3, [(5, 6), (8, 9)], checkpoint=Named(2, 77), told=[(5, 6)], main_told=told, retry_id="r"
+        "t",
+        "id",
+        3,
+        [(5, 6), (8, 9)],
+        checkpoint=Named(2, 77),
+        in_checkpoint=[(5, 6)],
+        main_in_checkpoint=told,
+        retry_id="r",
     )
     stored = CommitBoth(0, "something", Commit(3, "something"))
     start = Start(0, 1, 1, stored, 0, retry, [*told, (50, 51)])
@@ -231,7 +238,7 @@ def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:
     scene = Scene(policy=Policy(1))
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])
-    bury = scene.letters()
+    bury = scene.dead_letters()
     scene.do(Written(True))
     (effect,) = transactions(scene.tick())
     assert effect.records == bury

@@ -42,8 +42,8 @@ def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
         Policy(5, Exhausted.PARK),
     )
     scene.fetch((6, b"k"))
-    (letter,) = scene.letters()
-    headers = dict(letter.headers)
+    (dead_letter,) = scene.dead_letters()
+    headers = dict(dead_letter.headers)
     assert (headers["ps-dead-offset"], headers["ps-dead-attempts"]) == (b"3", b"5")
     assert scene.begun() == []
     scene.bury()

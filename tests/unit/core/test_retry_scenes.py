@@ -122,7 +122,7 @@ class Scene:
                 elif isinstance(effect, ReadBodies):
                     self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
 
-    def letters(self) -> list[MovedRecord]:
+    def dead_letters(self) -> list[MovedRecord]:
         """The dead letters that are written next, for which a message may have to be moved and read first."""
         for _ in range(6):
             for effect in self.tick(0.1):
@@ -167,8 +167,10 @@ class Scene:
 
 
 def infos(effects: Sequence[Effect]) -> list[RetryInfo]:
-    relocated = [record for effect in effects if isinstance(effect, StoreMoves) for record in effect.records]
-    found = [decode(record.headers[-1][1]) for record in relocated]
+    take_moves_answered = [
+        record for effect in effects if isinstance(effect, StoreMoves) for record in effect.records
+    ]
+    found = [decode(record.headers[-1][1]) for record in take_moves_answered]
     return [info for info in found if isinstance(info, RetryInfo)]
 
 
@@ -223,9 +225,9 @@ def test_a_dead_letter_frees_its_key_when_it_is_stored() -> None:
     scene = Scene([parked(0, 3, attempt=5)], Policy(5))
     scene.fetch((9, b"k"))
     scene.nack(scene.begun()[0])
-    (letter,) = scene.letters()
-    headers = dict(letter.headers)
-    assert letter.dead
+    (dead_letter,) = scene.dead_letters()
+    headers = dict(dead_letter.headers)
+    assert dead_letter.dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
     assert scene.begun() == []
     scene.bury()
@@ -273,7 +275,7 @@ def test_the_last_word_takes_the_waiting_moves_with_it() -> None:
     assert plain.offset == 0
 
 
-def test_a_record_that_is_gone_is_told_and_frees_its_key() -> None:
+def test_a_record_that_is_gone_is_reported_and_frees_its_key() -> None:
     scene = Scene([parked(at, at, why=Why.BACKLOG) for at in range(40)])
     scene.fetch((50, b"k"))
     (lease,) = scene.begun()
@@ -285,11 +287,11 @@ def test_a_record_that_is_gone_is_told_and_frees_its_key() -> None:
     assert [lease.records[0].offset() for lease in scene.begun()] == [50]
 
 
-def test_an_unreadable_record_is_buried_as_it_is() -> None:
+def test_an_unreadable_record_is_dead_lettered_as_it_is() -> None:
     rubbish = Stored(0, b"k", [("kind", b"x"), ("ps-retry", b"rubbish")])
     scene = Scene([rubbish], Policy(5))
-    (letter,) = scene.letters()
-    assert list(letter.headers)[:2] == rubbish.headers()
+    (dead_letter,) = scene.dead_letters()
+    assert list(dead_letter.headers)[:2] == rubbish.headers()
     scene.bury()
     assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
 
@@ -453,7 +455,9 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
 
 
 @pytest.mark.parametrize("key", [b"k", None])
-def test_used_up_attempts_are_told_to_the_log_before_the_dead_letter_is_written(key: bytes | None) -> None:
+def test_used_up_attempts_are_reported_to_the_log_before_the_dead_letter_is_written(
+    key: bytes | None,
+) -> None:
     scene = Scene([parked(0, 3, key, attempt=5)], Policy(5))
     scene.fetch((9, b"other"))
     scene.settle()
@@ -467,10 +471,10 @@ def test_used_up_attempts_are_told_to_the_log_before_the_dead_letter_is_written(
     heir.retry = list(scene.retry)  # read by offset
     heir.fetch((9, b"other"))
     heir.now = 2.0
-    (letter,) = heir.letters()
+    (dead_letter,) = heir.dead_letters()
     assert [lease.records[0].offset() for lease in heir.begun()] == [9]
-    headers = dict(letter.headers)
-    assert letter.dead
+    headers = dict(dead_letter.headers)
+    assert dead_letter.dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
 
 
@@ -487,7 +491,7 @@ def test_what_is_not_taken_parks_its_key_if_the_policy_says_so_now() -> None:
     scene.fetch((9, b"k"))
     scene.settle()
     assert scene.begun() == []
-    assert scene.letters() == []
+    assert scene.dead_letters() == []
     last = decode((scene.retry[-1].headers() or [])[-1][1])
     assert isinstance(last, RetryInfo)
     assert (last.why, last.attempt, last.due) == (Why.EXHAUSTED, 5, FOREVER)

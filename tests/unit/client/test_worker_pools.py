@@ -72,7 +72,7 @@ def hire_all(worker_pool: WorkerPool, gate: Gate, count: int) -> None:
             worker_pool.wants(1000)
 
 
-def test_every_lease_is_walked_and_released(make: Make, reports: Reported) -> None:
+def test_every_lease_is_run_and_released(make: Make, reports: Reported) -> None:
     worker_pool = make(lambda message: message.ack(), 4, reports)
     worker_pool.take([lease_of(10 * number, 10, b"%d" % number) for number in range(50)])
     reports.wait_until(lambda: len(reports.releases) == 50)

@@ -80,7 +80,7 @@ def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     assert scene.partition.retry_partition.retries.finished_runs.lowest(9) == [0]
 
 
-def test_a_burial_waits_for_the_commit_in_flight_and_is_the_only_one_itself() -> None:
+def test_a_dead_letter_waits_for_the_commit_in_flight_and_is_the_only_one_itself() -> None:
     scene = used_up()
     next_dead_letters(scene, 1.0)
     scene.ack(scene.begun()[0])
@@ -127,7 +127,7 @@ def test_tries_become_rare_while_the_topic_is_away_and_one_success_ends_that() -
     assert {*origins(bury), *origins(rest)} == {0, 1}
 
 
-def test_one_record_that_makes_its_burial_fail_holds_up_the_others_for_seconds_only() -> None:
+def test_one_record_that_makes_its_dead_letter_fail_holds_up_the_others_for_seconds_only() -> None:
     scene = used_up(100)
     buried: set[int] = set()
     began = scene.now
@@ -155,7 +155,9 @@ def test_a_record_that_is_refused_by_itself_pauses_alone() -> None:
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_returns(taken: bool) -> None:
+def test_a_dead_letter_that_is_answered_while_the_partition_is_away_goes_on_when_it_returns(
+    taken: bool,
+) -> None:
     scene = used_up()
     next_dead_letters(scene, 1.0)
     effects: Sequence[Effect] = scene.do(Revoked())

@@ -105,7 +105,7 @@ class Stage:
 
 def quick(pace: Pace) -> Pace:
     while pace.limit(0.0) < LONGEST:
-        pace.walked(pace.limit(0.0), 0, 0.0, 0.0)
+        pace.record_inline(pace.limit(0.0), 0, 0.0, 0.0)
     return pace
 
 
@@ -125,7 +125,7 @@ def test_leases_of_slow_callbacks_count_against_the_pace() -> None:
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_while_there_is_more_to_read_only_what_came_of_the_last_walk_is_taken(more: bool) -> None:
+def test_while_there_is_more_to_read_only_what_came_of_the_last_run_is_taken(more: bool) -> None:
     stage = Stage()
     assert stage.walk(more=more)
     assert len(stage.released_) == (10 if more else 50)
@@ -141,7 +141,7 @@ def test_after_a_while_nothing_more_is_begun_before_the_next_read() -> None:
     assert stage.scheduler.run is None
 
 
-def test_whoever_was_relieved_meanwhile_is_not_the_fetcher_any_more() -> None:
+def test_a_fetcher_that_was_relieved_is_not_the_fetcher_any_more() -> None:
     stage = Stage()
 
     def relieve(message: Message) -> None:

@@ -30,7 +30,7 @@ def walk(
     return lease_runner.run(callback), lease_runner, reports
 
 
-def test_records_are_walked_in_order_while_each_is_acked() -> None:
+def test_records_are_run_in_order_while_each_is_acked() -> None:
     seen: list[tuple[int, int]] = []
 
     def handle(message: Message) -> None:
@@ -54,7 +54,7 @@ def test_records_are_walked_in_order_while_each_is_acked() -> None:
         (lambda message: 1 / 0, LeaseOutcome.NACKED, None),
     ],
 )
-def test_a_walk_ends_at_what_is_not_acked(
+def test_a_run_ends_at_what_is_not_acked(
     verb: Callable[[Message], object], outcome: LeaseOutcome, delay: float | None
 ) -> None:
     release, _, reports = walk(lambda message: verb(message) if message.offset == 1 else message.ack())
@@ -85,7 +85,7 @@ class Speechless(Exception):
         (Speechless(), "Speechless: "),
     ],
 )
-def test_what_was_raised_is_told_within_a_bound(error: BaseException, told: str) -> None:
+def test_what_was_raised_is_reported_within_a_bound(error: BaseException, told: str) -> None:
     def handle(message: Message) -> None:
         raise error
 
@@ -93,7 +93,7 @@ def test_what_was_raised_is_told_within_a_bound(error: BaseException, told: str)
     assert release.error == told
 
 
-def test_a_nack_tells_what_its_callback_was_dealing_with() -> None:
+def test_a_nack_reports_what_its_callback_was_dealing_with() -> None:
     def handle(message: Message) -> None:
         try:
             raise ValueError("no such customer")
@@ -104,7 +104,7 @@ def test_a_nack_tells_what_its_callback_was_dealing_with() -> None:
     assert (release.outcome, release.error) == (LeaseOutcome.NACKED, "ValueError: no such customer")
 
 
-def test_a_nack_without_an_error_tells_none() -> None:
+def test_a_nack_without_an_error_reports_none() -> None:
     release, _, _ = walk(lambda message: message.nack())
     assert (release.outcome, release.error) == (LeaseOutcome.NACKED, "")
 
@@ -118,7 +118,7 @@ def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
     assert (release.done, release.outcome) == (3, LeaseOutcome.FINISHED)
 
 
-def test_a_stopped_walk_lets_the_current_record_count_and_begins_no_other() -> None:
+def test_a_stopped_run_lets_the_current_record_count_and_begins_no_other() -> None:
     reports = Reported()
     lease_runner = LeaseRunner(lease_of(length=3), reports)
 
@@ -259,7 +259,7 @@ def test_an_ack_that_is_waited_for_is_late_when_the_lease_is_over() -> None:
     assert (reports.late, len(reports.acks.asked)) == (1, 0)
 
 
-def test_a_walk_goes_on_behind_an_ack_that_is_waited_for() -> None:
+def test_a_run_goes_on_behind_an_ack_that_is_waited_for() -> None:
     release, _, reports = walk(lambda message: message.ack_with_response())
     assert (release.done, release.outcome) == (3, LeaseOutcome.FINISHED)
     assert [ask.record.offset() for ask in reports.acks.asked] == [0, 1, 2]
@@ -278,13 +278,13 @@ def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
 
         release = lease_runner.run(handle)
         threads[0].join(PATIENCE)
-        by_walk = release.done == 1
+        by_run = release.done == 1
         by_itself = any(settlement.acked for settlement in reports.settlements)
-        assert by_walk or by_itself
-        assert by_walk or release.outcome is LeaseOutcome.KEPT
+        assert by_run or by_itself
+        assert by_run or release.outcome is LeaseOutcome.KEPT
 
 
-def test_an_ack_just_before_the_walk_lets_go_is_found_by_the_walk() -> None:
+def test_an_ack_just_before_the_run_lets_go_is_found_by_the_run() -> None:
     reports = Reported()
     lease_runner = LeaseRunner(lease_of(length=2), reports)
     message = lease_runner.begin()
