@@ -14,7 +14,7 @@ from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.checkpoints import write
-from tests.simulation.retry_ledger import DEAD_LETTER_TOPIC, RETRY, RetryLedger
+from tests.simulation.retry_ledger import DEAD, RETRY, RetryLedger
 from tests.simulation.trouble import GROUP, TOPIC
 
 
@@ -24,7 +24,7 @@ class Books:
     def __init__(self) -> None:
         self.backend = MemoryBackend()
         self.cluster = self.backend.cluster
-        for topic in (TOPIC, RETRY, DEAD_LETTER_TOPIC):
+        for topic in (TOPIC, RETRY, DEAD):
             self.backend.admin.create_topic(topic, 1, None, {})
         self.ledger = RetryLedger(1, ordered=True, cluster=self.cluster, group=GROUP, attempts=5)
         self.ledger.opens()
@@ -43,7 +43,7 @@ class Books:
         said = {"partition": 0, "offset": origin, "attempts": 5, "crashes": 5}
         headers = [(f"ps-dead-{name}", str(value).encode()) for name, value in said.items()]
         self.ledger.bodies[0][origin] = (b"", None)
-        self.cluster.append(DEAD_LETTER_TOPIC, 0, b"", b"a", headers)
+        self.cluster.append(DEAD, 0, b"", b"a", headers)
 
     def checkpoint(self, *runs: Run, main: Sequence[Run] = (), transaction: str | None = None) -> Named:
         """A checkpoint is written."""
@@ -103,10 +103,10 @@ def test_it_may_not_be_called_finished_unless_it_was_acked(finished_runs: Books)
 
 
 def test_a_transaction_that_was_left_open_hides_what_lies_behind_it(finished_runs: Books) -> None:
-    finished_runs.cluster.append(DEAD_LETTER_TOPIC, 0, b"", b"a", transaction="t")
-    finished_runs.cluster.append(DEAD_LETTER_TOPIC, 0, b"", b"a")
+    finished_runs.cluster.append(DEAD, 0, b"", b"a", transaction="t")
+    finished_runs.cluster.append(DEAD, 0, b"", b"a")
     assert finished_runs.ledger.hides()
-    finished_runs.cluster.finish_transaction(DEAD_LETTER_TOPIC, 0, "t", False)
+    finished_runs.cluster.finish_transaction(DEAD, 0, "t", False)
     assert not finished_runs.ledger.hides()
     finished_runs.relocate(0, "t")
     assert finished_runs.ledger.hides()
@@ -162,10 +162,10 @@ def test_a_checkpoint_that_was_deleted_may_not_be_named(finished_runs: Books) ->
 
 
 def test_a_dead_letter_behind_an_open_transaction_counts(finished_runs: Books) -> None:
-    finished_runs.cluster.append(DEAD_LETTER_TOPIC, 0, b"", b"a", transaction="t")
+    finished_runs.cluster.append(DEAD, 0, b"", b"a", transaction="t")
     finished_runs.bury(0)
     finished_runs.commit(1, 0)
     assert finished_runs.ledger.unsettled(0) == {1, 2}
-    finished_runs.cluster.finish_transaction(DEAD_LETTER_TOPIC, 0, "t", True)
+    finished_runs.cluster.finish_transaction(DEAD, 0, "t", True)
     finished_runs.commit(1, 0)
     assert finished_runs.ledger.beside[0].dead == {0}, "it is read once"

@@ -26,7 +26,7 @@ from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Plan, PlanVariant, scaled
 from tests.simulation.process import SESSION, Process
-from tests.simulation.retry_ledger import DEAD_LETTER_TOPIC, RETRY, RetryLedger
+from tests.simulation.retry_ledger import DEAD, RETRY, RetryLedger
 from tests.simulation.retry_plan import ATTEMPTS
 from tests.simulation.trouble import GROUP, TOPIC, Troubles
 from tests.simulation.worker_pool import Hand
@@ -132,12 +132,12 @@ class SimulatedWorld(Troubles):
     def _beside(self, record: SubscriptionRecord) -> SubscriptionRecord:
         """The subscription with a retry topic, and perhaps dead letters."""
         info = self.backend.admin.create_topic(RETRY, self.plan.partitions, None, {})
-        self.backend.admin.create_topic(DEAD_LETTER_TOPIC, 1, None, {})
+        self.backend.admin.create_topic(DEAD, 1, None, {})
         retry = RetryTopic(
             name=RETRY, topic_id=info.topic_id, positions=dict.fromkeys(range(self.plan.partitions), 0)
         )
         policy = self.plan.rules.policy
-        dead = DeadLetterPolicy(topic=DEAD_LETTER_TOPIC) if policy.max_attempts else None
+        dead = DeadLetterPolicy(topic=DEAD) if policy.max_attempts else None
         options = record.options.model_copy(update={"dead_letter": dead})
         return record.model_copy(update={"retry_topic": retry, "options": options})
 

@@ -175,8 +175,7 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
 
 
 def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
-    from spark.transforms.changes import states
-    from spark.transforms.changes import changes_in
+    from spark.transforms.changes import changes_in, states
 
     def told(envelope: Any, *bodies: str | None) -> tuple[list[Any], list[str]]:
         origin = "named_struct('topic', 't', 'partition', 0, 'offset', offset) AS origin"

@@ -229,8 +229,8 @@ def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
             away.wait(PATIENCE)
 
     monkeypatch.setattr(MemoryTransactions, "fence", fence)
-    monkeypatch.setattr(retry_side_module, "LETTERS_FENCING", 0.01)
-    monkeypatch.setattr(retry_side_module, "LETTERS_CLOSING", 0.01)
+    monkeypatch.setattr(retry_side_module, "DEAD_LETTERS_FENCING", 0.01)
+    monkeypatch.setattr(retry_side_module, "DEAD_LETTERS_CLOSING", 0.01)
     retry_side = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
     retry_side.fence("billing", 7)
     assert retry_side.close(PATIENCE)
